@@ -1,0 +1,50 @@
+"""The door to time, randomness and ids: nothing else in the package may read a clock or draw a random number.
+
+Tests and simulations replace these functions, so that one seed replays everything. Lint enforces the rule.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    """The local wall clock, aware, UTC. For people only: nothing that deletes or orders may rest on it."""
+    return datetime.now(UTC)
+
+
+def monotonic_s() -> float:
+    """Seconds on a clock that never goes back; only differences mean something."""
+    return time.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    """Wait; a simulation advances its own clock instead."""
+    time.sleep(seconds)
+
+
+def jitter_s(limit_s: float) -> float:
+    """A random wait in [0, limit_s): full jitter, so that writers who lost together do not meet again."""
+    return random.random() * limit_s  # noqa: S311 - spreads retries, guards nothing
+
+
+def random_token() -> str:
+    """128 random bits as 32 hex digits."""
+    return secrets.token_hex(16)
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562, 5.7) as text: 48 bits of milliseconds, then random bits.
+
+    Its time is a hint for people who list a bucket; no decision may read it.
+    """
+    milliseconds = int(time.time() * 1000)
+    value = (milliseconds << 80) | int.from_bytes(os.urandom(10), "big")
+    value = (value & ~(0xF << 76)) | (0x7 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

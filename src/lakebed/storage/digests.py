@@ -1,0 +1,108 @@
+"""Digests of objects, computed while the bytes pass by.
+
+XXH3-128: it finds damage, not malice (whoever can write the data can write the log). At about 10 GB/s it costs less
+than the copy it rides on. The Parquet footer has no checksum of its own, and one flipped bit in it can lose rows or
+hang a reader, so it gets a digest too: a point read can then verify a few kB instead of the file.
+
+A Parquet file ends in: metadata, its length (4 bytes, little-endian), the magic ``PAR1``. The footer is all three.
+Source: Parquet format specification, "File format".
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READ_BYTES = 4 * 1024 * 1024
+"""A read of this size keeps the system call below 1% of the time, and stays within a core's cache reach."""
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+_FILE_BYTES_MIN = len(_MAGIC) + _TAIL_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Size and digests of the bytes that were read."""
+
+    size_bytes: int
+    digest: str
+    footer_bytes: int
+    footer_digest: str
+
+
+class DigestingReader:
+    """Reads an open file once, front to back; :meth:`result` then says what was read.
+
+    Where the footer begins is asked of the last 8 bytes beforehand, so that it is digested in the same pass.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size_bytes = 0
+        self._whole = xxhash.xxh3_128()
+        self._footer = xxhash.xxh3_128()
+        self._footer_at, self._footer_bytes = _find_footer(descriptor)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file's bytes in order."""
+        while chunk := os.pread(self._descriptor, READ_BYTES, self._size_bytes):
+            self._whole.update(chunk)
+            if self._footer_bytes and self._size_bytes + len(chunk) > self._footer_at:
+                self._footer.update(memoryview(chunk)[max(0, self._footer_at - self._size_bytes) :])
+            self._size_bytes += len(chunk)
+            yield chunk
+
+    def result(self) -> Digests:
+        """Requires that :meth:`chunks` is exhausted."""
+        return Digests(
+            self._size_bytes,
+            self._whole.hexdigest(),
+            self._footer_bytes,
+            self._footer.hexdigest() if self._footer_bytes else "",
+        )
+
+
+def digest_bytes(data: bytes) -> str:
+    """The digest of bytes in memory, as in :attr:`Digests.digest`."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def digest_descriptor(descriptor: int) -> Digests:
+    """Read an open file once."""
+    reader = DigestingReader(descriptor)
+    for _ in reader.chunks():
+        pass
+    return reader.result()
+
+
+def digest_file(path: Path) -> Digests:
+    """Read a local file once.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return digest_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _find_footer(descriptor: int) -> tuple[int, int]:
+    """(offset, length) of the Parquet footer; (0, 0) for any other file."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes < _FILE_BYTES_MIN or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+        return 0, 0
+    tail = os.pread(descriptor, _TAIL_BYTES, size_bytes - _TAIL_BYTES)
+    footer_bytes = int.from_bytes(tail[:4], "little") + _TAIL_BYTES
+    if tail[4:] != _MAGIC or footer_bytes > size_bytes - len(_MAGIC):
+        return 0, 0
+    return size_bytes - footer_bytes, footer_bytes

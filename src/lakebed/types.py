@@ -1,0 +1,173 @@
+"""Arrow types as Lakebed takes them: which can be keys or values, their JSON names, and what widens into what.
+
+``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
+it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``, ``{"struct": [[name, …], …]}``,
+``{"map": [key, item]}``. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import UsageError
+
+KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
+"""Bytes that each fixed-width kind of key takes when encoded."""
+
+_PLAIN = {
+    str(kind): kind
+    for kind in (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(),
+        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+        pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
+    )
+}  # fmt: skip
+_ALIASES = {
+    "int": "int32", "long": "int64", "str": "string", "utf8": "string", "bytes": "binary", "boolean": "bool",
+    "date": "date32[day]", "date32": "date32[day]", "float": "float", "float32": "float", "float64": "double",
+    "half_float": "halffloat", "float16": "halffloat",
+}  # fmt: skip
+_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:,\s*(?:tz=)?(\S+))?\]")
+_DECIMAL = re.compile(r"decimal(128|256)?\((\d+),\s*(-?\d+)\)")
+_FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
+
+_INTEGERS = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("halffloat", "float", "double")
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def key_kind(kind: pa.DataType) -> str | None:
+    """int32, int64, string, binary, date or timestamp; None for a type that cannot be a key."""
+    if pa.types.is_date32(kind):
+        return "date"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    name = str(kind)
+    return name if name in ("int32", "int64", "string", "binary") else None
+
+
+def parse(kind: Any) -> pa.DataType:
+    """An Arrow type from a type or its name. Raises UsageError for a name that is none."""
+    if isinstance(kind, pa.DataType):
+        return canonical(kind)
+    if isinstance(kind, str):
+        return _parse_name(kind.strip())
+    raise UsageError(f"not a type: {kind!r}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'")
+
+
+def _parse_name(name: str) -> pa.DataType:
+    plain = _PLAIN.get(_ALIASES.get(name, name))
+    if plain is not None:
+        return plain
+    if match := _TIMESTAMP.fullmatch(name):
+        return pa.timestamp(match[1], match[2])
+    if match := _DECIMAL.fullmatch(name):
+        make = pa.decimal256 if match[1] == "256" else pa.decimal128
+        try:
+            return make(int(match[2]), int(match[3]))
+        except ValueError as error:
+            raise UsageError(f"not a decimal type: {name!r} ({error})") from error
+    if match := _FIXED.fullmatch(name):
+        return pa.binary(int(match[1]))
+    raise UsageError(f"not a type: {name!r}; types are named as Arrow names them, such as {', '.join(list(_PLAIN)[:8])}")
+
+
+def to_json(kind: pa.DataType) -> Any:
+    """The JSON form of a type; :func:`from_json` gives it back."""
+    if pa.types.is_list(kind):
+        return {"list": to_json(kind.value_type)}
+    if pa.types.is_struct(kind):
+        return {"struct": [[f.name, to_json(f.type), f.nullable] for f in kind]}
+    if pa.types.is_map(kind):
+        return {"map": [to_json(kind.key_type), to_json(kind.item_type)]}
+    return str(kind)
+
+
+def from_json(document: Any) -> pa.DataType:
+    """The type of a JSON form. Raises UsageError if it is none."""
+    match document:
+        case {"list": item}:
+            return pa.list_(from_json(item))
+        case {"struct": members}:
+            return pa.struct([pa.field(name, from_json(kind), nullable) for name, kind, nullable in members])
+        case {"map": [key, item]}:
+            return pa.map_(from_json(key), from_json(item))
+        case _:
+            return parse(document)
+
+
+def canonical(kind: pa.DataType) -> pa.DataType:
+    """The type that a table keeps for rows of this one: one layout for text, bytes and lists, no dictionaries."""
+    if pa.types.is_dictionary(kind):
+        return canonical(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_map(kind):
+        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(canonical(f.type)) for f in kind])
+    if is_list(kind):
+        return pa.list_(canonical(kind.value_type))
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """A list in any of Arrow's layouts."""
+    return (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def check_value_type(name: str, kind: pa.DataType) -> None:
+    """Raise UsageError for a type that data files cannot hold and give back."""
+    try:
+        known = from_json(to_json(kind)) == kind
+    except UsageError:
+        known = False
+    if not known:
+        raise UsageError(
+            f"column {name} cannot be {kind}: tables keep numbers, text, bytes, times, decimals, lists, structs and maps",
+            column=name,
+        )
+
+
+def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of ``found`` is kept by a cast to ``wanted``."""
+    if found == wanted or pa.types.is_null(found):
+        return True
+    found = canonical(found)
+    if found == wanted:
+        return True
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None) and _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
+    if is_list(found) and is_list(wanted):
+        return widens(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return widens(found.key_type, wanted.key_type) and widens(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        return [f.name for f in found] == [f.name for f in wanted] and all(
+            widens(a.type, b.type) for a, b in zip(found, wanted, strict=True)
+        )
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        whole = found.precision - found.scale <= wanted.precision - wanted.scale
+        return whole and found.scale <= wanted.scale
+    return _number_widens(str(found), str(wanted))
+
+
+def _number_widens(found: str, wanted: str) -> bool:
+    for ladder in (_INTEGERS, _UNSIGNED, _FLOATS):
+        if found in ladder and wanted in ladder:
+            return ladder.index(found) <= ladder.index(wanted)
+    # An unsigned number needs the next wider signed one.
+    return found in _UNSIGNED and wanted in _INTEGERS and _UNSIGNED.index(found) < _INTEGERS.index(wanted)
