@@ -1,0 +1,126 @@
+"""Data files, references and runs as values, and the only place where object names are made and read.
+
+A data file is immutable, sorted by row key and sort key. A reference stands for *all* rows of one file inside one
+leaf; files whose ranges at most touch and that came out of one job are one run, and their references carry one run
+id. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedError
+from lakebed.keys import EncodedRange
+
+if TYPE_CHECKING:
+    from lakebed.summaries import Summary
+
+NUMBER_DIGITS = 20
+"""Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
+
+_ID = r"[0-9a-z][0-9a-z-]{7,63}"
+_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One sorted Parquet file as its writer knows it.
+
+    ``stamp_us`` is the store's own last-modified stamp (microseconds since 1970), the digests are XXH3-128 of the
+    whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``).
+    """
+
+    id: str
+    job: str
+    rows: int
+    size_bytes: int
+    min_key: bytes
+    max_key: bytes
+    schema_version: int
+    stamp_us: int
+    digest: str
+    footer_bytes: int
+    footer_digest: str
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:
+            raise DamagedError(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
+
+    def lies_in(self, keys: EncodedRange) -> bool:
+        """Whether every row's key is inside the range."""
+        return keys.contains(self.min_key) and keys.contains(self.max_key)
+
+    def reaches(self, keys: EncodedRange) -> bool:
+        """Whether the file's bounds share a key with the range; no row need be there."""
+        return (keys.max is None or self.min_key < keys.max) and self.max_key >= keys.min
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is written and not committed: what a transaction offers. ``run`` names the run it is part of."""
+
+    file: DataFile
+    summary: Summary
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFile:
+    """A file of the table state: its place in the order of arrival, and when its references came and went."""
+
+    file: DataFile
+    sequence_lo: int
+    sequence_hi: int
+    added: int
+    dropped: int | None = None
+    references: int = 0
+    dead: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """All rows of a file inside one leaf; ``rows`` is exact or an estimate."""
+
+    file: str
+    leaf: int
+    rows: int
+    exact: bool
+    run: str
+
+
+def instance_name() -> str:
+    """The object that marks an instance and gives its format version."""
+    return "instance.json"
+
+
+def table_prefix(table_id: str) -> str:
+    """Where everything of a table lies."""
+    return f"tables/{table_id}"
+
+
+def data_name(table_id: str, file: DataFile) -> str:
+    """The object of a data file."""
+    return f"tables/{table_id}/data/{file.job}/{file.id}.parquet"
+
+
+def summary_name(table_id: str, file: DataFile) -> str:
+    """The object of a data file's summary."""
+    return f"tables/{table_id}/data/{file.job}/{file.id}.summary"
+
+
+def parse_data_name(name: str) -> tuple[str, str, str] | None:
+    """Table id, job id and file id of a data file's name; None if it is not one."""
+    match = _DATA_NAME.fullmatch(name)
+    return (match[1], match[2], match[3]) if match else None
+
+
+def entry_name(prefix: str, number: int) -> str:
+    """The object of a log entry; ``prefix`` is ``catalog`` or a table's."""
+    return f"{prefix}/log/{number:0{NUMBER_DIGITS}d}.ndjson"
+
+
+def snapshot_name(prefix: str) -> str:
+    """The newest whole-state snapshot of a log."""
+    return f"{prefix}/snapshots/latest.ndjson"

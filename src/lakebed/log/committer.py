@@ -1,0 +1,253 @@
+"""Following a log and committing to it: one object per log and process, safe for threads.
+
+Entry n+1 is won by creating its object, if absent. The create proves that nothing came between the judging of a
+transaction and its effect, so nothing void is ever logged and no lock is needed.
+
+Group commit. Callers queue; whoever gets the lock takes all that wait (at most GROUP_MAX), resolves each against the
+state as the ones before it leave it, writes one entry and tells everyone their own outcome. A refusal spoils nobody
+else's, and is told only once the state it was judged on is committed; it is judged again after a lost race.
+
+Three answers to a create:
+
+* created: ours.
+* exists: look whose it is. Clients retry silently and report "exists" for our own write. Another's: read forward to
+  the head, judge again, try the next number, after a wait with full jitter.
+* unclear (time-out, reset, 5xx, 409): the request may still be under way, so "not there" proves nothing. The same
+  bytes go to the same number again until the slot is seen filled. If that takes too long the outcome is *unknown*; the
+  slot is remembered, and nothing else is offered by this process until it is settled.
+
+Entries are never deleted yet, so a number can never be won twice. Source: docs/decisions/0004, the model in
+tests/model/protocol.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from lakebed import clock
+from lakebed.errors import DamagedError, StorageError
+from lakebed.files import entry_name
+from lakebed.log import entry as entries
+from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
+from lakebed.log.snapshot import Head, Snapshots
+from lakebed.state.machine import Change, Machine, Offered, State
+from lakebed.state.transactions import Rejected, Repeated
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lakebed.storage.contract import Storage
+
+GROUP_MAX = 256
+"""Transactions in one entry; bounds its size and the time that the first of a group waits."""
+
+ATTEMPTS_MAX = 60
+"""Lost races before a commit gives up. Waits grow from 5 ms to 0.5 s, so this is about ten seconds of losing."""
+
+SETTLE_MAX = 12
+"""Puts of the same bytes before an unclear outcome is called unknown: about 15 seconds with the waits between."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket(Generic[Offered]):
+    """One waiting caller: what it offers, and what became of it."""
+
+    offer: Offered
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An entry on its way to a number."""
+
+    number: int
+    id: str
+    data: bytes
+
+
+class Log(Generic[State, Offered, Change]):
+    """The log under ``prefix``; ``identity`` is written into every entry, so that no other log's entry passes."""
+
+    def __init__(
+        self, storage: Storage, prefix: str, identity: str, machine: Machine[State, Offered, Change]
+    ) -> None:
+        self._storage = storage
+        self._prefix = prefix
+        self._identity = identity
+        self._machine = machine
+        self._snapshots = Snapshots(storage, prefix, identity, machine)
+        self._head: Head[State] = Head(0, "", machine.empty)
+        self._opened = False
+        self._advancing = threading.Lock()
+        self._committing = threading.Lock()
+        self._queue: deque[_Ticket[Offered]] = deque()
+        self._unsettled: _Slot | None = None
+
+    @property
+    def head(self) -> Head[State]:
+        """The newest state this process knows; no request."""
+        return self._head
+
+    def follow(self) -> State:
+        """The newest state: reads forward until an entry is not there (one request when nothing is new)."""
+        if not self._opened:
+            self._open()
+        head = self._head
+        while (data := self._storage.get(entry_name(self._prefix, head.number + 1))) is not None:
+            head = self._advance(head, self._decode(data, head))
+        return self._head.state
+
+    def commit(self, offer: Offered) -> Outcome:
+        """Offer one change; returns what became of it. Bounded in time; see the module's rules."""
+        ticket = _Ticket(offer)
+        self._queue.append(ticket)
+        while ticket.outcome is None:
+            with self._committing:
+                # Told by another leader meanwhile, as a rule; not if that leader failed: an error (a damaged log, a
+                # store that refuses) is everyone's own to see.
+                if ticket.outcome is None:
+                    self._commit_group(self._take(ticket))
+        return ticket.outcome
+
+    def _take(self, leader: _Ticket[Offered]) -> list[_Ticket[Offered]]:
+        """The leader's ticket and those that wait with it."""
+        group = [leader]
+        while self._queue and len(group) < GROUP_MAX:
+            ticket = self._queue.popleft()
+            if ticket is not leader:
+                group.append(ticket)
+        return group
+
+    def entry_stamp(self, number: int) -> datetime:
+        """The store's stamp of an entry. Raises DamagedError if the entry is gone."""
+        stamp = self._storage.stamp(entry_name(self._prefix, number))
+        if stamp is None:
+            raise DamagedError(f"entry {number} of {self._identity} is gone from the store", number=number)
+        return stamp
+
+    def entry(self, number: int) -> bytes | None:
+        """The bytes of an entry as they are stored; None if there is none yet."""
+        return self._storage.get(entry_name(self._prefix, number))
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        with self._advancing:
+            if not self._opened:
+                self._head = self._snapshots.newest() or self._head
+                self._opened = True
+
+    def _decode(self, data: bytes, head: Head[State]) -> entries.Entry:
+        return entries.decode(data, self._identity, head.number + 1, head.digest)
+
+    def _advance(self, head: Head[State], entry: entries.Entry) -> Head[State]:
+        """The head after an entry; published unless another thread was further already."""
+        state = head.state
+        for document in entry.documents:
+            state = self._machine.apply(state, self._machine.decode(document), entry.number)
+        return self._publish(Head(entry.number, entry.digest, state))
+
+    def _publish(self, head: Head[State]) -> Head[State]:
+        with self._advancing:
+            if head.number > self._head.number:
+                self._head = head
+            return self._head
+
+    # -- committing ---------------------------------------------------------------------------------------------
+
+    def _commit_group(self, group: Sequence[_Ticket[Offered]]) -> None:
+        if not self._opened:
+            self.follow()
+        if self._unsettled is not None and not self._settle_old():
+            for ticket in group:
+                ticket.outcome = Contended(0)
+            return
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt:
+                clock.sleep(clock.jitter_s(min(0.5, 0.005 * 2**attempt)))
+            head = self._head
+            judged, changes, state = self._judge(group, head)
+            if not changes:
+                self.follow()
+                if self._head.number != head.number:
+                    continue
+                _tell(judged)
+                return
+            slot = self._slot(head, changes)
+            outcome = self._put(slot)
+            if outcome is None:
+                self._unsettled = slot
+                for ticket in group:
+                    ticket.outcome = Unknown(slot.number)
+                return
+            if outcome:
+                self._publish(Head(slot.number, entries.digest_of(slot.data), state))
+                _tell(judged)
+                self._snapshots.written(self._head, len(slot.data))
+                return
+            self.follow()
+        for ticket in group:
+            ticket.outcome = Contended(ATTEMPTS_MAX)
+
+    def _judge(
+        self, group: Sequence[_Ticket[Offered]], head: Head[State]
+    ) -> tuple[list[tuple[_Ticket[Offered], Outcome]], list[dict[str, Any]], State]:
+        """What each offer would become if the next number is won, the documents to write, and the state after them."""
+        number = head.number + 1
+        state = head.state
+        judged: list[tuple[_Ticket[Offered], Outcome]] = []
+        changes: list[dict[str, Any]] = []
+        for ticket in group:
+            resolved = self._machine.resolve(ticket.offer, state)
+            match resolved:
+                case Rejected(reason):
+                    judged.append((ticket, NotCommitted(reason)))
+                case Repeated(first):
+                    judged.append((ticket, Committed(first, repeated=True)))
+                case _:
+                    state = self._machine.apply(state, resolved, number)
+                    changes.append(self._machine.encode(resolved))
+                    judged.append((ticket, Committed(number)))
+        return judged, changes, state
+
+    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]]) -> _Slot:
+        number, token = head.number + 1, clock.random_token()
+        entry = entries.Entry(number, token, clock.now().isoformat(), "", head.digest, tuple(changes))
+        return _Slot(number, token, entries.encode(self._identity, entry))
+
+    def _put(self, slot: _Slot) -> bool | None:
+        """True: the slot is ours. False: another's. None: not settled within the bound."""
+        name = entry_name(self._prefix, slot.number)
+        for attempt in range(SETTLE_MAX):
+            if attempt:
+                clock.sleep(clock.jitter_s(min(3.0, 0.02 * 2**attempt)))
+            try:
+                outcome = self._storage.create(name, slot.data)
+                if outcome is PutOutcome.CREATED:
+                    return True
+                if outcome is PutOutcome.EXISTS and (found := self._storage.get(name)) is not None:
+                    return found == slot.data
+            except StorageError:
+                # The first put was refused outright: nothing is under way. A later one leaves the first unclear.
+                if attempt == 0:
+                    raise
+        return None
+
+    def _settle_old(self) -> bool:
+        """Settle what an earlier unknown outcome left under way; False if the store still does not answer."""
+        assert self._unsettled is not None
+        if self._put(self._unsettled) is None:
+            return False
+        self._unsettled = None
+        self.follow()
+        return True
+
+
+def _tell(judged: Sequence[tuple[_Ticket[Any], Outcome]]) -> None:
+    for ticket, outcome in judged:
+        ticket.outcome = outcome

@@ -1,0 +1,59 @@
+"""How a commit ended, as values: losing a race is not an exception."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakebed.errors import ContentionError, Error, RejectedError, UnknownOutcomeError
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """In the log as part of entry ``number``; ``repeated`` if an earlier offer of the same request put it there."""
+
+    number: int
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotCommitted:
+    """Refused by the state (``reason``): nothing of it is in the log, nor will be."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """Others won every number that was tried: nothing of it is in the log, nor will be."""
+
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The store stopped answering: entry ``number`` may hold it, now or later. Nothing may be deleted."""
+
+    number: int
+
+
+Outcome = Committed | NotCommitted | Contended | Unknown
+
+
+def number_of(outcome: Outcome, what: str) -> int:
+    """The log number of a commit. Raises RejectedError, ContentionError or UnknownOutcomeError for the others."""
+    match outcome:
+        case Committed(number):
+            return number
+        case NotCommitted(reason):
+            error: Error = RejectedError(f"{what}: {reason}", reason=reason)
+        case Contended(attempts):
+            error = ContentionError(
+                f"{what}: other writers won {attempts} times in a row; nothing was changed, try again", attempts=attempts
+            )
+        case Unknown(number):
+            error = UnknownOutcomeError(
+                f"{what}: the store stopped answering while entry {number} was written; it may or may not be there. "
+                "Repeat the call with the same request key, which takes effect at most once",
+                number=number,
+            )
+    raise error

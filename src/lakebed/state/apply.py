@@ -1,0 +1,157 @@
+"""Applying: a state and a resolved transaction give the next state. Deterministic, total over valid transactions, pure.
+
+What is read from a log was valid when it was written, so anything that does not fit is damage, or a bug: it raises
+DamagedError rather than guess, and the state does not advance. The same function runs before an entry is written, so
+nothing that could not be applied is ever logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.errors import DamagedError
+from lakebed.files import CommittedFile, DataFile, Reference
+from lakebed.partitions import Leaves
+from lakebed.state.transactions import (
+    AddFiles,
+    AlterSettings,
+    CloseJob,
+    CreateTable,
+    DropTable,
+    ForgetFiles,
+    MarkDead,
+    OpenJob,
+    Replace,
+    SplitLeaf,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Transaction
+
+
+def apply(state: TableState, transaction: Transaction, number: int) -> TableState:
+    """The state after the transaction, which is part of entry ``number``. Raises DamagedError if it does not fit."""
+    state = replace(state, number=number)
+    match transaction:
+        case CreateTable():
+            return replace(
+                state,
+                table=transaction.table,
+                schema=transaction.schema,
+                settings=dict(transaction.settings),
+                leaves=Leaves.at(transaction.boundaries),
+            )
+        case AddFiles():
+            requests = state.requests
+            if transaction.request_key is not None:
+                requests = {**requests, transaction.request_key: number}
+            state = replace(state, requests=requests)
+            _check_whole(transaction.files, transaction.references)
+            return _add(state, transaction.files, transaction.references, None)
+        case OpenJob():
+            return replace(state, jobs={**state.jobs, transaction.job.id: transaction.job})
+        case Replace():
+            return _replace(state, transaction)
+        case CloseJob():
+            return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
+        case SplitLeaf():
+            return _split(state, transaction)
+        case AlterSettings():
+            merged = {**state.settings, **transaction.changes}
+            return replace(state, settings={k: v for k, v in merged.items() if v is not None})
+        case MarkDead():
+            dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
+            return replace(state, files={**state.files, **dead})
+        case ForgetFiles():
+            gone = set(transaction.files)
+            return replace(state, files={k: v for k, v in state.files.items() if k not in gone})
+        case DropTable():
+            return replace(state, dropped=True)
+        case _:
+            assert_never(transaction)
+
+
+def _known(state: TableState, name: str) -> CommittedFile:
+    committed = state.files.get(name)
+    if committed is None:
+        raise DamagedError(f"entry {state.number} names file {name}, which the table does not have", file=name)
+    return committed
+
+
+def _check_whole(files: Iterable[DataFile], references: Iterable[Reference]) -> None:
+    """A file just added is referenced wholly: its references' rows sum to its own."""
+    rows: dict[str, int] = {}
+    for reference in references:
+        rows[reference.file] = rows.get(reference.file, 0) + reference.rows
+    for file in files:
+        if rows.get(file.id) != file.rows:
+            raise DamagedError(f"references to {file.id} hold {rows.get(file.id, 0)} rows of {file.rows}", file=file.id)
+
+
+def _add(
+    state: TableState,
+    files: Sequence[DataFile],
+    references: Sequence[Reference],
+    hull: tuple[int, int] | None,
+) -> TableState:
+    """Add files and references. Each file takes the next sequence number, or all take the hull of their inputs'."""
+    known = dict(state.files)
+    sequence = state.next_sequence
+    for file in files:
+        if file.id in known:
+            raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
+        lo, hi = hull or (sequence, sequence)
+        known[file.id] = CommittedFile(file, lo, hi, added=state.number)
+        sequence += hull is None
+    leaves = dict(state.references)
+    for reference in references:
+        position = state.leaves.position_of(reference.leaf)
+        if position is None or reference.file not in known:
+            raise DamagedError(f"entry {state.number} references {reference.file} from leaf {reference.leaf}")
+        if not known[reference.file].file.reaches(state.leaves.range_at(position)):
+            raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
+        leaves[reference.leaf] = (*leaves.get(reference.leaf, ()), reference)
+        counted = known[reference.file]
+        known[reference.file] = replace(counted, references=counted.references + 1, dropped=None)
+    return replace(state, files=known, references=leaves, next_sequence=sequence)
+
+
+def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
+    """Drop (file, leaf) references; a file that loses its last one remembers this number."""
+    files, leaves = dict(state.files), dict(state.references)
+    for name, leaf in pairs:
+        kept = tuple(r for r in leaves.get(leaf, ()) if r.file != name)
+        if len(kept) == len(leaves.get(leaf, ())):
+            raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
+        leaves[leaf] = kept
+        counted = _known(state, name) if name not in files else files[name]
+        left = counted.references - 1
+        files[name] = replace(counted, references=left, dropped=None if left else state.number)
+    return replace(state, files=files, references={k: v for k, v in leaves.items() if v})
+
+
+def _replace(state: TableState, transaction: Replace) -> TableState:
+    job = state.jobs.get(transaction.job)
+    if job is None:
+        raise DamagedError(f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job)
+    inputs = [_known(state, name) for name in job.inputs]
+    hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
+    state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
+    return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
+
+
+def _split(state: TableState, transaction: SplitLeaf) -> TableState:
+    if state.leaves.position_of(transaction.leaf) is None:
+        raise DamagedError(f"entry {state.number} splits leaf {transaction.leaf}, which is not there")
+    moved = state.references_of(transaction.leaf)
+    # A reference that two exact ranks prove empty may go; one that was never there may not come.
+    strangers = {r.file for r in transaction.references} - {r.file for r in moved}
+    if strangers:
+        raise DamagedError(f"entry {state.number} brings {min(strangers)} into leaf {transaction.leaf} by a split")
+    state = _drop(state, [(r.file, r.leaf) for r in moved])
+    state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
+    return _add(state, (), transaction.references, None)

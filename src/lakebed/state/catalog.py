@@ -1,0 +1,160 @@
+"""The catalog: which tables an instance has, by name, and the defaults of their settings.
+
+A log of its own, with the same rules as a table's. A table is addressed by id, so a rename moves nothing. A name is
+won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - dataclass fields are read at run time
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed.state.transactions import Rejected, Repeated
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """A table's name and whether maintenance runs on it (online)."""
+
+    id: str
+    name: str
+    online: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogState:
+    """All tables of an instance at one number of the catalog's log, by id, and the settings' defaults."""
+
+    number: int = 0
+    tables: Mapping[str, CatalogTable] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def named(self, name: str) -> CatalogTable | None:
+        """The table of that name."""
+        return next((table for table in self.tables.values() if table.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTable:
+    """Give a table, whose log has begun, its name."""
+
+    table: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """Give a table another name."""
+
+    table: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTable:
+    """Take a table out of the catalog; its log's last entry follows."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetOnline:
+    """Whether splitting and compaction run on a table."""
+
+    table: str
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefaults:
+    """Change the instance's defaults of settings; None takes one back."""
+
+    changes: Mapping[str, Any]
+
+
+CatalogChange = RegisterTable | RenameTable | ForgetTable | SetOnline | SetDefaults
+
+_TYPES: dict[str, type[CatalogChange]] = {
+    "register_table": RegisterTable,
+    "rename_table": RenameTable,
+    "forget_table": ForgetTable,
+    "set_online": SetOnline,
+    "set_defaults": SetDefaults,
+}
+
+
+def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejected | Repeated:
+    """The change as it stands, or why it is refused."""
+    match change:
+        case RegisterTable() | RenameTable():
+            holder = state.named(change.name)
+            if holder is not None:
+                return Rejected(f"a table named {change.name!r} exists already")
+            if isinstance(change, RenameTable) and change.table not in state.tables:
+                return Rejected("the table is gone")
+        case ForgetTable() | SetOnline():
+            if change.table not in state.tables:
+                return Rejected("the table is gone")
+        case SetDefaults():
+            pass
+        case _:
+            assert_never(change)
+    return change
+
+
+def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogState:
+    """The catalog after the change, which is part of entry ``number``. Raises DamagedError if it does not fit."""
+    if isinstance(resolve(change, state), Rejected):
+        raise DamagedError(f"catalog entry {number} does not fit the catalog: {change}", number=number)
+    tables = dict(state.tables)
+    defaults = state.defaults
+    match change:
+        case RegisterTable():
+            tables[change.table] = CatalogTable(change.table, change.name)
+        case RenameTable():
+            tables[change.table] = replace(tables[change.table], name=change.name)
+        case ForgetTable():
+            del tables[change.table]
+        case SetOnline():
+            tables[change.table] = replace(tables[change.table], online=change.online)
+        case SetDefaults():
+            defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
+        case _:
+            assert_never(change)
+    return CatalogState(number, tables, defaults)
+
+
+def encode_change(change: CatalogChange) -> dict[str, Any]:
+    """The JSON document of a change."""
+    kind = next(name for name, cls in _TYPES.items() if isinstance(change, cls))
+    return {"type": kind} | {name: getattr(change, name) for name in change.__dataclass_fields__}
+
+
+def decode_change(document: Mapping[str, Any]) -> CatalogChange:
+    """The change of a JSON document. Raises FormatTooNewError for an unknown type, DamagedError for a bad one."""
+    facts = dict(document)
+    kind = facts.pop("type", None)
+    if kind not in _TYPES:
+        raise FormatTooNewError(f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it")
+    try:
+        return _TYPES[kind](**facts)
+    except TypeError as error:
+        raise DamagedError(f"not a catalog change: {document}") from error
+
+
+def encode_state(state: CatalogState) -> dict[str, Any]:
+    """The JSON document of the whole catalog."""
+    tables = [[t.id, t.name, t.online] for t in state.tables.values()]
+    return {"number": state.number, "tables": tables, "defaults": dict(state.defaults)}
+
+
+def decode_state(document: Mapping[str, Any]) -> CatalogState:
+    """The catalog of a JSON document. Raises DamagedError if it is none."""
+    try:
+        tables = {table: CatalogTable(table, name, online) for table, name, online in document["tables"]}
+        return CatalogState(document["number"], tables, document["defaults"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"not the state of a catalog ({error!r})") from error

@@ -1,0 +1,79 @@
+"""The state of one table at one log number: an immutable value, derived from the log alone.
+
+Holds of every state: the leaves tile the key space; a reference names a known leaf and a known, living file that
+reaches it; ``CommittedFile.references`` counts them; a file with none has the number at which the last one went.
+Applying is deterministic and total over valid transactions: no clock, no randomness, no reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003 - dataclass fields are read at run time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import DamagedError
+from lakebed.partitions import Leaves
+
+if TYPE_CHECKING:
+    from lakebed.files import CommittedFile, Reference
+    from lakebed.schema import Schema
+    from lakebed.state.transactions import Job
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival."""
+
+    number: int = 0
+    table: str = ""
+    schema: Schema | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    leaves: Leaves = field(default_factory=Leaves)
+    files: Mapping[str, CommittedFile] = field(default_factory=dict)
+    references: Mapping[int, tuple[Reference, ...]] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    next_sequence: int = 1
+    dropped: bool = False
+
+    @property
+    def created(self) -> Schema:
+        """The schema of a table that exists. Raises DamagedError for a log that does not begin with its creation."""
+        if self.schema is None:
+            raise DamagedError(f"the log of table {self.table or '?'} does not begin with its creation")
+        return self.schema
+
+    def references_of(self, leaf: int) -> tuple[Reference, ...]:
+        """The references of a leaf."""
+        return self.references.get(leaf, ())
+
+    def rows(self) -> tuple[int, bool]:
+        """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
+        held = [r for references in self.references.values() for r in references]
+        by_file: dict[str, int] = {}
+        for reference in held:
+            by_file[reference.file] = by_file.get(reference.file, 0) + reference.rows
+        exact = all(r.exact or by_file[r.file] == self.files[r.file].file.rows for r in held)
+        return sum(r.rows for r in held), exact
+
+
+def check_invariants(state: TableState) -> None:
+    """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""
+    counted: dict[str, int] = {}
+    for leaf, references in state.references.items():
+        position = state.leaves.position_of(leaf)
+        if position is None:
+            raise DamagedError(f"references of a leaf that is not there: {leaf}", leaf=leaf)
+        keys = state.leaves.range_at(position)
+        for reference in references:
+            committed = state.files.get(reference.file)
+            if committed is None or committed.dead:
+                raise DamagedError(f"leaf {leaf} references {reference.file}, which is forgotten or dead", leaf=leaf)
+            if not committed.file.reaches(keys):
+                raise DamagedError(f"leaf {leaf} references {reference.file}, which does not reach it", leaf=leaf)
+            counted[reference.file] = counted.get(reference.file, 0) + 1
+    for file_id, committed in state.files.items():
+        if committed.references != counted.get(file_id, 0):
+            raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")
+        if (committed.dropped is None) != (committed.references > 0):
+            raise DamagedError(f"file {file_id}: dropped at {committed.dropped} with {committed.references} references")
