@@ -100,14 +100,24 @@ def table_prefix(table_id: str) -> str:
     return f"tables/{table_id}"
 
 
+def data_object(table_id: str, job: str, file_id: str) -> str:
+    """The object that a job writes a data file to."""
+    return f"tables/{table_id}/data/{job}/{file_id}.parquet"
+
+
+def summary_object(table_id: str, job: str, file_id: str) -> str:
+    """The object that a job writes a data file's summary to."""
+    return f"tables/{table_id}/data/{job}/{file_id}.summary"
+
+
 def data_name(table_id: str, file: DataFile) -> str:
     """The object of a data file."""
-    return f"tables/{table_id}/data/{file.job}/{file.id}.parquet"
+    return data_object(table_id, file.job, file.id)
 
 
 def summary_name(table_id: str, file: DataFile) -> str:
     """The object of a data file's summary."""
-    return f"tables/{table_id}/data/{file.job}/{file.id}.summary"
+    return summary_object(table_id, file.job, file.id)
 
 
 def parse_data_name(name: str) -> tuple[str, str, str] | None:

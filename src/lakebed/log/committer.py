@@ -55,9 +55,10 @@ SETTLE_MAX = 12
 
 @dataclass(slots=True, eq=False)
 class _Ticket(Generic[Offered]):
-    """One waiting caller: what it offers, and what became of it."""
+    """One waiting caller: what it offers, whether a leader took it off the queue, and what became of it."""
 
     offer: Offered
+    taken: bool = False
     outcome: Outcome | None = None
 
 
@@ -117,9 +118,11 @@ class Log(Generic[State, Offered, Change]):
     def _take(self, leader: _Ticket[Offered]) -> list[_Ticket[Offered]]:
         """The leader's ticket and those that wait with it."""
         group = [leader]
+        leader.taken = True
         while self._queue and len(group) < GROUP_MAX:
             ticket = self._queue.popleft()
-            if ticket is not leader:
+            if not ticket.taken:
+                ticket.taken = True
                 group.append(ticket)
         return group
 
@@ -179,13 +182,10 @@ class Log(Generic[State, Offered, Change]):
                 _tell(judged)
                 return
             slot = self._slot(head, changes)
-            outcome = self._put(slot)
-            if outcome is None:
-                self._unsettled = slot
-                for ticket in group:
-                    ticket.outcome = Unknown(slot.number)
+            won = self._put_told(slot, group)
+            if won is None:
                 return
-            if outcome:
+            if won:
                 self._publish(Head(slot.number, entries.digest_of(slot.data), state))
                 _tell(judged)
                 self._snapshots.written(self._head, len(slot.data))
@@ -219,6 +219,22 @@ class Log(Generic[State, Offered, Change]):
         number, token = head.number + 1, clock.random_token()
         entry = entries.Entry(number, token, clock.now().isoformat(), "", head.digest, tuple(changes))
         return _Slot(number, token, entries.encode(self._identity, entry))
+
+    def _put_told(self, slot: _Slot, group: Sequence[_Ticket[Offered]]) -> bool | None:
+        """As :meth:`_put`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
+        won: bool | None = None
+        refused = False
+        try:
+            won = self._put(slot)
+        except StorageError:
+            refused = True
+            raise
+        finally:
+            if won is None and not refused:
+                self._unsettled = slot
+                for ticket in group:
+                    ticket.outcome = Unknown(slot.number)
+        return won
 
     def _put(self, slot: _Slot) -> bool | None:
         """True: the slot is ours. False: another's. None: not settled within the bound."""

@@ -1,0 +1,47 @@
+"""Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds."""
+
+from lakebed.errors import (
+    BadKeyError,
+    ContentionError,
+    DamagedError,
+    Error,
+    ExistsError,
+    FormatTooNewError,
+    NotFoundError,
+    RejectedError,
+    SchemaMismatchError,
+    StorageError,
+    UnknownOutcomeError,
+    UnsafeStoreError,
+    UsageError,
+)
+from lakebed.instance import Instance, create, open  # noqa: A004 - lakebed.open is the public name
+from lakebed.keys import KeyRange
+from lakebed.schema import Field, Schema
+from lakebed.table import Table
+
+__version__ = "0.0.1"
+
+__all__ = [
+    "BadKeyError",
+    "ContentionError",
+    "DamagedError",
+    "Error",
+    "ExistsError",
+    "Field",
+    "FormatTooNewError",
+    "Instance",
+    "KeyRange",
+    "NotFoundError",
+    "RejectedError",
+    "Schema",
+    "SchemaMismatchError",
+    "StorageError",
+    "Table",
+    "UnknownOutcomeError",
+    "UnsafeStoreError",
+    "UsageError",
+    "__version__",
+    "create",
+    "open",
+]

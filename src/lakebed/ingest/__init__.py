@@ -1,0 +1,1 @@
+"""Ingest: rows in, one atomic commit of new sorted files out."""

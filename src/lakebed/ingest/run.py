@@ -1,0 +1,77 @@
+"""Writing in process: any stream of rows becomes one sorted run, and one commit.
+
+Rows are made to fit the schema batch by batch, sorted in chunks of a bounded size and merged, so that memory does not
+grow with the input. Nothing is sent before the last row was read and found good; nothing is visible before the commit.
+A write makes as few files as their size allows, each with a reference from every leaf it touches.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import StorageError, UsageError
+from lakebed.ingest.send import send_run
+from lakebed.schema import check_columns, conform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.files import NewFile
+    from lakebed.kernels.layout import Layout
+    from lakebed.schema import Schema
+    from lakebed.storage.contract import Storage
+
+BATCH_ROWS_MAX = 65_536
+"""Larger batches are sliced, so that one batch of a careless producer does not break the memory bound."""
+
+
+def open_stream(data: Any) -> pa.RecordBatchReader:
+    """A reader over anything that speaks the Arrow C stream interface. Raises UsageError for what does not."""
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    raise UsageError(
+        f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a DuckDB "
+        "relation, or anything else with __arrow_c_stream__"
+    )
+
+
+def conformed(reader: pa.RecordBatchReader, schema: Schema, source: str) -> Iterator[pa.RecordBatch]:
+    """The reader's rows as the schema has them; the columns are checked before the first row is read."""
+    check_columns(reader.schema, schema, source)
+    return _conform_batches(reader, schema, source)
+
+
+def _conform_batches(reader: pa.RecordBatchReader, schema: Schema, source: str) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
+            yield conform(batch.slice(start, BATCH_ROWS_MAX), schema, source)
+
+
+def write_files(
+    batches: Iterator[pa.RecordBatch],
+    layout: Layout,
+    target: tuple[Storage, str, str],
+    *,
+    memory_limit_bytes: int,
+    cuts: Sequence[bytes],
+) -> tuple[NewFile, ...]:
+    """Sort the rows into one run and send its files; ``target`` is the storage, the table id and the job id."""
+    from lakebed.kernels.sort import sort_runs
+
+    storage, table_id, job = target
+    try:
+        with tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
+            run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts)
+            return send_run(storage, table_id, run, job=job)
+    except OSError as error:
+        raise StorageError(
+            f"sorting needs room in {tempfile.gettempdir()}: {error}; free some, or point TMPDIR elsewhere"
+        ) from error

@@ -1,0 +1,231 @@
+"""An instance: one root URL with a catalog and many tables.
+
+``instance.json`` marks the root and gives the format version; it is never rewritten. Creating a table writes entry 1
+of its own log under a fresh id, then registers the name in the catalog's log, which is where the name is won; the
+loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry after which the table's log
+refuses everything.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock, settings
+from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
+from lakebed.files import instance_name
+from lakebed.log.committer import Log
+from lakebed.log.entry import FORMAT, dump, parse_header
+from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.state.catalog import (
+    CatalogChange,
+    ForgetTable,
+    RegisterTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+)
+from lakebed.state.machine import CATALOG
+from lakebed.state.transactions import CreateTable, DropTable
+from lakebed.storage import connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lakebed.schema import Schema
+    from lakebed.state.catalog import CatalogTable
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
+
+CREATE_PUTS_MAX = 5
+"""How often an unclear answer to the instance's first object is put again."""
+
+
+def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_url: str | None = None) -> Instance:
+    """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
+
+    ``log_url`` puts the logs elsewhere, such as on a faster class of storage. ``storage_options`` are credentials and
+    the like; without them the usual chain is used. They are never stored.
+
+    Raises:
+        ExistsError: there is an instance already.
+        UnsafeStoreError: the store ignores create-if-absent.
+        StorageError: it cannot be reached or written.
+    """
+    from lakebed.storage.probe import check_conditional_puts
+
+    storage = connect(url, storage_options)
+    check_conditional_puts(storage)
+    if log_url is not None:
+        check_conditional_puts(connect(log_url, storage_options))
+    document = {"format": FORMAT, "features": [], "instance": clock.new_id(), "log_url": log_url}
+    data = dump(document) + b"\n"
+    for _ in range(CREATE_PUTS_MAX):
+        outcome = storage.create(instance_name(), data)
+        if outcome is not PutOutcome.UNCLEAR:
+            break
+    if storage.get(instance_name()) != data:
+        raise ExistsError(f"there is an instance at {storage.url} already; open it, or choose another URL", url=url)
+    return Instance(storage, document, storage_options)
+
+
+def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Instance:  # noqa: A001 - the public name
+    """Open the instance at ``url``.
+
+    Raises:
+        NotFoundError: there is none.
+        FormatTooNewError: a newer Lakebed wrote it.
+    """
+    storage = connect(url, storage_options)
+    data = storage.get(instance_name())
+    if data is None:
+        raise NotFoundError(f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url)
+    document = parse_header(data, f"{instance_name()} at {storage.url}")
+    if not isinstance(document.get("instance"), str):
+        raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    return Instance(storage, document, storage_options)
+
+
+class Instance:
+    """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
+
+    def __init__(
+        self, storage: Any, document: Mapping[str, Any], storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self.id: str = document["instance"]
+        self.storage = storage
+        self.storage_options = dict(storage_options or {})
+        self.log_url: str | None = document.get("log_url")
+        self.log_storage = storage if self.log_url is None else connect(self.log_url, storage_options)
+        self._catalog = Log(self.log_storage, "catalog", self.id, CATALOG)
+        self._tables: dict[str, Table] = {}
+
+    def __repr__(self) -> str:
+        return f"<lakebed instance at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The root URL."""
+        return str(self.storage.url)
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        split_points: Iterable[Any] = (),
+        settings: Mapping[str, Any] | None = None,
+    ) -> Table:
+        """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut leaves at.
+
+        Raises:
+            ExistsError: the name is taken.
+            UsageError: a bad name, split point or setting.
+        """
+        _check_name(name)
+        boundaries = _boundaries(schema, split_points)
+        own = _validated(settings or {})
+        if self._catalog.follow().named(name) is not None:
+            raise _taken(name)
+        table = self._handle(clock.new_id(), name)
+        table.commit(CreateTable(table.id, schema, own, boundaries))
+        self._change(RegisterTable(table.id, name), name)
+        return table
+
+    def table(self, name: str) -> Table:
+        """The table of that name. Raises NotFoundError if there is none."""
+        found = self._find(name)
+        return self._handle(found.id, found.name)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+        return sorted(table.name for table in self._catalog.follow().tables.values())
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        _check_name(new_name)
+        found = self._find(name)
+        self._change(RenameTable(found.id, new_name), new_name)
+        self._handle(found.id, new_name).name = new_name
+
+    def drop_table(self, name: str) -> None:
+        """Take a table away; every later use of it is refused. Raises NotFoundError."""
+        found = self._find(name)
+        table = self._handle(found.id, name)
+        self._change(ForgetTable(found.id), name)
+        table.commit(DropTable())
+        self._tables.pop(found.id, None)
+
+    def is_online(self, name: str) -> bool:
+        """Whether splitting and compaction run on the table."""
+        return self._find(name).online
+
+    def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - the value, not a switch of behaviour
+        """Take a table's splitting and compaction out of service, or back; ingest and queries always go on."""
+        self._change(SetOnline(self._find(name).id, online), name)
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, int | float]:
+        """The instance's default of every setting."""
+        in_force = settings.in_force(self._catalog.follow().defaults, {})
+        return {name: getattr(in_force, name) for name in settings.NAMES}
+
+    def set(self, **changes: Any) -> None:
+        """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
+        self._change(SetDefaults(settings.validate(changes)), "settings")
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> CatalogTable:
+        found = self._catalog.follow().named(name)
+        if found is None:
+            names = ", ".join(self.tables()) or "none yet"
+            raise NotFoundError(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+        return found
+
+    def _handle(self, table_id: str, name: str) -> Table:
+        if table_id not in self._tables:
+            self._tables[table_id] = Table(table_id, name, self.storage, self.log_storage, self._defaults)
+        return self._tables[table_id]
+
+    def _defaults(self) -> dict[str, Any]:
+        return dict(self._catalog.head.state.defaults)
+
+    def _change(self, change: CatalogChange, name: str) -> None:
+        outcome = self._catalog.commit(change)
+        if isinstance(outcome, NotCommitted):
+            if isinstance(change, RegisterTable | RenameTable) and "exists" in outcome.reason:
+                raise _taken(name)
+            raise RejectedError(f"{name}: {outcome.reason}", reason=outcome.reason)
+        number_of(outcome, name)
+
+
+def _taken(name: str) -> ExistsError:
+    return ExistsError(f"a table named {name!r} exists already; choose another name or drop it first", table=name)
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        shown = f"{name[:40]!r}… ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else repr(name)
+        raise UsageError(
+            f"not a table name: {shown}; use 1 to 128 of A-Z a-z 0-9 _ and -, not beginning with -", table=name
+        )
+
+
+def _validated(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.validate(own).items() if value is not None}
+
+
+def _boundaries(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:
+    points = [point if isinstance(point, list | tuple) else (point,) for point in split_points]
+    encoded = sorted(schema.codec.encode(point) for point in points)
+    if len(set(encoded)) != len(encoded) or b"" in encoded:
+        raise UsageError("split points must be different keys, none of them empty")
+    return tuple(encoded)
+
+

@@ -1,0 +1,87 @@
+"""A table's files and leaves as Arrow tables, for people and programs. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.files import data_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.schema import Schema
+    from lakebed.state.table import TableState
+
+
+def key_type(schema: Schema) -> pa.DataType:
+    """A key as a struct of its fields; in a bound, those past its end are null."""
+    return pa.struct([pa.field(f.name, f.type) for f in schema.row_key])
+
+
+def files_table(state: TableState, table_id: str, object_url: Callable[[str], str]) -> pa.Table:
+    """One row for each reference, leaves in key order, oldest file first.
+
+    ``rows`` are those inside the leaf (``exact`` or estimated); ``size_bytes``, ``min_key`` and ``max_key`` are the
+    whole file's; ``number`` is the log number that added it.
+    """
+    codec = state.created.codec
+    rows: list[dict[str, Any]] = []
+    for leaf in state.leaves.ids:
+        for reference in state.references_of(leaf):
+            committed = state.files[reference.file]
+            file = committed.file
+            rows.append(
+                {
+                    "file_id": file.id,
+                    "url": object_url(data_name(table_id, file)),
+                    "leaf": leaf,
+                    "rows": reference.rows,
+                    "exact": reference.exact,
+                    "size_bytes": file.size_bytes,
+                    "min_key": codec.decode_values(file.min_key),
+                    "max_key": codec.decode_values(file.max_key),
+                    "run": reference.run,
+                    "number": committed.added,
+                }
+            )
+    key = key_type(state.created)
+    schema = pa.schema(
+        [("file_id", pa.string()), ("url", pa.string()), ("leaf", pa.int64()), ("rows", pa.int64())]
+        + [("exact", pa.bool_()), ("size_bytes", pa.int64()), ("min_key", key), ("max_key", key)]
+        + [("run", pa.string()), ("number", pa.int64())]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def partitions_table(state: TableState) -> pa.Table:
+    """One row for each leaf in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
+
+    ``bytes`` are the files' in proportion to the rows inside the leaf. A bound that was cut short to tell two
+    neighbours apart shows the part that it has.
+    """
+    codec = state.created.codec
+    rows: list[dict[str, Any]] = []
+    for position, leaf in enumerate(state.leaves.ids):
+        keys = state.leaves.range_at(position)
+        references = state.references_of(leaf)
+        files = [state.files[r.file].file for r in references]
+        rows.append(
+            {
+                "leaf": leaf,
+                "min": codec.decode_values(keys.min) if keys.min else None,
+                "max": codec.decode_values(keys.max) if keys.max is not None else None,
+                "rows": sum(r.rows for r in references),
+                "exact": all(r.exact for r in references),
+                "bytes": sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
+                "files": len(files),
+                "runs": len({r.run for r in references}),
+            }
+        )
+    key = key_type(state.created)
+    schema = pa.schema(
+        [("leaf", pa.int64()), ("min", key), ("max", key), ("rows", pa.int64()), ("exact", pa.bool_())]
+        + [("bytes", pa.int64()), ("files", pa.int64()), ("runs", pa.int64())]
+    )
+    return pa.Table.from_pylist(rows, schema=schema)

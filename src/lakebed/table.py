@@ -1,0 +1,217 @@
+"""A table: what users hold. Reads and writes in the caller's process; maintenance is the pipeline's.
+
+Every method that reads first probes the log for newer entries (one request) unless ``max_staleness`` allows an older
+view; what this process wrote is always seen. Methods may be called from many threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed import clock, settings
+from lakebed.errors import UsageError
+from lakebed.files import table_prefix
+from lakebed.keys import ALL_KEYS, KeyRange
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import number_of
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import AlterSettings, OfferFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebed.kernels.layout import Layout
+    from lakebed.log.outcomes import Outcome
+    from lakebed.query.plan import QueryPlan
+    from lakebed.query.run import Reader
+    from lakebed.schema import Schema
+    from lakebed.settings import Settings
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Offer
+    from lakebed.storage.contract import Storage
+
+
+class Table:
+    """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`."""
+
+    def __init__(
+        self,
+        table_id: str,
+        name: str,
+        storage: Storage,
+        log_storage: Storage,
+        defaults: Callable[[], dict[str, Any]],
+    ) -> None:
+        self.id = table_id
+        self.name = name
+        self.storage = storage
+        self.log = Log(log_storage, table_prefix(table_id), table_id, TABLE)
+        self._defaults = defaults
+        self._probed_s: float | None = None
+        self._reader: Reader | None = None
+
+    def __repr__(self) -> str:
+        return f"<lakebed table {self.name!r} at number {self.number}>"
+
+    @property
+    def number(self) -> int:
+        """The newest log number this process knows of; no request."""
+        return self.log.head.number
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema."""
+        return (self.log.head.state if self.log.head.number else self.state()).created
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def write(self, data: Any, *, commit_id: str | None = None) -> int:
+        """Add all rows of ``data``, atomically; returns the log number from which on they are there.
+
+        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name.
+        ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
+        one every call adds. No rows, no entry.
+
+        Raises:
+            SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
+            BadKeyError: a key is too long.
+            RejectedError, ContentionError: nothing was added.
+            UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
+        """
+        from lakebed.ingest.run import conformed, open_stream, write_files
+
+        batches = conformed(open_stream(data), self.schema, "write")
+        if commit_id is not None:
+            first = self.state().requests.get(commit_id)
+            if first is not None:
+                return first
+        in_force = self.settings_in_force()
+        files = write_files(
+            batches,
+            self.layout(),
+            (self.storage, self.id, clock.new_id()),
+            memory_limit_bytes=in_force.memory_limit_bytes,
+            cuts=self.log.head.state.leaves.boundaries,
+        )
+        if not files and commit_id is None:
+            return self.number
+        return self.commit(OfferFiles(files, commit_id))
+
+    def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
+        """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
+
+        Raises:
+            BadKeyError: too few or many values, or one of a wrong type.
+            UsageError: a column that the table does not have.
+        """
+        encoded = self.schema.codec.encode_key(key)
+        names = self.schema.project(columns)
+        return self._reading().get(self._plan_key(encoded, max_staleness), names)
+
+    def scan(
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        max_staleness: float | None = None,
+    ) -> pa.RecordBatchReader:
+        """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
+
+        A stream: close it, or read it to its end. Memory does not grow with the rows read.
+
+        Raises:
+            BadKeyError: a range is upside down or does not fit the key.
+            UsageError: a column that the table does not have, or a negative limit.
+        """
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit = {limit}: must be 0 or more")
+        names = self.schema.project(columns)
+        for key_range in ranges:
+            if not isinstance(key_range, KeyRange):
+                raise UsageError(f"scan takes KeyRange values, not {key_range!r}; KeyRange.prefix({key_range!r})?")
+        encoded = [self.schema.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
+        from lakebed.query.plan import plan
+
+        return self._reading().scan(plan(self.state(max_staleness), encoded), names, limit)
+
+    def _plan_key(self, key: bytes, max_staleness: float | None) -> QueryPlan:
+        from lakebed.keys import EncodedRange, successor
+        from lakebed.query.plan import plan
+
+        return plan(self.state(max_staleness), [EncodedRange(key, successor(key))])
+
+    def _reading(self) -> Reader:
+        if self._reader is None:
+            from lakebed.query.run import Reader
+
+            self._reader = Reader(self.storage, self.id, self.schema)
+        return self._reader
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def state(self, max_staleness: float | None = None) -> TableState:
+        """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago."""
+        fresh = self._probed_s is not None and max_staleness is not None
+        if fresh and clock.monotonic_s() - (self._probed_s or 0.0) <= (max_staleness or 0.0):
+            return self.log.head.state
+        before = clock.monotonic_s()
+        state = self.log.follow()
+        self._probed_s = before
+        return state
+
+    def files(self) -> pa.Table:
+        """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
+        from lakebed.report import files_table
+
+        return files_table(self.state(), self.id, self.storage.object_url)
+
+    def partitions(self) -> pa.Table:
+        """One row a leaf, in key order: its range, rows, bytes, files and runs."""
+        from lakebed.report import partitions_table
+
+        return partitions_table(self.state())
+
+    def settings(self) -> dict[str, int | float]:
+        """The value in force of every setting, by name."""
+        self.state()
+        in_force = self.settings_in_force()
+        return {name: getattr(in_force, name) for name in settings.NAMES}
+
+    def settings_in_force(self) -> Settings:
+        """The same as one value, of the newest state known: no request once the table was read."""
+        state = self.log.head.state if self.number else self.state()
+        return settings.in_force(self._defaults(), state.settings)
+
+    def set(self, **changes: Any) -> int:
+        """Change settings of this table; None takes the instance's default again. Returns the log number."""
+        return self.commit(AlterSettings(settings.validate(changes)))
+
+    # -- for the pipeline ---------------------------------------------------------------------------------------
+
+    def layout(self) -> Layout:
+        """How data files of this table are written."""
+        from lakebed.kernels.layout import Layout
+
+        in_force = self.settings_in_force()
+        return Layout(
+            schema=self.schema,
+            file_bytes=in_force.file_bytes,
+            page_rows=in_force.page_rows,
+            page_bytes=in_force.page_bytes,
+            row_group_rows=in_force.row_group_rows,
+            bloom_fpp=in_force.bloom_fpp,
+        )
+
+    def try_commit(self, offer: Offer) -> Outcome:
+        """Offer a change to the table's state; the outcome is a value."""
+        return self.log.commit(offer)
+
+    def commit(self, offer: Offer) -> int:
+        """As :meth:`try_commit`, for callers who cannot go on without it: returns the log number.
+
+        Raises:
+            RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
+        """
+        return number_of(self.log.commit(offer), f"table {self.name}")
