@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,7 +34,6 @@ from lakebed.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
-    from datetime import datetime
     from pathlib import Path
 
 NAME_CHARS_MAX = 800
@@ -52,7 +52,7 @@ class PutOutcome(Enum):
     """Stored by this very request, and durable."""
 
     EXISTS = "exists"
-    """An object of that name is there: read it to learn whose. May be the caller's own, of an earlier unclear request."""
+    """The name is taken: read it to learn by whom. It may be the caller's own, of an earlier unclear request."""
 
     UNCLEAR = "unclear"
     """No trustworthy answer (time-out, reset, 5xx, 409): put the same bytes again before anything else is tried."""

@@ -1,0 +1,106 @@
+"""The one door for every byte that lands, and comes back.
+
+:func:`connect` gives the store of a URL; :mod:`lakebed.storage.contract` says what a store promises. Whatever is
+built on it names objects, never paths or requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from lakebed.errors import UsageError
+from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
+from lakebed.storage.local import LocalStorage
+from lakebed.storage.probe import check_conditional_puts
+
+if TYPE_CHECKING:
+    from lakebed.storage.clients import Clients
+
+__all__ = [
+    "Listed",
+    "LocalStorage",
+    "PutOutcome",
+    "Storage",
+    "Stored",
+    "check_conditional_puts",
+    "check_name",
+    "connect",
+]
+
+_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "memory": "memory"}
+_LOCAL_SEPARATOR = "://"
+
+_memories: dict[str, Clients] = {}
+_memories_lock = threading.Lock()
+
+
+def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -> Storage:
+    """The store at a root URL: ``file:///…``, a path, ``s3://bucket/prefix``, ``gs://…``, ``az://…``, ``memory://name``.
+
+    Nothing is read or written yet. ``memory://`` stores of one name are one store, for the life of the process.
+
+    Raises:
+        UsageError: the scheme is unknown, the URL holds a password or a query, or an option is unknown.
+    """
+    options = dict(storage_options or {})
+    if isinstance(url, Path) or _LOCAL_SEPARATOR not in url:
+        return _local(str(url), options)
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None or "@" in parts.netloc:
+        raise UsageError(
+            f"credentials do not belong into a URL ({parts.scheme}://...@{parts.netloc.rpartition('@')[2]}): "
+            "give them as storage options, or in the environment"
+        )
+    if parts.query or parts.fragment:
+        raise UsageError(f"a root URL has no query and no fragment: {parts.scheme}://{parts.netloc}{parts.path}")
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise UsageError(f"{url} names a host: write file:/// and an absolute path")
+        return _local(unquote(parts.path), options)
+    scheme = _SCHEMES.get(parts.scheme)
+    if scheme is None:
+        known = ", ".join(f"{name}://" for name in ("file", *sorted(set(_SCHEMES.values()))))
+        raise UsageError(
+            f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}", scheme=parts.scheme
+        )
+    return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
+
+
+def _local(path: str, options: dict[str, str]) -> Storage:
+    if options:
+        raise UsageError(f"storage option {min(options)!r} means nothing on local disk", option=min(options))
+    if not path or "\0" in path:
+        raise UsageError(f"{path!r} is not a path")
+    return LocalStorage(Path(path).expanduser())
+
+
+def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> Storage:
+    from lakebed.storage.clients import open_clients
+    from lakebed.storage.remote import ObjectStorage
+
+    if not bucket:
+        raise UsageError(f"{scheme}:// needs a {'name' if scheme == 'memory' else 'bucket'}: {scheme}://name")
+    if prefix:
+        check_name(prefix)
+    url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
+    if scheme != "memory":
+        return ObjectStorage(url, prefix, open_clients(scheme, bucket, options))
+    if options:
+        raise UsageError(f"storage option {min(options)!r} means nothing in memory", option=min(options))
+    return ObjectStorage(url, prefix, _memory(bucket), shared=False)
+
+
+def _memory(name: str) -> Clients:
+    from obstore.store import MemoryStore
+
+    from lakebed.storage.clients import Clients
+
+    with _memories_lock:
+        if name not in _memories:
+            store = MemoryStore()
+            _memories[name] = Clients(store, store, {}, None)
+        return _memories[name]

@@ -1,0 +1,146 @@
+"""Opening an object store's client from a URL and a user's options. Nothing is sent yet.
+
+Options are the client's own settings as strings (``aws_access_key_id``, ``endpoint_url``, ``account_name``,
+``timeout`` …), upper or lower case; an unknown one is refused by name. Credentials that are not among them come from
+the usual chain: environment, web identity, container or instance metadata, and, for S3 where boto3 is installed,
+the profiles of ``~/.aws``. Values of options never appear in an error or a repr.
+
+Each root gets two clients: one that retries by itself, and one that never does, for conditional puts. A client that
+repeats a put whose answer was lost reports the caller's own object as someone else's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import StorageError, UsageError
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore  # noqa: TC004 - nobody resolves these hints, and it must stay unimported
+
+PROFILE_OPTION = "aws_profile"
+
+# obstore takes these apart from the store's own settings, though the underlying client knows them by one name.
+_CLIENT_OPTIONS = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+_SERVICES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+
+# Ten tries with back-off to 15 s fit in a minute of trouble; a caller then hears of it.
+_RETRYING: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
+_ONCE: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The two clients of one bucket or container, and what opened them (kept out of reprs: it holds secrets)."""
+
+    retrying: ObjectStore = field(repr=False)
+    once: ObjectStore = field(repr=False)
+    client_options: dict[str, str] = field(repr=False)
+    credentials: Callable[[], Any] | None = field(repr=False)
+
+
+def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Clients:
+    """The clients for ``s3``, ``gs`` or ``az``.
+
+    Raises:
+        UsageError: an option is unknown to this kind of store, or its value cannot be parsed.
+        StorageError: settings that are needed are missing (an Azure account), or a named file cannot be read.
+    """
+    from obstore import store as obstore_stores
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+
+    config, client_options, profile = _sort_options(options)
+    arguments: dict[str, Any] = {"config": config, "client_options": client_options}
+    credentials = _profile_credentials(config, profile) if scheme == "s3" else None
+    if credentials is not None:
+        arguments["credential_provider"] = credentials
+    service = getattr(obstore_stores, _SERVICES[scheme])
+    try:
+        return Clients(
+            service(bucket, retry_config=_RETRYING, **arguments),
+            service(bucket, retry_config=_ONCE, **arguments),
+            client_options,
+            credentials,
+        )
+    except UnknownConfigurationKeyError as error:
+        named = next((key for key in config if f"'{key}'" in str(error)), "")
+        raise UsageError(f"storage option {named!r} is not known for {scheme}:// URLs", option=named) from error
+    except (BaseError, ValueError) as error:
+        said = str(error).partition("\n\nDebug source")[0]
+        raise StorageError(f"cannot open {scheme}://{bucket}: {said}", transient=False) from error
+
+
+def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str], str | None]:
+    """(settings of the store, settings of its HTTP client, profile), names in lower case."""
+    config: dict[str, str] = {}
+    client_options: dict[str, str] = {}
+    for given, value in options.items():
+        if not isinstance(value, str | bool):
+            raise UsageError(f"storage option {given!r} must be a string, not {type(value).__name__}", option=given)
+        key = given.lower()
+        text = value if isinstance(value, str) else str(value).lower()
+        bare = key.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+        if bare in _CLIENT_OPTIONS:
+            client_options[bare] = text
+        else:
+            config[key] = text
+    profile = config.pop(PROFILE_OPTION, None)
+    if any("endpoint" in key and value.startswith("http://") for key, value in config.items()):
+        client_options.setdefault("allow_http", "true")  # who writes http:// has said so already
+    return config, client_options, profile
+
+
+def _profile_credentials(config: Mapping[str, str], profile: str | None) -> Callable[[], Any] | None:
+    """Credentials from ``~/.aws`` by boto3, where nothing nearer gives any and such files or a profile exist.
+
+    Asking boto3 in every case would make it wait for instance metadata on machines that have none.
+    """
+    given = any(key.endswith(("access_key_id", "skip_signature")) for key in config)
+    nearer = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+    wanted = profile is not None or "AWS_PROFILE" in os.environ
+    if given or (not wanted and any(name in os.environ for name in nearer)):
+        return None
+    if not wanted and not _has_profiles():
+        return None
+    if find_spec("boto3") is None:
+        if profile is None:
+            return None
+        raise UsageError(f"storage option {PROFILE_OPTION!r} needs boto3: pip install boto3", option=PROFILE_OPTION)
+    import boto3
+    from botocore.exceptions import BotoCoreError
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    try:
+        session = boto3.Session(profile_name=profile)
+        return Boto3CredentialProvider(session) if session.get_credentials() is not None else None
+    except BotoCoreError as error:
+        raise UsageError(f"cannot read AWS credentials: {error}") from error
+
+
+def _has_profiles() -> bool:
+    files = (os.environ.get("AWS_SHARED_CREDENTIALS_FILE"), os.environ.get("AWS_CONFIG_FILE"))
+    return any(files) or any((Path.home() / ".aws" / name).exists() for name in ("credentials", "config"))

@@ -1,0 +1,90 @@
+"""What an object store's client meant by an error.
+
+obstore gives most failures as one class with the facts in the text only, so the text is read here and nowhere else:
+the HTTP status, and a few phrases. Whether a failure is transient decides what a caller does, so the rule is: it is,
+unless the answer proves that the same request would fail again.
+
+Texts may hold signed URLs; query strings are cut from the message, and the original error is then not chained.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Error, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_QUERY = re.compile(r"\?[^\s\"'>]+")
+_TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509, 529})
+_MESSAGE_CHARS_MAX = 400
+
+# Phrase in the text -> what to do about it. The first that matches wins; all of these fail again until mended.
+_REMEDIES = (
+    ("NoSuchBucket", "the bucket does not exist: create it, or correct the URL"),
+    ("ContainerNotFound", "the container does not exist: create it, or correct the URL"),
+    ("/latest/api/token", "no credentials found: set them in the environment, a profile or storage options"),
+    ("/latest/meta-data/", "no credentials found: set them in the environment, a profile or storage options"),
+    ("metadata.google.internal", "no credentials found: set them in the environment or storage options"),
+    ("/metadata/identity", "no credentials found: set them in the environment or storage options"),
+    ("ExpiredToken", "the credentials have expired: renew them"),
+    ("AuthorizationHeaderMalformed", "the region or the credentials do not fit the bucket: set the region"),
+    ("redirect without LOCATION", "the bucket lies in another region: set the region in storage options"),
+    ("builder error", "the client refuses the endpoint: for plain http set allow_http=true in storage options"),
+    ("Unable to open service account", "the service account file cannot be read"),
+    ("PermissionDenied", "permission denied: allow these credentials to get, put, delete and list below the root"),
+    ("Unauthenticated", "the credentials were not accepted: check them"),
+)
+
+
+def explain(error: BaseException, action: str, url: str) -> StorageError:
+    """The error as one that says what, which URL and the remedy; ``transient`` says whether to try again."""
+    text = str(error)
+    status = _status(text)
+    remedy = next((remedy for phrase, remedy in _REMEDIES if phrase in text or phrase in type(error).__name__), None)
+    transient = remedy is None and (status is None or status in _TRANSIENT_STATUS)
+    if remedy is None:
+        remedy = "try again later" if transient else "the store refused the request"
+    said = _QUERY.sub("?...", text.partition("\n\nDebug source")[0])[:_MESSAGE_CHARS_MAX]
+    return StorageError(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
+
+
+@contextmanager
+def explained(action: str, url: str) -> Iterator[None]:
+    """Turn whatever a client raises in the block into a :class:`~lakebed.errors.StorageError`."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except Error:
+        raise
+    except (BaseError, OSError, NotImplementedError) as error:
+        failure = explain(error, action, url)
+        if _QUERY.search(str(error)):
+            raise failure from None  # the chained text would show what was cut
+        raise failure from error
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether an "already exists" only says that the create met another request, and nothing was stored.
+
+    S3 answers 409 where a delete races with the create; the client reports it like a taken name. Azure answers 409
+    for a taken name, so the status alone does not tell.
+    """
+    text = str(error)
+    return _status(text) == 409 and "BlobAlreadyExists" not in text
+
+
+def is_missing_root(error: BaseException) -> bool:
+    """Whether a "not found" is about the bucket or container, not about the object."""
+    text = str(error)
+    return "NoSuchBucket" in text or "ContainerNotFound" in text
+
+
+def _status(text: str) -> int | None:
+    found = _STATUS.search(text)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,66 @@
+"""Find out whether a store keeps create-if-absent.
+
+Some S3-compatible servers, gateways and proxies accept the condition and ignore it: both of two racing writers are
+told that they won, and one's commit is gone. So a store is tried before it is trusted: when an instance is created,
+and whenever a service starts. The same objects reveal a cache in front of the store that answers with old bytes or
+with an old "not there".
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lakebed.clock import random_token
+from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+
+_TRIES_MAX = 5
+
+
+def check_conditional_puts(storage: Storage) -> None:
+    """Create, create again with other bytes, read, delete, read: under a fresh name in ``.probe/``.
+
+    Raises:
+        UnsafeStoreError: the second create won, the first bytes are gone, or a read is stale.
+        StorageError: the store gives no clear answer.
+    """
+    name = f".probe/{random_token()}"
+    try:
+        _expect(storage.get(name) is None, storage, f"a read of {name}, which was never written, found something")
+        first = _create(storage, name, b"first")
+        # EXISTS with our own bytes: an earlier unclear put of ours. Nobody else knows the name.
+        _expect(first is PutOutcome.CREATED or storage.get(name) == b"first", storage, "a fresh name was taken")
+        second = _create(storage, name, b"second")
+        _expect(
+            second is PutOutcome.EXISTS,
+            storage,
+            "a second create-if-absent of one name was told that it won, so two writers could both believe they did",
+        )
+        _expect(storage.get(name) == b"first", storage, "a refused create changed the object, or a read is stale")
+    finally:
+        with suppress(StorageError):
+            storage.delete([name])
+
+
+def _create(storage: Storage, name: str, data: bytes) -> PutOutcome:
+    for _ in range(_TRIES_MAX):
+        outcome = storage.create(name, data)
+        if outcome is not PutOutcome.UNCLEAR:
+            return outcome
+    raise StorageError(
+        f"{storage.url} gave no clear answer to {_TRIES_MAX} conditional puts: try again later", transient=True
+    )
+
+
+def _expect(kept: bool, storage: Storage, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
+    if not kept:
+        raise UnsafeStoreError(
+            f"{storage.url} is not safe for commits: {fault}. Use a store that honours If-None-Match (S3, GCS, Azure, "
+            "recent MinIO or Ceph), without a caching proxy, or keep the log elsewhere",
+            url=storage.url,
+            transient=False,
+        )
