@@ -1,0 +1,78 @@
+# Two words to begin with: `make demo` and `make test`.
+#
+# A machine needs Python 3.11 or later, nothing of ours. Everything goes into .venv, from two locks in which each
+# package has its hash: first the tools that build packages, then the packages, so that no build fetches a tool that
+# is not locked. What starts Spark also sees to Java.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+STAMP := .venv/.installed
+
+# All folders of tests but those that need more than Python and Java.
+TESTS := $(filter-out tests/__pycache__/ tests/browser/,$(wildcard tests/*/))
+# Python, and Java, for a recipe that starts Spark.
+WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
+
+# One version of each package for every Python and system, and no word on where it came from.
+LOCK := --universal --fork-strategy fewest --generate-hashes --no-annotate --no-emit-index-url \
+    --no-emit-find-links --custom-compile-command 'make lock'
+
+.PHONY: help
+help: ## Print these lines
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 — \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F ' — ' '{ printf "%-15s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: $(STAMP) ## Real flights through Spark into a table, and back by key
+	@$(WITH_JAVA) $(BIN)/python examples/demo.py
+
+.PHONY: test
+test: $(STAMP) ## Every test a change has to pass
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(TESTS) </dev/null
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## The tests that take seconds and need no Java
+	@$(BIN)/python -m pytest -q tests/unit </dev/null
+
+.PHONY: check
+check: $(STAMP) ## Lint, format, types, and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: format
+format: $(STAMP) ## Mend what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(STAMP) ## The benchmarks, each with its peers in the same run
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks
+
+.PHONY: soak
+soak: $(STAMP) ## A million random schedules of the protocol, and the slow tests
+	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
+
+.PHONY: lock
+lock: $(STAMP) ## Bring both locks up to date with pyproject.toml and the newest versions it allows
+	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group build --output-file requirements-build.lock
+	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group dev --all-extras \
+	    --constraint requirements-build.lock --output-file requirements.lock pyproject.toml
+
+.PHONY: clean
+clean: ## Remove .venv, caches and what the demo left
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-data
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml requirements.lock requirements-build.lock
+	@python=$$(scripts/ensure-python) && { [ -x $(BIN)/pip ] || "$$python" -m venv .venv; }
+	@echo "Installing the locked packages into .venv (the first time takes some minutes, most of it for Spark)" >&2
+	@$(PIP) install --require-hashes --requirement requirements-build.lock
+	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
