@@ -1,0 +1,24 @@
+"""What every test shares: marks by folder, and how hard Hypothesis tries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A run of `make test` has to end; examples that take long (a store, a file) are not a fault of the test.
+settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)
+settings.load_profile("default")
+
+MARK_BY_FOLDER = {"spark": pytest.mark.spark, "s3": pytest.mark.s3}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the folder they lie in, so that no file can forget to."""
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0]
+        if folder in MARK_BY_FOLDER:
+            item.add_marker(MARK_BY_FOLDER[folder])

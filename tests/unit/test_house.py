@@ -1,0 +1,172 @@
+"""The rules of the house that no linter knows, run over the tree itself.
+
+Each rule is a function from a module to the places that break it, with a small drawing of a breach beside it: a rule
+that finds nothing anywhere has to prove that it can find something.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src"
+
+# Longer than this and it does not fit one screen, or one sitting.
+FUNCTION_LINES_MAX = 60
+MODULE_LINES_MAX = 400
+
+# Names that say nothing about what is in the box; `renames` and `information` are words of their own.
+BANNED_WORDS = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "handler", "info"}
+LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+# What only some calls need, and costs tenths of a second: `import lakebed` must leave it alone.
+HEAVY = ["pyspark", "pandas", "datafusion", "pyarrow.parquet", "pyarrow.dataset"]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module's text and where it lies."""
+
+    path: Path
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def words_of(name: str) -> set[str]:
+    """`TableInfo`, `table_info` and `tableInfo` are all table and info."""
+    return set(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_"))
+
+
+def definitions_in(module: Module) -> Iterator[Definition]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, Definition):
+            yield node
+
+
+def lines_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node, clean=False) is None:
+        return lines
+    docstring = node.body[0]
+    return lines - ((docstring.end_lineno or docstring.lineno) - docstring.lineno + 1)
+
+
+def long_functions(module: Module) -> Iterator[str]:
+    for node in definitions_in(module):
+        if isinstance(node, ast.ClassDef):
+            continue
+        lines = lines_without_docstring(node)
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{module.path}:{node.lineno}: {node.name} has {lines} lines, of {FUNCTION_LINES_MAX} at most"
+
+
+def long_modules(module: Module) -> Iterator[str]:
+    lines = len(module.text.splitlines())
+    if lines > MODULE_LINES_MAX:
+        yield f"{module.path}: {lines} lines, of {MODULE_LINES_MAX} at most"
+
+
+def empty_names(module: Module) -> Iterator[str]:
+    named = [(1, part) for part in module.path.with_suffix("").parts]
+    named += [(node.lineno, node.name) for node in definitions_in(module)]
+    for line, name in named:
+        for word in sorted(words_of(name) & BANNED_WORDS):
+            yield f"{module.path}:{line}: {name} says {word!r}, which says nothing"
+
+
+def left_undone(module: Module) -> Iterator[str]:
+    for number, line in enumerate(module.text.splitlines(), 1):
+        if found := LEFT_UNDONE.search(line):
+            yield f"{module.path}:{number}: {found[0]}; do it, or write an issue"
+
+
+def undocumented(module: Module) -> Iterator[str]:
+    if module.text.strip() and ast.get_docstring(module.tree) is None:
+        yield f"{module.path}:1: the module does not say what it is"
+    for node in module.tree.body:
+        if isinstance(node, Definition) and not node.name.startswith("_") and ast.get_docstring(node) is None:
+            yield f"{module.path}:{node.lineno}: {node.name} is public and has no docstring"
+
+
+RULES = {rule.__name__: rule for rule in (long_functions, long_modules, empty_names, left_undone, undocumented)}
+
+BREACHES = {
+    "long_functions": "def f():\n" + "    f()\n" * FUNCTION_LINES_MAX,
+    "long_modules": "\n" * (MODULE_LINES_MAX + 1),
+    "empty_names": "class TableInfo:\n    pass\n",
+    "left_undone": "f()  # " + "TO" + "DO: later\n",
+    "undocumented": '"""A module."""\ndef f():\n    pass\n',
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_the_source_keeps(rule: Callable[[Module], Iterator[str]]) -> None:
+    modules = [Module(path.relative_to(SOURCE), path.read_text("utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
+    assert modules, "no source found: the test looks in the wrong place"
+    breaches = [breach for module in modules for breach in rule(module)]
+    assert not breaches, "\n".join(breaches)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_breach_is_found_of(name: str) -> None:
+    breach = Module(Path("lakebed/drawing.py"), BREACHES[name])
+    assert len(list(RULES[name](breach))) == 1
+
+
+def test_a_long_docstring_does_not_make_a_long_function() -> None:
+    drawing = 'def f():\n    """' + "A word.\n" * FUNCTION_LINES_MAX + '"""\n    f()\n'
+    assert not list(long_functions(Module(Path("lakebed/drawing.py"), drawing)))
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after the statement."""
+    report = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", report], capture_output=True, check=True, text=True, timeout=60)
+    return set(json.loads(ran.stdout))
+
+
+def test_importing_lakebed_imports_nothing_heavy() -> None:
+    assert not modules_loaded_by("import lakebed") & set(HEAVY)
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+def test_a_lock_names_no_host_and_hashes_every_package(lock: str) -> None:
+    text = (ROOT / lock).read_text("utf-8")
+    assert not re.findall(r"://|--(?:extra-)?index-url|--find-links|\.(?:org|com|net|io|dev)\b", text)
+    packages = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip())
+    unhashed = [package for package in packages if "==" not in package or "--hash=sha256:" not in package]
+    assert not unhashed
+
+
+def test_the_locks_hold_every_package_that_the_project_asks_for() -> None:
+    """A dependency added without `make lock` would be found only on a fresh machine."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    extras = project["project"]["optional-dependencies"].values()
+    asked = [*project["project"]["dependencies"], *(item for extra in extras for item in extra)]
+    asked += [item for group in project["dependency-groups"].values() for item in group]
+    locked = {
+        found[1]
+        for lock in ("requirements.lock", "requirements-build.lock")
+        for found in re.finditer(r"^([a-z0-9-]+)==", (ROOT / lock).read_text("utf-8"), re.MULTILINE)
+    }
+    names = {re.split(r"[\[<>=!~; ]", item)[0].lower().replace("_", "-") for item in asked}
+    assert names <= locked
