@@ -46,8 +46,9 @@ class Summary:
             return self.ranks[position], True
         low = self.ranks[position - 1] if position else 0
         high = self.ranks[position] if position < len(self.ranks) else self.rows
-        # Nothing below the first noted key, which is the least of the file: exact as well.
-        return (low + high) // 2, low == high or position == 0
+        # Nothing lies below the first noted key, which is the least of the file: exact as well. Between two, upwards:
+        # the lower one is a row itself, as a rule.
+        return (low + high + 1) // 2, low == high or position == 0
 
     def to_ipc(self) -> bytes:
         """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata."""

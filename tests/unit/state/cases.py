@@ -1,0 +1,55 @@
+"""Small tables to reason about: files of letters, as if each row's key were one letter."""
+
+from lakebed import Schema
+from lakebed.files import DataFile, NewFile
+from lakebed.keys import ALL_KEYS
+from lakebed.state.apply import apply
+from lakebed.state.resolve import resolve
+from lakebed.state.table import TableState, check_invariants
+from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated
+from lakebed.summaries import Summary
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
+
+
+def key(text):
+    """The encoded key of a letter."""
+    return SCHEMA.codec.encode_key((text,))
+
+
+def new_file(name, letters, run=None, samples=None):
+    """A file with one row for each letter; its summary notes the keys of ``samples`` (all letters by default)."""
+    rows = sorted(letters)
+    noted = sorted(set(rows) if samples is None else {rows[0], *samples})
+    summary = Summary(tuple(map(key, noted)), tuple(sum(r < n for r in rows) for n in noted), len(rows), key(rows[-1]))
+    file = DataFile(
+        name, "job-" + name, len(rows), 100 * len(rows), key(rows[0]), key(rows[-1]), 1, 0, "digest", 8, "footer"
+    )
+    return NewFile(file, summary, run or name)
+
+
+def table(*boundaries):
+    """An empty table cut at these letters."""
+    return step(TableState(), CreateTable("table-00", SCHEMA, {}, tuple(map(key, boundaries))))
+
+
+def step(state, offer):
+    """The state after an offer that must be accepted; invariants checked."""
+    resolved = resolve(offer, state)
+    assert not isinstance(resolved, Rejected | Repeated), resolved
+    state = apply(state, resolved, state.number + 1)
+    check_invariants(state)
+    return state
+
+
+def job(name, *inputs, keys=ALL_KEYS):
+    """A job value over files."""
+    return Job(name, keys, inputs, "owner", 60)
+
+
+def drawn(state):
+    """The table as text, a line a leaf: ``file:rows`` in order, a ``~`` before estimates."""
+    return [
+        " ".join(f"{r.file}:{'' if r.exact else '~'}{r.rows}" for r in state.references_of(leaf))
+        for leaf in state.leaves.ids
+    ]

@@ -1,0 +1,237 @@
+"""Every transaction: what it does, when it is refused, and that it survives being written down."""
+
+import json
+
+import pytest
+
+from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed.keys import EncodedRange
+from lakebed.state import codec
+from lakebed.state.apply import apply
+from lakebed.state.resolve import resolve
+from lakebed.state.table import TableState
+from lakebed.state.transactions import (
+    AddFiles,
+    AlterSettings,
+    CloseJob,
+    CreateTable,
+    DropTable,
+    ForgetFiles,
+    MarkDead,
+    OfferFiles,
+    OfferOutput,
+    OfferSplit,
+    OpenJob,
+    Rejected,
+    Repeated,
+)
+from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table
+
+
+def refused(state, offer):
+    resolved = resolve(offer, state)
+    assert isinstance(resolved, Rejected), resolved
+    return resolved.reason
+
+
+def test_a_file_is_referenced_by_every_leaf_it_reaches_with_its_rows_there():
+    """Exact where a boundary was noted by the writer, else an estimate; the shares sum to the whole."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "abghz", samples="gn"),)))
+    assert drawn(state) == ["f1:2", "f1:2", "f1:1"]
+
+    state = step(state, OfferFiles((new_file("f2", "aaaaz", samples=""),)))
+    assert drawn(state) == ["f1:2 f2:~2", "f1:2 f2:~0", "f1:1 f2:~3"]
+
+
+def test_a_leaf_between_two_exact_ranks_without_rows_gets_no_reference():
+    """Proved empty, not estimated empty."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "az", samples="gn"),)))
+    assert drawn(state) == ["f1:1", "", "f1:1"]
+
+
+def test_a_writer_with_an_old_view_is_mapped_onto_the_leaves_as_they_are_now():
+    """Its offer names files only."""
+    offer = OfferFiles((new_file("f1", "abyz"),))
+    state = step(table(), OfferSplit(1, (key("m"),)))
+    assert drawn(step(state, offer)) == ["f1:~2", "f1:~2"]
+
+
+def test_a_split_moves_what_arrived_after_it_was_planned():
+    """References are found at commit; without a summary the rows are shared evenly and marked as estimates."""
+    summaries = {"f1": new_file("f1", "abyz").summary}
+    state = step(table(), OfferFiles((new_file("f1", "abyz"),)))
+    state = step(state, OfferFiles((new_file("f2", "abyz"),)))
+    state = step(state, OfferSplit(1, (key("m"),), summaries))
+    assert drawn(state) == ["f1:~2 f2:~2", "f1:~2 f2:~2"]
+    assert state.leaves.parents == {2: 1, 3: 1}
+
+
+def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
+    """A file below the cut stays below it; an estimate of 0 proves nothing."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"), new_file("f2", "ayz"))))
+    state = step(state, OfferSplit(1, (key("c"), key("m")), {"f2": new_file("f2", "ayz", samples="ay").summary}))
+    assert drawn(state) == ["f1:2 f2:~1", "f2:~0", "f2:~2"]
+
+
+@pytest.mark.parametrize(
+    ("leaf", "keys", "says"),
+    [(9, "m", "gone"), (2, "a", "strictly inside"), (2, "g", "strictly inside"), (2, "kj", "ascend"), (1, "h", "inside")],
+)
+def test_a_split_outside_its_leaf_is_refused(leaf, keys, says):
+    """Leaf 2 is [g, n)."""
+    assert says in refused(table("g", "n"), OfferSplit(leaf, tuple(map(key, keys))))
+
+
+def test_a_request_key_answers_with_its_first_number():
+    """Whatever files the repeat brings."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"),), "request"))
+    assert resolve(OfferFiles((new_file("f2", "ab"),), "request"), state) == Repeated(2)
+
+
+def test_a_known_file_is_refused():
+    """Known already, or twice in one offer."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"),)))
+    assert "already" in refused(state, OfferFiles((new_file("f1", "cd"),)))
+    assert "twice" in refused(table(), OfferFiles((new_file("f1", "ab"), new_file("f1", "cd"))))
+
+
+def test_a_job_replaces_its_inputs_by_its_outputs():
+    """The outputs take the hull of the inputs' sequence; the inputs remember when they went."""
+    state = step(table(), OfferFiles((new_file("f1", "ac"),)))
+    state = step(state, OfferFiles((new_file("f2", "bd"),)))
+    state = step(state, OpenJob(job("j1", "f1", "f2")))
+    state = step(state, OfferOutput("j1", (new_file("f3", "abcd"),)))
+    assert drawn(state) == ["f3:4"]
+    assert (state.files["f3"].sequence_lo, state.files["f3"].sequence_hi) == (1, 2)
+    assert state.files["f1"].dropped == state.number
+    assert not state.jobs
+
+
+def test_a_job_commits_under_the_leaves_that_a_split_made_meanwhile():
+    """Leaf by leaf; rows written after its start stay."""
+    state = step(table(), OfferFiles((new_file("f1", "az"),)))
+    state = step(state, OpenJob(job("j1", "f1")))
+    state = step(state, OfferSplit(1, (key("m"),)))
+    state = step(state, OfferFiles((new_file("f2", "bc"),)))
+    state = step(state, OfferOutput("j1", (new_file("f3", "az"),)))
+    assert drawn(state) == ["f2:2 f3:~1", "f3:~1"]
+
+
+def test_a_leaf_without_an_input_of_the_job_gains_nothing():
+    """f1 never reached the middle leaf, so the output's empty share there is not referenced either."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "az", samples="gn"),)))
+    state = step(state, OpenJob(job("j1", "f1")))
+    state = step(state, OfferOutput("j1", (new_file("f3", "az", samples=""),)))
+    assert drawn(state) == ["f3:~1", "", "f3:~1"]
+
+
+def test_a_job_may_leave_nothing():
+    """Its inputs go; no file comes."""
+    state = step(step(table(), OfferFiles((new_file("f1", "az"),))), OpenJob(job("j1", "f1")))
+    assert drawn(step(state, OfferOutput("j1", ()))) == [""]
+
+
+def test_a_closed_job_commits_nothing():
+    """Otherwise rows that were compacted again meanwhile would be there twice."""
+    state = step(step(table(), OfferFiles((new_file("f1", "az"),))), OpenJob(job("j1", "f1")))
+    state = step(state, CloseJob("j1", "past its deadline"))
+    assert "not open" in refused(state, OfferOutput("j1", (new_file("f3", "az"),)))
+    assert "not open" in refused(state, CloseJob("j1", "again"))
+
+
+def test_an_input_belongs_to_one_job_at_a_time_in_a_range():
+    """Two jobs may share a file in different leaves."""
+    state = step(table("m"), OfferFiles((new_file("f1", "az"),)))
+    low, high = EncodedRange(b"", key("m")), EncodedRange(key("m"), None)
+    state = step(state, OpenJob(job("j1", "f1", keys=low)))
+    assert "belongs to open job j1" in refused(state, OpenJob(job("j2", "f1", keys=low)))
+    assert "not referenced" in refused(state, OpenJob(job("j3", "f9")))
+    assert "no inputs" in refused(state, OpenJob(job("j4")))
+    assert set(step(state, OpenJob(job("j5", "f1", keys=high))).jobs) == {"j1", "j5"}
+
+
+def test_a_deletion_takes_two_steps_and_only_what_no_leaf_references():
+    """Mark dead, then forget; a dead file cannot come back."""
+    state = step(step(table(), OfferFiles((new_file("f1", "az"),))), OpenJob(job("j1", "f1")))
+    assert "referenced" in refused(state, MarkDead(("f1",)))
+    state = step(state, OfferOutput("j1", (new_file("f2", "az"),)))
+    assert "not marked" in refused(state, ForgetFiles(("f1",)))
+    state = step(state, MarkDead(("f1",)))
+    assert "dead" in refused(state, MarkDead(("f1",)))
+    assert "already" in refused(state, OfferFiles((new_file("f1", "az"),)))
+    assert set(step(state, ForgetFiles(("f1",))).files) == {"f2"}
+
+
+def test_nothing_is_accepted_before_creation_or_after_dropping():
+    """The first entry creates, the last one drops."""
+    assert "does not exist" in refused(TableState(), OfferFiles(()))
+    assert "exists already" in refused(table(), CreateTable("t", SCHEMA, {}, ()))
+    assert "dropped" in refused(step(table(), DropTable()), OfferFiles((new_file("f1", "a"),)))
+
+
+def test_settings_change_and_are_taken_back():
+    """None takes a value back."""
+    state = step(table(), AlterSettings({"split_rows": 5, "split_bytes": 10**6}))
+    assert step(state, AlterSettings({"split_rows": None})).settings == {"split_bytes": 10**6}
+
+
+def everything():
+    """A history with every kind of transaction."""
+    offers = [
+        OfferFiles((new_file("f1", "abyz"),), "request"),
+        OfferFiles((new_file("f2", "bx"),)),
+        OpenJob(job("j1", "f1", "f2")),
+        OfferSplit(1, (key("m"),)),
+        OfferOutput("j1", (new_file("f3", "abbxyz"),)),
+        OpenJob(job("j2", "f3", keys=EncodedRange(b"", key("m")))),
+        CloseJob("j2", "gave up"),
+        MarkDead(("f1", "f2")),
+        ForgetFiles(("f1",)),
+        AlterSettings({"split_rows": 9}),
+        DropTable(),
+    ]
+    create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
+    state, transactions = apply(TableState(), create, 1), [create]
+    for offer in offers:
+        transactions.append(resolve(offer, state))
+        state = apply(state, transactions[-1], state.number + 1)
+    return transactions, state
+
+
+def test_every_transaction_and_state_survives_being_written_down():
+    """Through JSON text, and applied again to the same state."""
+    transactions, state = everything()
+    replayed = TableState()
+    for number, transaction in enumerate(transactions, 1):
+        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction))))
+        assert read == transaction
+        replayed = apply(replayed, read, number)
+    assert replayed == state
+    assert codec.decode_state(json.loads(json.dumps(codec.encode_state(state)))) == state
+
+
+def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
+    """Skipping a change would make another table."""
+    with pytest.raises(FormatTooNewError, match="upgrade"):
+        codec.decode_transaction({"type": "from_the_future"})
+    with pytest.raises(DamagedError):
+        codec.decode_transaction({"type": "add_files", "files": [{}]})
+    with pytest.raises(DamagedError):
+        codec.decode_state({"number": 1})
+
+
+@pytest.mark.parametrize("change", ["unknown file", "unknown leaf", "rows", "twice", "out of reach"])
+def test_applying_what_does_not_fit_is_damage(change):
+    """What a log holds was valid when it was written."""
+    state = step(table("m"), OfferFiles((new_file("f1", "az"),)))
+    good = resolve(OfferFiles((new_file("f2", "bc"),)), state)
+    file, reference = good.files[0], good.references[0]
+    bad = {
+        "unknown file": AddFiles((), (reference,)),
+        "unknown leaf": AddFiles((file,), (type(reference)("f2", 77, 2, True, "r"),)),
+        "rows": AddFiles((file,), (type(reference)("f2", 1, 1, True, "r"),)),
+        "twice": AddFiles((file, file), (reference,)),
+        "out of reach": AddFiles((file,), (type(reference)("f2", 2, 2, True, "r"),)),
+    }[change]
+    with pytest.raises(DamagedError):
+        apply(state, bad, state.number + 1)
