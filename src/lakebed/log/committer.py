@@ -244,15 +244,23 @@ class Log(Generic[State, Offered, Change]):
                 clock.sleep(clock.jitter_s(min(3.0, 0.02 * 2**attempt)))
             try:
                 outcome = self._storage.create(name, slot.data)
-                if outcome is PutOutcome.CREATED:
-                    return True
-                if outcome is PutOutcome.EXISTS and (found := self._storage.get(name)) is not None:
-                    return found == slot.data
             except StorageError:
                 # The first put was refused outright: nothing is under way. A later one leaves the first unclear.
                 if attempt == 0:
                     raise
+                continue
+            if outcome is PutOutcome.CREATED:
+                return True
+            if outcome is PutOutcome.EXISTS and (found := self._read_back(name)) is not None:
+                return found == slot.data
         return None
+
+    def _read_back(self, name: str) -> bytes | None:
+        """What fills the slot; None if it cannot be read just now, or an answer of "exists" was about a racing delete."""
+        try:
+            return self._storage.get(name)
+        except StorageError:
+            return None
 
     def _settle_old(self) -> bool:
         """Settle what an earlier unknown outcome left under way; False if the store still does not answer."""

@@ -40,7 +40,7 @@ def test_a_file_is_referenced_by_every_leaf_it_reaches_with_its_rows_there():
     assert drawn(state) == ["f1:2", "f1:2", "f1:1"]
 
     state = step(state, OfferFiles((new_file("f2", "aaaaz", samples=""),)))
-    assert drawn(state) == ["f1:2 f2:~2", "f1:2 f2:~0", "f1:1 f2:~3"]
+    assert drawn(state) == ["f1:2 f2:~3", "f1:2 f2:~0", "f1:1 f2:~2"]
 
 
 def test_a_leaf_between_two_exact_ranks_without_rows_gets_no_reference():

@@ -1,0 +1,255 @@
+"""Commits: group by group, against other writers, and whatever the store answers or does not answer."""
+
+import threading
+
+import pytest
+
+from lakebed import clock
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.files import entry_name, snapshot_name
+from lakebed.log import committer
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CloseJob, CreateTable, OfferFiles
+from lakebed.storage import connect
+from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.unit.state.cases import SCHEMA, new_file
+
+LOG = "tables/table-00"
+
+
+@pytest.fixture
+def store():
+    return connect(f"memory://{clock.random_token()}")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(clock, "sleep", lambda _: None)
+
+
+def log_on(storage):
+    return Log(storage, LOG, "table-00", TABLE)
+
+
+def created(storage):
+    log = log_on(storage)
+    assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
+    return log
+
+
+def adding(name, request=None):
+    return OfferFiles((new_file(name, "abyz"),), request)
+
+
+def test_entries_are_numbered_without_gap_and_every_reader_sees_the_same(store):
+    """A second log object follows the first."""
+    writer, reader = created(store), log_on(store)
+    for count in range(5):
+        assert writer.commit(adding(f"f{count}")) == Committed(count + 2)
+    assert reader.follow() == writer.head.state
+    assert reader.head.digest == writer.head.digest
+
+
+def test_a_lost_race_is_judged_again_on_the_state_that_won(store):
+    """The writer with the old view commits at the next number, or learns that its request was done."""
+    one, two = created(store), log_on(store)
+    two.follow()
+    one.commit(adding("f1", "request"))
+    assert two.commit(adding("f2")) == Committed(3)
+    three = log_on(store)
+    assert three.commit(adding("f9", "request")) == Committed(2, repeated=True)
+    assert set(three.follow().files) == {"f1", "f2"}
+
+
+def test_a_refusal_is_told_on_the_newest_state_only(store):
+    """A job opened by another process is found before its closing is refused."""
+    from tests.unit.state.cases import job
+
+    one, two = created(store), log_on(store)
+    one.commit(adding("f1"))
+    two.follow()
+    from lakebed.state.transactions import OpenJob
+
+    one.commit(OpenJob(job("j1", "f1")))
+    assert two.commit(CloseJob("j1", "seen")) == Committed(4)
+    assert isinstance(two.commit(CloseJob("j1", "again")), NotCommitted)
+
+
+@pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.CONFLICT, Fault.LATE])
+@pytest.mark.parametrize("call", [1, 2, 3])
+def test_an_unclear_put_is_settled_by_putting_again(store, fault, call):
+    """Whether it took effect, will, or never does: one entry, told as committed."""
+    created(store)
+    faulty = FaultyStorage(store, FaultPlan([Rule(fault, "create", "*/log/*", calls={call})]))
+    log = log_on(faulty)
+    outcomes = [log.commit(adding(f"f{n}")) for n in range(4)]
+    faulty.settle()
+
+    assert faulty.fired[fault] == 1
+    assert outcomes == [Committed(n + 2) for n in range(4)]
+    assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
+
+
+def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
+    """Ours is still under way when another writer takes the number."""
+    created(store)
+    faulty = FaultyStorage(store, FaultPlan([Rule(Fault.LATE, "create", "*/log/*", calls={1}, later_calls=50)]))
+    log = log_on(faulty)
+    log.follow()
+    other = log_on(store)
+    other.commit(adding("other"))
+    assert log.commit(adding("ours")) == Committed(3)
+    faulty.settle()
+    assert list(log_on(store).follow().files) == ["other", "ours"]
+
+
+def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
+    """The next commit settles it first, so nothing is doubled and nothing jumps ahead."""
+    created(store)
+    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, committer.SETTLE_MAX + 1))]
+    log = log_on(FaultyStorage(store, FaultPlan(rules)))
+    assert log.commit(adding("f1", "request")) == Unknown(2)
+    assert log.commit(adding("f1-again", "request")) == Committed(2, repeated=True)
+    assert log.commit(adding("f2")) == Committed(3)
+
+
+def test_while_an_unknown_put_is_under_way_nothing_else_is_offered(store):
+    """The store is silent for longer than one commit."""
+    created(store)
+    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * committer.SETTLE_MAX + 1))]
+    log = log_on(FaultyStorage(store, FaultPlan(rules)))
+    assert log.commit(adding("f1")) == Unknown(2)
+    assert isinstance(log.commit(adding("f2")), Contended)
+    assert log.commit(adding("f3")) == Committed(3)
+    assert list(log_on(store).follow().files) == ["f1", "f3"]
+
+
+def test_a_full_store_is_an_error_and_commits_nothing(store):
+    """And the next commit goes on."""
+    created(store)
+    log = log_on(FaultyStorage(store, FaultPlan([Rule(Fault.FULL, "create", "*/log/*", calls={1})])))
+    with pytest.raises(StorageError):
+        log.commit(adding("f1"))
+    assert log.commit(adding("f2")) == Committed(2)
+
+
+def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
+    """A refused one spoils nobody's."""
+    created(store)
+    gate = threading.Event()
+
+    class Slow(CountingStorage):
+        def create(self, name, data):
+            gate.wait(5)
+            return super().create(name, data)
+
+    slow = Slow(store)
+    log = log_on(slow)
+    log.follow()
+    outcomes = {}
+
+    def commit(name):
+        outcomes[name] = log.commit(CloseJob("none", "x") if name == "bad" else adding(name))
+
+    threads = [threading.Thread(target=commit, args=(name,)) for name in ["first", "bad", *map(str, range(8))]]
+    for thread in threads:
+        thread.start()
+    while len(log._queue) < len(threads) - 1 and not gate.wait(0.01):
+        pass
+    gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert isinstance(outcomes.pop("bad"), NotCommitted)
+    assert all(isinstance(o, Committed) for o in outcomes.values())
+    assert log.head.number <= 4
+    assert len(log_on(store).follow().files) == 9
+
+
+def test_many_writers_on_one_log_lose_and_double_nothing(store):
+    """Eight logs, as if eight processes, over a store that loses answers."""
+    created(store)
+    plans = [FaultPlan([Rule(Fault.FAIL_AFTER, "create", "*/log/*", probability=0.2)], seed=n) for n in range(8)]
+    logs = [log_on(FaultyStorage(store, plan)) for plan in plans]
+    failures = []
+
+    def write(index):
+        for count in range(10):
+            outcome = logs[index].commit(adding(f"f{index}-{count}", f"{index}-{count}"))
+            if not isinstance(outcome, Committed):
+                failures.append(outcome)
+
+    threads = [threading.Thread(target=write, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not failures
+    state = log_on(store).follow()
+    assert len(state.files) == 80
+    assert sum(log._storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "renumbered", "foreign", "unchained", "newer", "empty"])
+def test_a_damaged_entry_stops_every_reader(store, damage):
+    """Named by log and number; no state advances beyond it."""
+    log = created(store)
+    log.commit(adding("f1"))
+    log.commit(adding("f2"))
+    store.delete([snapshot_name(LOG)])
+    name = entry_name(LOG, 3)
+    data = store.get(name)
+    changed = {
+        "cut": data[:-5],
+        "flip": data.replace(b'"rows":4', b'"rows":5'),
+        "renumbered": data.replace(b'"number":3', b'"number":4'),
+        "foreign": data.replace(b'"log":"table-00"', b'"log":"table-01"'),
+        "unchained": data.replace(b'"previous":"', b'"previous":"0'),
+        "newer": data.replace(b'"format":0', b'"format":1'),
+        "empty": b"",
+    }[damage]
+    assert changed != data
+    store.replace(name, changed)
+    reader = log_on(store)
+    with pytest.raises(FormatTooNewError if damage == "newer" else DamagedError):
+        reader.follow()
+    assert reader.head.number == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"flip", b"foreign"])
+def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, damage):
+    """The log is read instead."""
+    log = created(store)
+    log.commit(adding("f1"))
+    data = store.get(snapshot_name(LOG))
+    changed = {b"flip": data.replace(b'"rows":4', b'"rows":5'), b"foreign": data.replace(b"table-00", b"table-01")}
+    store.replace(snapshot_name(LOG), changed.get(damage, damage))
+    assert log_on(store).follow() == log.head.state
+
+
+def test_a_failing_snapshot_does_not_fail_the_commit(store):
+    """It is a short cut, nothing else."""
+    plan = FaultPlan([Rule(Fault.FULL, "replace", "*/snapshots/*")])
+    log = log_on(FaultyStorage(store, plan))
+    assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
+    assert log_on(store).follow().number == 1
+
+
+def test_opening_a_long_log_reads_few_entries(store):
+    """The entries behind the snapshot are at most half its size, so opening costs the state, not the history."""
+    log = created(store)
+    for count in range(200):
+        log.commit(adding(f"f{count}"))
+    counting = CountingStorage(store)
+    assert log_on(counting).follow() == log.head.state
+    assert counting.calls["get"] < 100
+    idle = counting.calls["get"]
+    reader = log_on(counting)
+    reader.follow()
+    before = counting.calls["get"]
+    reader.follow()
+    assert counting.calls["get"] - before == 1
+    assert idle > 1
