@@ -1,0 +1,139 @@
+"""Instances, the catalog and tables: names, races for them, settings, and what is refused."""
+
+import json
+
+import pytest
+
+import lakebed
+from lakebed import ExistsError, FormatTooNewError, NotFoundError, RejectedError, Schema, UnsafeStoreError, UsageError
+from lakebed.storage import probe
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
+
+
+@pytest.fixture
+def instance(tmp_path):
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+def test_an_instance_is_made_once_and_opened_anywhere(tmp_path):
+    """By path or by URL; a second creation and an opening of nothing are refused."""
+    made = lakebed.create(str(tmp_path / "lake"))
+    assert lakebed.open(f"file://{tmp_path}/lake").id == made.id
+    with pytest.raises(ExistsError, match="already"):
+        lakebed.create(str(tmp_path / "lake"))
+    with pytest.raises(NotFoundError, match="lakebed init"):
+        lakebed.open(str(tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_instance_of_a_newer_format_is_refused(instance, tmp_path):
+    """By number, before anything else is read."""
+    marker = tmp_path / "lake" / "instance.json"
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 99}))
+    with pytest.raises(FormatTooNewError, match="format 99"):
+        lakebed.open(instance.url)
+
+
+def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path, monkeypatch):
+    """Two writers could both believe that they won."""
+    from lakebed.storage.contract import PutOutcome
+    from lakebed.storage.local import LocalStorage
+
+    def careless(self, name, data):
+        self.replace(name, data)
+        return PutOutcome.CREATED
+
+    monkeypatch.setattr(LocalStorage, "create", careless)
+    with pytest.raises(UnsafeStoreError):
+        lakebed.create(str(tmp_path / "lake"))
+    assert probe
+    assert not (tmp_path / "lake" / "instance.json").exists()
+
+
+def test_tables_are_created_renamed_and_dropped(instance):
+    """Another process sees each step."""
+    other = lakebed.open(instance.url)
+    instance.create_table("one", SCHEMA)
+    held = other.table("one")
+    instance.rename_table("one", "two")
+    assert other.tables() == ["two"]
+    assert other.table("two").id == held.id
+    instance.drop_table("two")
+    assert other.tables() == []
+    with pytest.raises(NotFoundError, match="none yet"):
+        other.table("two")
+    with pytest.raises(RejectedError, match="dropped"):
+        held.set(page_rows=500)
+
+
+def test_a_name_is_won_once(instance):
+    """By creation and by renaming."""
+    instance.create_table("one", SCHEMA)
+    instance.create_table("two", SCHEMA)
+    with pytest.raises(ExistsError, match="one"):
+        lakebed.open(instance.url).create_table("one", SCHEMA)
+    with pytest.raises(ExistsError, match="one"):
+        instance.rename_table("two", "one")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a.b", "-x", "x" * 300, "ü", "a b", None, "a\n"])
+def test_a_bad_table_name_is_refused(instance, name):
+    """Names never become paths, and are safe to type in SQL and shells."""
+    with pytest.raises(UsageError, match="not a table name"):
+        instance.create_table(name, SCHEMA)
+
+
+def test_split_points_cut_leaves_and_bad_ones_are_refused(instance):
+    """Values of the first field, or tuples of the first fields, in any order."""
+    schema = Schema({"a": "string", "b": "int64"})
+    table = instance.create_table("t", schema, split_points=[("m", 5), "c"])
+    assert table.partitions().column("min").to_pylist() == [None, {"a": "c", "b": None}, {"a": "m", "b": 5}]
+    with pytest.raises(UsageError, match="different"):
+        instance.create_table("u", schema, split_points=["c", "c"])
+    assert instance.tables() == ["t"]
+
+
+def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
+    """None takes a value back."""
+    table = instance.create_table("t", SCHEMA, settings={"page_rows": 500})
+    instance.set(page_rows=700, file_bytes=10**6)
+    assert (table.settings()["page_rows"], table.settings()["file_bytes"]) == (500, 10**6)
+    table.set(page_rows=None)
+    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 700
+    instance.set(page_rows=None)
+    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 4000
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"pages": 1}, "no setting"), ({"page_rows": 1}, "between"), ({"page_rows": "x"}, "number"), ({"page_rows": True}, "number")],
+)
+def test_a_bad_setting_is_refused_before_anything_is_stored(instance, changes, says):
+    """Naming the setting, the value and the bounds."""
+    table = instance.create_table("t", SCHEMA)
+    before = table.number
+    with pytest.raises(UsageError, match=says):
+        table.set(**changes)
+    with pytest.raises(UsageError, match=says):
+        instance.create_table("u", SCHEMA, settings=changes)
+    assert table.number == before
+    assert instance.tables() == ["t"]
+
+
+def test_a_table_goes_offline_and_back(instance):
+    """The catalog remembers."""
+    instance.create_table("t", SCHEMA)
+    instance.set_online("t", False)
+    assert not lakebed.open(instance.url).is_online("t")
+    instance.set_online("t", True)
+    assert instance.is_online("t")
+
+
+def test_the_log_may_live_elsewhere(tmp_path):
+    """Data under the root, entries under log_url."""
+    made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
+    made.create_table("t", SCHEMA)
+    assert lakebed.open(made.url).tables() == ["t"]
+    assert not list((tmp_path / "lake").rglob("*.ndjson"))
+    assert list((tmp_path / "logs").rglob("*.ndjson"))
