@@ -15,7 +15,7 @@ from lakebed.errors import (
     UnsafeStoreError,
     UsageError,
 )
-from lakebed.instance import Instance, create, open  # noqa: A004 - lakebed.open is the public name
+from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.schema import Field, Schema
 from lakebed.table import Table

@@ -71,7 +71,7 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
     return Instance(storage, document, storage_options)
 
 
-def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Instance:  # noqa: A001 - the public name
+def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Instance:
     """Open the instance at ``url``.
 
     Raises:
@@ -209,7 +209,7 @@ def _taken(name: str) -> ExistsError:
     return ExistsError(f"a table named {name!r} exists already; choose another name or drop it first", table=name)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         shown = f"{name[:40]!r}… ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else repr(name)
         raise UsageError(
@@ -227,5 +227,3 @@ def _boundaries(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...
     if len(set(encoded)) != len(encoded) or b"" in encoded:
         raise UsageError("split points must be different keys, none of them empty")
     return tuple(encoded)
-
-

@@ -96,7 +96,7 @@ class KeyRange:
     max: Any = None
     max_inclusive: bool = False
 
-    def __init__(self, min: Any = None, max: Any = None, *, max_inclusive: bool = False) -> None:  # noqa: A002
+    def __init__(self, min: Any = None, max: Any = None, *, max_inclusive: bool = False) -> None:
         object.__setattr__(self, "min", _as_tuple(min))
         object.__setattr__(self, "max", _as_tuple(max))
         object.__setattr__(self, "max_inclusive", max_inclusive)
@@ -173,12 +173,11 @@ class KeyCodec:
         if len(values) > len(self.fields):
             names = ", ".join(field.name for field in self.fields)
             raise BadKeyError(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
-        encoding = b"".join(
-            _encode_value(field, value) for field, value in zip(self.fields, values, strict=False)
-        )
+        encoding = b"".join(_encode_value(field, value) for field, value in zip(self.fields, values, strict=False))
         if len(encoding) > KEY_BYTES_MAX:
             raise BadKeyError(
-                f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed", bytes=len(encoding)
+                f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed",
+                bytes=len(encoding),
             )
         return encoding
 
@@ -220,9 +219,7 @@ class KeyCodec:
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """The encoded key of one row."""
-        return b"".join(
-            _encode_raw(field, rows.column(field.name)[index]) for field in self.fields
-        )
+        return b"".join(_encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
 
     def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
         """For each bound, how many rows have a smaller key. Requires rows sorted by key, and ascending bounds."""

@@ -48,9 +48,18 @@ def files_table(state: TableState, table_id: str, object_url: Callable[[str], st
             )
     key = key_type(state.created)
     schema = pa.schema(
-        [("file_id", pa.string()), ("url", pa.string()), ("leaf", pa.int64()), ("rows", pa.int64())]
-        + [("exact", pa.bool_()), ("size_bytes", pa.int64()), ("min_key", key), ("max_key", key)]
-        + [("run", pa.string()), ("number", pa.int64())]
+        [
+            ("file_id", pa.string()),
+            ("url", pa.string()),
+            ("leaf", pa.int64()),
+            ("rows", pa.int64()),
+            ("exact", pa.bool_()),
+            ("size_bytes", pa.int64()),
+            ("min_key", key),
+            ("max_key", key),
+            ("run", pa.string()),
+            ("number", pa.int64()),
+        ]
     )
     return pa.Table.from_pylist(rows, schema=schema)
 
@@ -81,7 +90,15 @@ def partitions_table(state: TableState) -> pa.Table:
         )
     key = key_type(state.created)
     schema = pa.schema(
-        [("leaf", pa.int64()), ("min", key), ("max", key), ("rows", pa.int64()), ("exact", pa.bool_())]
-        + [("bytes", pa.int64()), ("files", pa.int64()), ("runs", pa.int64())]
+        [
+            ("leaf", pa.int64()),
+            ("min", key),
+            ("max", key),
+            ("rows", pa.int64()),
+            ("exact", pa.bool_()),
+            ("bytes", pa.int64()),
+            ("files", pa.int64()),
+            ("runs", pa.int64()),
+        ]
     )
     return pa.Table.from_pylist(rows, schema=schema)

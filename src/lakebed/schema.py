@@ -48,7 +48,7 @@ class Field:
     @property
     def is_text(self) -> bool:
         """A string field."""
-        return pa.types.is_string(self.type)
+        return bool(pa.types.is_string(self.type))
 
     @property
     def arrow(self) -> pa.Field:
@@ -61,12 +61,16 @@ class Field:
             return self._timestamp_integer(value)
         if pa.types.is_date32(self.type) and not isinstance(value, dt.datetime):
             return (value - _EPOCH_DAY).days
-        raise BadKeyError(f"key field {self.name} is {self.type}; {value!r} is {type(value).__name__}", column=self.name)
+        raise BadKeyError(
+            f"key field {self.name} is {self.type}; {value!r} is {type(value).__name__}", column=self.name
+        )
 
     def _timestamp_integer(self, value: dt.datetime) -> int:
         if (value.tzinfo is None) != (self.type.tz is None):
             wanted = "a datetime with a time zone" if self.type.tz else "a datetime without a time zone"
-            raise BadKeyError(f"key field {self.name} is {self.type} and needs {wanted}, not {value!r}", column=self.name)
+            raise BadKeyError(
+                f"key field {self.name} is {self.type} and needs {wanted}, not {value!r}", column=self.name
+            )
         since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
         microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
         number, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
@@ -99,7 +103,9 @@ class Field:
                 case _:
                     return text
         except ValueError as error:
-            raise BadKeyError(f"key field {self.name} is {self.type}: cannot read {text!r}", column=self.name) from error
+            raise BadKeyError(
+                f"key field {self.name} is {self.type}: cannot read {text!r}", column=self.name
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -156,9 +162,7 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that holds everything, ids included."""
         return {
-            name: [
-                {"id": f.id, "name": f.name, "type": types.to_json(f.type), "nullable": f.nullable} for f in group
-            ]
+            name: [{"id": f.id, "name": f.name, "type": types.to_json(f.type), "nullable": f.nullable} for f in group]
             for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
         }
 
@@ -244,7 +248,7 @@ def _check(schema: Schema) -> None:
     for field in (*schema.row_key, *schema.sort_key):
         if types.key_kind(field.type) is None:
             raise UsageError(
-                f"key field {field.name} cannot be {field.type}; keys are int32, int64, string, binary, date32 or timestamp"
+                f"key field {field.name} cannot be {field.type}; a key is int32, int64, string, binary, date32, timestamp"
             )
         if field.nullable:
             raise UsageError(f"key field {field.name} cannot be nullable")
@@ -294,7 +298,7 @@ def check_columns(found: pa.Schema, schema: Schema, source: str) -> None:
         kind = found.field(field.name).type
         if not types.widens(kind, field.type):
             raise SchemaMismatchError(
-                f"{source}: column {field.name} is {kind}; the table has {field.type}, and that would not keep every value",
+                f"{source}: column {field.name} is {kind}; the table has {field.type}, which cannot keep every value",
                 column=field.name,
                 source=source,
                 found=str(kind),

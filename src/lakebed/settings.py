@@ -44,7 +44,11 @@ class Settings:
         1 * GIB, "bytes", MIB, 2**50, "a compaction with more input is cut into tasks over sub-ranges of keys"
     )
     job_deadline_s: int = _setting(
-        6 * 3600, "seconds", 1, 30 * 86_400, "an open job older than this may be closed by anyone; its commit is refused"
+        6 * 3600,
+        "seconds",
+        1,
+        30 * 86_400,
+        "an open job older than this may be closed by anyone; its commit is refused",
     )
     gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
     history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")

@@ -12,6 +12,7 @@ Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ class Summary:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(table)
-        return sink.getvalue().to_pybytes()
+        return bytes(sink.getvalue())
 
     @classmethod
     def from_ipc(cls, data: bytes, name: str) -> Summary:
@@ -92,7 +93,7 @@ def shares(summary: Summary, boundaries: Sequence[bytes]) -> list[tuple[int, boo
     One more interval than boundaries; the counts sum to the file's rows.
     """
     ranks = [(0, True), *(summary.rank(boundary) for boundary in boundaries), (summary.rows, True)]
-    return [(b - a, x and y) for (a, x), (b, y) in zip(ranks, ranks[1:], strict=False)]
+    return [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
 
 
 def merged_rank(summaries: Sequence[Summary], key: bytes) -> int:
@@ -135,5 +136,3 @@ def error_rows(summaries: Sequence[Summary]) -> int:
         ends = (*summary.ranks[1:], summary.rows)
         steps += max((b - a for a, b in zip(summary.ranks, ends, strict=True)), default=0)
     return steps
-
-

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lakebed import clock, settings
 from lakebed.errors import UsageError
 from lakebed.files import table_prefix
@@ -21,6 +19,8 @@ from lakebed.state.transactions import AlterSettings, OfferFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from lakebed.kernels.layout import Layout
     from lakebed.log.outcomes import Outcome

@@ -74,7 +74,7 @@ def _parse_name(name: str) -> pa.DataType:
             raise UsageError(f"not a decimal type: {name!r} ({error})") from error
     if match := _FIXED.fullmatch(name):
         return pa.binary(int(match[1]))
-    raise UsageError(f"not a type: {name!r}; types are named as Arrow names them, such as {', '.join(list(_PLAIN)[:8])}")
+    raise UsageError(f"not a type: {name!r}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
 
 
 def to_json(kind: pa.DataType) -> Any:
@@ -120,7 +120,7 @@ def canonical(kind: pa.DataType) -> pa.DataType:
 
 def is_list(kind: pa.DataType) -> bool:
     """A list in any of Arrow's layouts."""
-    return (
+    return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
         or pa.types.is_fixed_size_list(kind)
@@ -150,7 +150,8 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     if found == wanted:
         return True
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
-        return (found.tz is None) == (wanted.tz is None) and _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
+        same_zone = (found.tz is None) == (wanted.tz is None)
+        return same_zone and _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
     if is_list(found) and is_list(wanted):
         return widens(found.value_type, wanted.value_type)
     if pa.types.is_map(found) and pa.types.is_map(wanted):
@@ -161,7 +162,7 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
         )
     if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
         whole = found.precision - found.scale <= wanted.precision - wanted.scale
-        return whole and found.scale <= wanted.scale
+        return bool(whole and found.scale <= wanted.scale)
     return _number_widens(str(found), str(wanted))
 
 

@@ -107,7 +107,12 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"pages": 1}, "no setting"), ({"page_rows": 1}, "between"), ({"page_rows": "x"}, "number"), ({"page_rows": True}, "number")],
+    [
+        ({"pages": 1}, "no setting"),
+        ({"page_rows": 1}, "between"),
+        ({"page_rows": "x"}, "number"),
+        ({"page_rows": True}, "number"),
+    ],
 )
 def test_a_bad_setting_is_refused_before_anything_is_stored(instance, changes, says):
     """Naming the setting, the value and the bounds."""

@@ -36,7 +36,11 @@ def test_a_schema_survives_json_and_pickle_with_its_ids():
 def test_from_arrow_takes_one_layout_for_text_and_drops_dictionaries():
     """Large, view and dictionary types become the plain ones; other columns keep their nullability."""
     arrow = pa.schema(
-        [("k", pa.large_string()), ("d", pa.dictionary(pa.int8(), pa.string())), ("l", pa.large_list(pa.large_binary()))]
+        [
+            ("k", pa.large_string()),
+            ("d", pa.dictionary(pa.int8(), pa.string())),
+            ("l", pa.large_list(pa.large_binary())),
+        ]
     )
     schema = Schema.from_arrow(arrow, ["k"])
     assert [str(f.type) for f in schema.fields] == ["string", "string", "list<item: binary>"]
@@ -68,7 +72,12 @@ SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "float64", "w": pa.field(
 
 
 def batch(**columns):
-    base = {"k": pa.array(["a"]), "n": pa.array([1], pa.int64()), "v": pa.array([0.5]), "w": pa.array([[1]], pa.list_(pa.int32()))}
+    base = {
+        "k": pa.array(["a"]),
+        "n": pa.array([1], pa.int64()),
+        "v": pa.array([0.5]),
+        "w": pa.array([[1]], pa.list_(pa.int32())),
+    }
     return pa.RecordBatch.from_pydict({name: col for name, col in (base | columns).items() if col is not None})
 
 

@@ -38,8 +38,8 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data)
     raise UsageError(
-        f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a DuckDB "
-        "relation, or anything else with __arrow_c_stream__"
+        f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
+        "DuckDB relation, or anything else with __arrow_c_stream__"
     )
 
 

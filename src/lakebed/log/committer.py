@@ -74,9 +74,7 @@ class _Slot:
 class Log(Generic[State, Offered, Change]):
     """The log under ``prefix``; ``identity`` is written into every entry, so that no other log's entry passes."""
 
-    def __init__(
-        self, storage: Storage, prefix: str, identity: str, machine: Machine[State, Offered, Change]
-    ) -> None:
+    def __init__(self, storage: Storage, prefix: str, identity: str, machine: Machine[State, Offered, Change]) -> None:
         self._storage = storage
         self._prefix = prefix
         self._identity = identity
@@ -256,7 +254,7 @@ class Log(Generic[State, Offered, Change]):
         return None
 
     def _read_back(self, name: str) -> bytes | None:
-        """What fills the slot; None if it cannot be read just now, or an answer of "exists" was about a racing delete."""
+        """What fills the slot; None if it cannot be read just now, or "exists" was about a racing delete."""
         try:
             return self._storage.get(name)
         except StorageError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
-from lakebed.errors import ContentionError, Error, RejectedError, UnknownOutcomeError
+from lakebed.errors import ContentionError, RejectedError, UnknownOutcomeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,17 @@ def number_of(outcome: Outcome, what: str) -> int:
         case Committed(number):
             return number
         case NotCommitted(reason):
-            error: Error = RejectedError(f"{what}: {reason}", reason=reason)
+            raise RejectedError(f"{what}: {reason}", reason=reason)
         case Contended(attempts):
-            error = ContentionError(
-                f"{what}: other writers won {attempts} times in a row; nothing was changed, try again", attempts=attempts
+            raise ContentionError(
+                f"{what}: other writers won {attempts} times in a row; nothing was changed, try again",
+                attempts=attempts,
             )
         case Unknown(number):
-            error = UnknownOutcomeError(
+            raise UnknownOutcomeError(
                 f"{what}: the store stopped answering while entry {number} was written; it may or may not be there. "
                 "Repeat the call with the same request key, which takes effect at most once",
                 number=number,
             )
-    raise error
+        case _:
+            assert_never(outcome)

@@ -137,7 +137,9 @@ def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
 def _replace(state: TableState, transaction: Replace) -> TableState:
     job = state.jobs.get(transaction.job)
     if job is None:
-        raise DamagedError(f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job)
+        raise DamagedError(
+            f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job
+        )
     inputs = [_known(state, name) for name in job.inputs]
     hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
     state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})

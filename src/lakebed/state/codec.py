@@ -80,7 +80,7 @@ def decode_transaction(document: Mapping[str, Any]) -> Transaction:
         raise DamagedError(f"not a transaction of a table: {str(document)[:200]} ({error!r})") from error
 
 
-def _decode(document: Mapping[str, Any]) -> Transaction:  # noqa: PLR0911 - one arm a type
+def _decode(document: Mapping[str, Any]) -> Transaction:
     match document["type"]:
         case "create_table":
             return CreateTable(
@@ -142,7 +142,15 @@ def decode_state(document: Mapping[str, Any]) -> TableState:
     """The state of a JSON document. Raises DamagedError if it is none."""
     try:
         files = (
-            CommittedFile(_decode_file(f), *f["sequence"], f["added"], f["dropped"], f["references"], f["dead"])
+            CommittedFile(
+                _decode_file(f),
+                f["sequence"][0],
+                f["sequence"][1],
+                f["added"],
+                f["dropped"],
+                f["references"],
+                f["dead"],
+            )
             for f in document["files"]
         )
         references: dict[int, tuple[Reference, ...]] = {}

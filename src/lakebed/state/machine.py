@@ -5,7 +5,7 @@ Two exist: a table's and the catalog's. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping  # noqa: TC003 - dataclass fields are read at run time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 

@@ -13,6 +13,7 @@ The rules that random models broke when they were stated more simply (tests/mode
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -49,7 +50,7 @@ SCHEMA_VERSION = 1
 """Schemas do not change yet, so every file is of the first."""
 
 
-def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:  # noqa: PLR0911 - one arm an offer
+def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
     """The transaction that the offer means in this state, or why it is refused."""
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
@@ -187,14 +188,14 @@ def _split_shares(
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
     ranks = [summary.rank(edge) for edge in edges]
     ranks.append((summary.rows, True) if keys.max is None else summary.rank(keys.max))
-    counts = [(b - a, x and y) for (a, x), (b, y) in zip(ranks, ranks[1:], strict=False)]
+    counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
     if all(exact for _, exact in counts):
         return counts
     return _scaled(counts, reference.rows)
 
 
 def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:
-    """Shares of ``rows`` in proportion to the counts. A count proved exact keeps its flag only if it stays as it was."""
+    """Shares of ``rows`` in proportion to the counts; one proved exact keeps its flag only if it stays as it was."""
     total = sum(count for count, _ in counts)
     shared: list[tuple[int, bool]] = []
     passed = given = 0

@@ -7,7 +7,7 @@ Applying is deterministic and total over valid transactions: no clock, no random
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - dataclass fields are read at run time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 

@@ -49,7 +49,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class OfferFiles:
-    """New files to be referenced by every leaf they reach. A repeated ``request_key`` answers with the first outcome."""
+    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome."""
 
     files: tuple[NewFile, ...]
     request_key: str | None = None

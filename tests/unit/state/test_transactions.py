@@ -75,7 +75,13 @@ def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
 
 @pytest.mark.parametrize(
     ("leaf", "keys", "says"),
-    [(9, "m", "gone"), (2, "a", "strictly inside"), (2, "g", "strictly inside"), (2, "kj", "ascend"), (1, "h", "inside")],
+    [
+        (9, "m", "gone"),
+        (2, "a", "strictly inside"),
+        (2, "g", "strictly inside"),
+        (2, "kj", "ascend"),
+        (1, "h", "inside"),
+    ],
 )
 def test_a_split_outside_its_leaf_is_refused(leaf, keys, says):
     """Leaf 2 is [g, n)."""
