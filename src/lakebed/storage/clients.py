@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore  # noqa: TC004 - nobody resolves these hints, and it must stay unimported
+    from obstore.store import ObjectStore
 
 PROFILE_OPTION = "aws_profile"
 

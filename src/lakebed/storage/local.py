@@ -18,8 +18,6 @@ of sending. Directories exist only as long as they hold something. POSIX only. I
 library and xxhash.
 """
 
-# The system calls themselves are the point here, and a Path would hide which they are:
-# ruff: noqa: PTH
 from __future__ import annotations
 
 import errno

@@ -1,0 +1,7 @@
+"""For tests of Lakebed, and of what is built on it.
+
+* :mod:`lakebed.testing.faults`: a store that fails on purpose, and one that counts.
+* :mod:`lakebed.testing.conformance`: what every store must do, as a pytest suite (needs pytest).
+
+Import what you need from those modules; this one is empty so that it costs nothing.
+"""

@@ -1,0 +1,247 @@
+"""What every store must do, as a pytest suite.
+
+Subclass it in a test file, and give it stores::
+
+    class TestMyStorage(StorageConformance):
+        @pytest.fixture
+        def storage(self, tmp_path):
+            return MyStorage(tmp_path)
+
+The store must be fresh for each test: empty, or below a prefix of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.storage.contract import PutOutcome, Storage
+from lakebed.storage.digests import digest_bytes
+from lakebed.storage.probe import check_conditional_puts
+
+UNSAFE_NAMES = [
+    "",
+    "/etc/passwd",
+    "a//b",
+    "a/",
+    "..",
+    "a/../b",
+    "a/./b",
+    "a\\b",
+    "a\0b",
+    "%2e%2e/a",
+    "a b",
+    "a.",
+    "é",
+    "a\n",
+    "C:/a",
+    "a" * 201,
+    "/".join(["abc"] * 300),
+]
+LARGE_BYTES = 17 * 1024 * 1024 + 3
+"""More than the 16 MiB from which object stores get several parts."""
+
+
+class StorageConformance:
+    """The contract of :class:`lakebed.storage.contract.Storage`, promise by promise."""
+
+    threads = 8
+
+    @pytest.fixture
+    def storage(self) -> Storage:
+        """Override: an empty store."""
+        raise NotImplementedError
+
+    def test_a_created_object_is_there(self, storage: Storage) -> None:
+        """Log entry 1 of an empty log."""
+        assert storage.get("t/log/1") is None
+        assert storage.create("t/log/1", b"one") is PutOutcome.CREATED
+        assert storage.get("t/log/1") == b"one"
+
+    def test_create_never_overwrites(self, storage: Storage) -> None:
+        """The loser of a number learns it, and the winner's bytes stay."""
+        storage.create("t/log/1", b"first")
+        assert storage.create("t/log/1", b"second") is PutOutcome.EXISTS
+        assert storage.create("t/log/1", b"first") is PutOutcome.EXISTS
+        assert storage.get("t/log/1") == b"first"
+
+    def test_an_empty_object_is_an_object(self, storage: Storage) -> None:
+        """Not the same as absent."""
+        assert storage.create("empty", b"") is PutOutcome.CREATED
+        assert storage.get("empty") == b""
+        assert storage.create("empty", b"x") is PutOutcome.EXISTS
+
+    def test_of_racing_creates_one_wins(self, storage: Storage) -> None:
+        """Eight threads, ten numbers: each has one winner, and holds the winner's bytes."""
+        for number in range(10):
+            barrier = threading.Barrier(self.threads)
+            name = f"race/{number}"
+
+            def put(writer: int, name: str = name, barrier: threading.Barrier = barrier) -> PutOutcome:
+                barrier.wait()
+                return storage.create(name, b"writer %d" % writer)
+
+            with ThreadPoolExecutor(self.threads) as pool:
+                outcomes = list(pool.map(put, range(self.threads)))
+            assert sorted(outcome.value for outcome in outcomes) == ["created"] + ["exists"] * (self.threads - 1)
+            assert storage.get(name) == b"writer %d" % outcomes.index(PutOutcome.CREATED)
+
+    def test_replace_takes_the_place_of_what_is_there(self, storage: Storage) -> None:
+        """There or not before."""
+        storage.replace("snapshots/latest", b"1")
+        storage.replace("snapshots/latest", b"22")
+        assert storage.get("snapshots/latest") == b"22"
+
+    def test_a_replaced_object_is_read_whole(self, storage: Storage) -> None:
+        """A reader beside a writer sees one version or the other, never a mixture or nothing."""
+        versions = [bytes([65 + n]) * 100_000 for n in range(4)]
+        storage.replace("pins/1", versions[0])
+        stop = threading.Event()
+
+        def read() -> set[bytes | None]:
+            seen = set()
+            while not stop.is_set():
+                seen.add(storage.get("pins/1"))
+            return seen
+
+        with ThreadPoolExecutor(2) as pool:
+            readers = [pool.submit(read) for _ in range(2)]
+            for n in range(20):
+                storage.replace("pins/1", versions[n % 4])
+            stop.set()
+            assert {found for reader in readers for found in reader.result()} <= set(versions)
+
+    def test_a_sent_file_is_there_with_its_digest(self, storage: Storage, tmp_path: Path) -> None:
+        """Not Parquet: no footer."""
+        sent = tmp_path / "sent"
+        sent.write_bytes(b"some bytes")
+        stored = storage.send("data/j/f.summary", sent)
+        assert (stored.size_bytes, stored.digest) == (10, digest_bytes(b"some bytes"))
+        assert (stored.footer_bytes, stored.footer_digest) == (0, "")
+        assert stored.stamp == storage.stamp("data/j/f.summary")
+        with storage.fetch("data/j/f.summary", digest=stored.digest) as path:
+            assert path.read_bytes() == b"some bytes"
+
+    def test_a_parquet_file_has_a_footer(self, storage: Storage, tmp_path: Path) -> None:
+        """Magic, rows, [metadata, its length, magic]."""
+        footer = b"metadata" * 8 + (64).to_bytes(4, "little") + b"PAR1"
+        sent = tmp_path / "f.parquet"
+        sent.write_bytes(b"PAR1" + b"rows" * 1000 + footer)
+        stored = storage.send("data/j/f.parquet", sent)
+        assert (stored.footer_bytes, stored.footer_digest) == (72, digest_bytes(footer))
+
+    def test_a_large_file_is_sent_whole(self, storage: Storage, tmp_path: Path) -> None:
+        """Several parts on object stores."""
+        data = bytes(range(256)) * (LARGE_BYTES // 256) + b"end"
+        sent = tmp_path / "large.parquet"
+        sent.write_bytes(data)
+        stored = storage.send("data/j/large.parquet", sent)
+        assert (stored.size_bytes, stored.digest) == (len(data), digest_bytes(data))
+        with storage.fetch("data/j/large.parquet", digest=stored.digest) as path:
+            assert path.read_bytes() == data
+
+    def test_an_empty_file_can_be_sent(self, storage: Storage, tmp_path: Path) -> None:
+        """Nobody should, and it must not break."""
+        sent = tmp_path / "empty"
+        sent.touch()
+        assert storage.send("data/j/empty", sent).size_bytes == 0
+        assert storage.get("data/j/empty") == b""
+
+    def test_a_damaged_object_is_refused_by_name(self, storage: Storage) -> None:
+        """The bytes are not those that the digest is of."""
+        storage.replace("data/j/f.parquet", b"damaged")
+        with (
+            pytest.raises(DamagedError, match=r"data/j/f\.parquet"),
+            storage.fetch("data/j/f.parquet", digest=digest_bytes(b"written")),
+        ):
+            pytest.fail("entered with damaged bytes")
+
+    def test_fetching_nothing_says_so(self, storage: Storage) -> None:
+        """Not an empty file."""
+        with pytest.raises(NotFoundError, match="data/none"), storage.fetch("data/none"):
+            pytest.fail("entered without an object")
+
+    def test_stamps_are_the_stores_own_time(self, storage: Storage) -> None:
+        """Aware, UTC, not after the store's clock, and the same in a listing."""
+        assert storage.stamp("log/1") is None
+        before = storage.now()
+        storage.create("log/1", b"1")
+        stamp = storage.stamp("log/1")
+        assert stamp is not None
+        assert stamp.tzinfo is UTC
+        assert before - timedelta(seconds=1) <= stamp <= storage.now() + timedelta(seconds=1)
+        assert [listed.stamp for listed in storage.list("log")] == [stamp]
+
+    def test_a_listing_is_recursive_and_by_whole_segments(self, storage: Storage) -> None:
+        """``data/j1`` is no prefix of ``data/j10``."""
+        for name in ("data/j1/a", "data/j1/deep/b", "data/j10/c", "log/1"):
+            storage.create(name, name.encode())
+        assert sorted(listed.name for listed in storage.list("data/j1")) == ["data/j1/a", "data/j1/deep/b"]
+        assert sorted(listed.name for listed in storage.list("data/j1/")) == ["data/j1/a", "data/j1/deep/b"]
+        assert sorted(listed.name for listed in storage.list("")) == [
+            "data/j1/a",
+            "data/j1/deep/b",
+            "data/j10/c",
+            "log/1",
+        ]
+        assert {listed.name: listed.size_bytes for listed in storage.list("log")} == {"log/1": 5}
+        assert list(storage.list("none")) == []
+
+    def test_a_listing_hides_what_is_the_stores_own(self, storage: Storage) -> None:
+        """Clock, probe and temporary objects."""
+        storage.create(".probe/1", b"x")
+        storage.create("log/1", b"x")
+        storage.now()
+        assert [listed.name for listed in storage.list("")] == ["log/1"]
+
+    def test_deleting_what_is_not_there_is_fine(self, storage: Storage) -> None:
+        """Two collectors may race, and one may be asked again."""
+        for name in ("d/1", "d/2", "e/1"):
+            storage.create(name, b"x")
+        storage.delete(["d/1", "d/none", "e/1", "nowhere/at/all"])
+        storage.delete(["d/1"])
+        storage.delete([])
+        assert [listed.name for listed in storage.list("")] == ["d/2"]
+
+    def test_a_deleted_name_can_be_created_again(self, storage: Storage) -> None:
+        """Why a log number that was trimmed needs the floor: the store does not remember."""
+        storage.create("d/deep/1", b"first")
+        storage.delete(["d/deep/1"])
+        assert storage.get("d/deep/1") is None
+        assert storage.create("d/deep/1", b"second") is PutOutcome.CREATED
+
+    @pytest.mark.parametrize("name", UNSAFE_NAMES)
+    def test_an_unsafe_name_is_refused_by_every_call(self, storage: Storage, name: str, tmp_path: Path) -> None:
+        """Before anything is asked of the store."""
+        local = tmp_path / "local"
+        local.write_bytes(b"x")
+        with pytest.raises(UsageError):
+            storage.create(name, b"x")
+        with pytest.raises(UsageError):
+            storage.replace(name, b"x")
+        with pytest.raises(UsageError):
+            storage.get(name)
+        with pytest.raises(UsageError):
+            storage.stamp(name)
+        with pytest.raises(UsageError):
+            storage.send(name, local)
+        with pytest.raises(UsageError), storage.fetch(name):
+            pass
+        with pytest.raises(UsageError):
+            storage.delete([name])
+        with pytest.raises(UsageError):
+            storage.object_url(name)
+
+    def test_an_object_url_lies_below_the_root(self, storage: Storage) -> None:
+        """Other engines read by it."""
+        assert storage.object_url("data/j/f.parquet") == f"{storage.url}/data/j/f.parquet"
+
+    def test_create_if_absent_is_kept(self, storage: Storage) -> None:
+        """And the probe leaves nothing behind."""
+        check_conditional_puts(storage)
+        assert list(storage.list("")) == []

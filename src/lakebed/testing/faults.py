@@ -1,0 +1,386 @@
+"""Stores that fail on purpose, and a store that counts.
+
+A :class:`FaultyStorage` stands in front of any store and makes calls go wrong by a plan::
+
+    plan = FaultPlan(
+        [
+            Rule(Fault.FAIL_AFTER, operation="create", name="*/log/*", calls={1}),
+            Rule(Fault.FLIPPED, operation="get", probability=0.05),
+        ],
+        seed=7,
+    )
+    storage = FaultyStorage(connect("memory://t"), plan)
+
+What each fault does to a call:
+
+=============  ===================================================  ====================================================
+fault          create                                               any other operation
+=============  ===================================================  ====================================================
+FAIL_BEFORE    UNCLEAR, nothing stored                              transient StorageError, nothing done
+FAIL_AFTER     UNCLEAR, stored: the answer was lost                 transient StorageError, done
+LATE           UNCLEAR; takes effect just before a later call       replace, delete: the same, with a transient error
+CONFLICT       UNCLEAR, nothing stored: a 409                       does not fire
+FULL           StorageError, nothing stored                         replace, send: the same
+SHORT          does not fire                                        get, fetch: the second half of the bytes is missing
+FLIPPED        does not fire                                        get, fetch: one bit is wrong
+=============  ===================================================  ====================================================
+
+Of several rules that match a call the first that fires decides. Whether a rule with a probability fires is a function
+of the seed, the rule and how often the rule has matched, so one seed gives one run however threads interleave other
+calls. :attr:`FaultyStorage.fired` tells how often each fault did: a test in which none fired has proved nothing.
+
+Damage to ``fetch`` is done to a copy before the digest is verified, so a fetch with a digest must raise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+import xxhash
+
+from lakebed.errors import DamagedError, StorageError
+from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored
+from lakebed.storage.digests import digest_file
+
+Operation = Literal["create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"]
+
+_WRITES: frozenset[Operation] = frozenset({"create", "replace", "send"})
+
+
+class Fault(Enum):
+    """What goes wrong; see the table in the module's documentation."""
+
+    FAIL_BEFORE = "fail_before"
+    FAIL_AFTER = "fail_after"
+    LATE = "late"
+    CONFLICT = "conflict"
+    FULL = "full"
+    SHORT = "short"
+    FLIPPED = "flipped"
+
+
+_FIRES_ON: dict[Fault, frozenset[Operation]] = {
+    Fault.FAIL_BEFORE: frozenset({"create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"}),
+    Fault.FAIL_AFTER: frozenset({"create", "replace", "send", "delete"}),
+    Fault.LATE: frozenset({"create", "replace", "delete"}),
+    Fault.CONFLICT: frozenset({"create"}),
+    Fault.FULL: _WRITES,
+    Fault.SHORT: frozenset({"get", "fetch"}),
+    Fault.FLIPPED: frozenset({"get", "fetch"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a fault fires: on which operation, which names (a shell pattern), and which of the matching calls."""
+
+    fault: Fault
+    operation: Operation | Literal["*"] = "*"
+    name: str = "*"
+    calls: Collection[int] | None = None
+    """Counted from 1 over the calls that match; None: any of them."""
+    probability: float = 1.0
+    later_calls: int = 1
+    """LATE only: how many calls of any kind pass before it takes effect."""
+
+    def matches(self, operation: Operation, name: str) -> bool:
+        """Whether a call is one this rule counts."""
+        return (
+            self.operation in ("*", operation) and operation in _FIRES_ON[self.fault] and fnmatchcase(name, self.name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """Rules in order of precedence, and the seed of their probabilities."""
+
+    rules: Sequence[Rule]
+    seed: int = 0
+
+    def fires(self, index: int, call: int) -> bool:
+        """Whether rule ``index`` fires on its ``call``-th matching call."""
+        rule = self.rules[index]
+        if rule.calls is not None and call not in rule.calls:
+            return False
+        drawn = xxhash.xxh3_64_intdigest(f"{self.seed}/{index}/{call}".encode()) / 2**64
+        return drawn < rule.probability
+
+
+@dataclass(slots=True)
+class _Delayed:
+    calls_left: int
+    effect: Callable[[], object]
+
+
+class FaultyStorage:
+    """A store whose calls go wrong by a plan."""
+
+    def __init__(self, inner: Storage, plan: FaultPlan) -> None:
+        self.inner = inner
+        self.plan = plan
+        self.fired: Counter[Fault] = Counter()
+        self._matched: Counter[int] = Counter()
+        self._delayed: list[_Delayed] = []
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """The inner store's root."""
+        return self.inner.url
+
+    @property
+    def shared(self) -> bool:
+        """As the inner store."""
+        return self.inner.shared
+
+    def settle(self) -> None:
+        """Let every late effect happen now."""
+        with self._lock:
+            due, self._delayed = self._delayed, []
+        for delayed in due:
+            delayed.effect()
+
+    def create(self, name: str, data: bytes) -> PutOutcome:
+        """As the contract says, or by the plan."""
+        fault = self._next("create", name)
+        if fault is None:
+            return self.inner.create(name, data)
+        if fault is Fault.FULL:
+            raise _full("create", self.object_url(name))
+        if fault is Fault.FAIL_AFTER:
+            self.inner.create(name, data)
+        elif fault is Fault.LATE:
+            self._delay("create", name, lambda: self.inner.create(name, data))
+        return PutOutcome.UNCLEAR
+
+    def replace(self, name: str, data: bytes) -> None:
+        """As the contract says, or by the plan."""
+        self._change("replace", name, lambda: self.inner.replace(name, data))
+
+    def get(self, name: str) -> bytes | None:
+        """As the contract says, or by the plan."""
+        fault = self._next("get", name)
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("read", self.object_url(name))
+        data = self.inner.get(name)
+        return data if data is None or fault is None else _damaged(data, fault)
+
+    def stamp(self, name: str) -> datetime | None:
+        """As the contract says, or by the plan."""
+        if self._next("stamp", name) is not None:
+            raise _lost("stat", self.object_url(name))
+        return self.inner.stamp(name)
+
+    def now(self) -> datetime:
+        """As the contract says, or by the plan (the name to match is "")."""
+        if self._next("now", "") is not None:
+            raise _lost("read the clock of", self.url)
+        return self.inner.now()
+
+    def send(self, name: str, path: Path) -> Stored:
+        """As the contract says, or by the plan."""
+        fault = self._next("send", name)
+        if fault is Fault.FULL:
+            raise _full("send to", self.object_url(name))
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("send to", self.object_url(name))
+        stored = self.inner.send(name, path)
+        if fault is Fault.FAIL_AFTER:
+            raise _lost("send to", self.object_url(name))
+        return stored
+
+    @contextmanager
+    def fetch(self, name: str, *, digest: str | None = None) -> Iterator[Path]:
+        """As the contract says, or by the plan."""
+        fault = self._next("fetch", name)
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("fetch", self.object_url(name))
+        if fault is None:
+            with self.inner.fetch(name, digest=digest) as path:
+                yield path
+            return
+        with self._damaged_copy(name, fault) as path:
+            found = digest_file(path).digest
+            if digest is not None and found != digest:
+                raise DamagedError(
+                    f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written",
+                    name=name,
+                    expected=digest,
+                    found=found,
+                )
+            yield path
+
+    def delete(self, names: Iterable[str]) -> None:
+        """As the contract says, or by the plan, judged by the first name."""
+        doomed = list(names)
+        if doomed:
+            self._change("delete", doomed[0], lambda: self.inner.delete(doomed))
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """As the contract says, or by the plan (the name to match is the prefix)."""
+        if self._next("list", prefix) is not None:
+            raise _lost("list", f"{self.url}/{prefix}")
+        return self.inner.list(prefix)
+
+    def object_url(self, name: str) -> str:
+        """The inner store's."""
+        return self.inner.object_url(name)
+
+    def _change(self, operation: Literal["replace", "delete"], name: str, effect: Callable[[], object]) -> None:
+        fault = self._next(operation, name)
+        if fault is Fault.FULL:
+            raise _full(operation, self.object_url(name))
+        if fault is Fault.LATE:
+            self._delay(operation, name, effect)
+        elif fault is not Fault.FAIL_BEFORE:
+            effect()
+        if fault is not None:
+            raise _lost(operation, self.object_url(name))
+
+    def _next(self, operation: Operation, name: str) -> Fault | None:
+        """Count the call, let late effects that are due happen, and say which fault fires."""
+        with self._lock:
+            for delayed in self._delayed:
+                delayed.calls_left -= 1
+            due = [delayed for delayed in self._delayed if delayed.calls_left < 0]
+            self._delayed = [delayed for delayed in self._delayed if delayed.calls_left >= 0]
+        for delayed in due:
+            delayed.effect()
+        with self._lock:
+            chosen: Fault | None = None
+            for index, rule in enumerate(self.plan.rules):
+                if not rule.matches(operation, name):
+                    continue
+                self._matched[index] += 1
+                if chosen is None and self.plan.fires(index, self._matched[index]):
+                    chosen = rule.fault
+            if chosen is not None:
+                self.fired[chosen] += 1
+            return chosen
+
+    def _delay(self, operation: Operation, name: str, effect: Callable[[], object]) -> None:
+        """Calls left: one fewer with each later call, and the effect comes before the call that finds none left."""
+        rules = (rule for rule in self.plan.rules if rule.fault is Fault.LATE and rule.matches(operation, name))
+        with self._lock:
+            self._delayed.append(_Delayed(next(rules).later_calls - 1, effect))
+
+    @contextmanager
+    def _damaged_copy(self, name: str, fault: Fault) -> Iterator[Path]:
+        with self.inner.fetch(name) as path, TemporaryDirectory(prefix="lakebed-") as directory:
+            copy = Path(directory, path.name)
+            copy.write_bytes(_damaged(path.read_bytes(), fault))
+            yield copy
+
+
+class CountingStorage:
+    """A store that counts the calls made to it: ``storage.calls["get"]``, ``storage.names["get"]``."""
+
+    def __init__(self, inner: Storage) -> None:
+        self.inner = inner
+        self.names: dict[Operation, list[str]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each operation was called."""
+        return Counter({operation: len(names) for operation, names in self.names.items()})
+
+    @property
+    def url(self) -> str:
+        """The inner store's root."""
+        return self.inner.url
+
+    @property
+    def shared(self) -> bool:
+        """As the inner store."""
+        return self.inner.shared
+
+    def clear(self) -> None:
+        """Count from nothing again."""
+        with self._lock:
+            self.names = {}
+
+    def create(self, name: str, data: bytes) -> PutOutcome:
+        """Counted."""
+        self._count("create", name)
+        return self.inner.create(name, data)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Counted."""
+        self._count("replace", name)
+        self.inner.replace(name, data)
+
+    def get(self, name: str) -> bytes | None:
+        """Counted."""
+        self._count("get", name)
+        return self.inner.get(name)
+
+    def stamp(self, name: str) -> datetime | None:
+        """Counted."""
+        self._count("stamp", name)
+        return self.inner.stamp(name)
+
+    def now(self) -> datetime:
+        """Counted."""
+        self._count("now", "")
+        return self.inner.now()
+
+    def send(self, name: str, path: Path) -> Stored:
+        """Counted."""
+        self._count("send", name)
+        return self.inner.send(name, path)
+
+    def fetch(self, name: str, *, digest: str | None = None) -> AbstractContextManager[Path]:
+        """Counted."""
+        self._count("fetch", name)
+        return self.inner.fetch(name, digest=digest)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Counted once a name."""
+        doomed = list(names)
+        for name in doomed:
+            self._count("delete", name)
+        self.inner.delete(doomed)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Counted."""
+        self._count("list", prefix)
+        return self.inner.list(prefix)
+
+    def object_url(self, name: str) -> str:
+        """The inner store's; not counted, for it asks nobody."""
+        return self.inner.object_url(name)
+
+    def _count(self, operation: Operation, name: str) -> None:
+        with self._lock:
+            self.names.setdefault(operation, []).append(name)
+
+
+def _damaged(data: bytes, fault: Fault) -> bytes:
+    if fault is Fault.SHORT:
+        return data[: len(data) // 2]
+    if not data:
+        return data
+    # A place that depends on the bytes alone, so that a damaged object is damaged alike on each read.
+    bit = xxhash.xxh3_64_intdigest(data) % (8 * len(data))
+    flipped = bytearray(data)
+    flipped[bit // 8] ^= 1 << (bit % 8)
+    return bytes(flipped)
+
+
+def _lost(action: str, url: str) -> StorageError:
+    return StorageError(f"cannot {action} {url}: no answer (an injected fault)", url=url, transient=True)
+
+
+def _full(action: str, url: str) -> StorageError:
+    return StorageError(f"cannot {action} {url}: the disk is full (an injected fault)", url=url, transient=False)

@@ -1,0 +1,97 @@
+"""From a URL and options to a store, and what is refused before anything is asked of a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakebed.errors import UsageError
+from lakebed.storage import LocalStorage, connect
+from lakebed.storage.contract import check_name
+from lakebed.storage.engines import datafusion_store
+
+KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "SECRETSECRET", "aws_region": "eu-north-1"}
+
+
+def test_a_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert connect("lake").url == f"file://{tmp_path}/lake"
+    assert connect(f"file://{tmp_path}/lake/").url == f"file://{tmp_path}/lake"
+    assert isinstance(connect(tmp_path), LocalStorage)
+
+
+def test_an_object_stores_url_has_no_trailing_slash() -> None:
+    storage = connect("s3://bucket/some/prefix/", KEYS)
+    assert (storage.url, storage.shared) == ("s3://bucket/some/prefix", True)
+    assert storage.object_url("a/b") == "s3://bucket/some/prefix/a/b"
+    assert connect("s3a://bucket", KEYS).url == "s3://bucket"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://user:hush@bucket/a", "credentials do not belong"),
+        ("s3://user@bucket/a", "credentials do not belong"),
+        ("ftp://host/a", "unknown scheme ftp"),
+        ("https://bucket.s3.amazonaws.com/a", "unknown scheme https"),
+        ("s3:///a", "needs a bucket"),
+        ("memory://", "needs a name"),
+        ("file://host/a", "names a host"),
+        ("s3://bucket/a?versionId=1", "no query"),
+        ("s3://bucket/a#b", "no fragment"),
+        ("s3://bucket/../a", "unsafe"),
+        ("", "not a path"),
+    ],
+)
+def test_a_url_that_means_nothing_is_refused(url: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        connect(url, KEYS if url.startswith("s3") else None)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://b", "gs://b", "az://b"])
+def test_an_unknown_option_is_refused_by_name(url: str) -> None:
+    with pytest.raises(UsageError, match="'colour'"):
+        connect(url, {"colour": "blue"})
+
+
+def test_an_option_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="'timeout' must be a string"):
+        connect("s3://b", {"timeout": 5})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("url", ["/tmp/x", "memory://x"])
+def test_options_mean_nothing_where_there_is_no_server(url: str) -> None:
+    with pytest.raises(UsageError, match="'aws_region' means nothing"):
+        connect(url, {"aws_region": "r"})
+
+
+def test_no_repr_shows_a_secret() -> None:
+    storage = connect("s3://bucket", KEYS)
+    assert "SECRET" not in repr(storage) + repr(vars(storage))
+
+
+def test_options_are_taken_in_either_case_and_with_or_without_prefix() -> None:
+    upper = connect("s3://b", {"AWS_ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "TIMEOUT": "5s"})
+    assert datafusion_store(upper) is not None
+
+
+def test_datafusion_gets_a_store_for_the_same_root(tmp_path: Path) -> None:
+    for storage, host in (
+        (connect(tmp_path), "file://"),
+        (connect("s3://bucket/prefix", KEYS), "s3://bucket"),
+        (connect("az://box/prefix", {"account_name": "a", "account_key": "aGk="}), "az://box"),
+    ):
+        found = datafusion_store(storage)
+        assert found is not None
+        assert found[0] == host
+
+
+def test_datafusion_cannot_read_memory() -> None:
+    assert datafusion_store(connect("memory://m")) is None
+
+
+@pytest.mark.parametrize("name", ["a", "a/b", "t/log/00000000000000000001.ndjson", "0f-1e/year=2024/.hidden", "a..b"])
+def test_a_plain_name_is_safe(name: str) -> None:
+    assert check_name(name) == name

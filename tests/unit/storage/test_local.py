@@ -1,0 +1,348 @@
+"""The local store: the contract, and what only a file system has: durability, links, leftovers, full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebed.errors import StorageError, UsageError
+from lakebed.storage import LocalStorage, PutOutcome, connect
+from lakebed.testing.conformance import StorageConformance
+
+
+def tree(root: Path) -> list[str]:
+    """Every file below the root, hidden ones too."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+class TestLocalStorage(StorageConformance):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> LocalStorage:
+        return LocalStorage(tmp_path / "not" / "there" / "yet")
+
+
+class TestUndurableLocalStorage(StorageConformance):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> LocalStorage:
+        return LocalStorage(tmp_path / "root", durability="none")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path / "root")
+
+
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The order of system calls that matter for durability, with the path each was about."""
+    calls: list[tuple[str, str]] = []
+    real = {name: getattr(os, name) for name in ("fsync", "link", "replace", "mkdir", "unlink")}
+
+    def fsync(descriptor: int) -> None:
+        kind = "fsync directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "fsync file"
+        calls.append((kind, str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        real["fsync"](descriptor)
+
+    def recorded(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.append((name, str(arguments[-1])))
+            return real[name](*arguments, **keywords)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for name in ("link", "replace", "mkdir", "unlink"):
+        monkeypatch.setattr(os, name, recorded(name))
+    return calls
+
+
+proc_only = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names descriptors through /proc")
+
+
+@proc_only
+def test_a_create_syncs_the_file_before_the_link_and_the_directory_after(
+    storage: LocalStorage, journal: list[tuple[str, str]]
+) -> None:
+    storage.create("log/1", b"1")
+    journal.clear()
+    storage.create("log/2", b"2")
+    steps = [step for step, _ in journal]
+    assert steps == ["fsync file", "link", "unlink", "fsync directory"]
+    assert journal[-1][1] == str(storage.root / "log")
+
+
+@proc_only
+def test_every_new_parent_is_synced_into_its_own_parent(storage: LocalStorage, journal: list[tuple[str, str]]) -> None:
+    storage.create("tables/t/data/j/f", b"x")
+    root = storage.root
+    made = [path for step, path in journal if step == "mkdir"]
+    synced = [path for step, path in journal if step == "fsync directory"]
+    assert made == [str(root / part) for part in ("", "tables", "tables/t", "tables/t/data", "tables/t/data/j")]
+    assert synced == [str(Path(path).parent) for path in made] + [made[-1]]
+
+
+@proc_only
+def test_a_parent_another_process_made_is_synced_all_the_same(
+    storage: LocalStorage, journal: list[tuple[str, str]]
+) -> None:
+    (storage.root / "log").mkdir(parents=True)
+    journal.clear()
+    storage.create("log/1", b"1")
+    assert ("fsync directory", str(storage.root)) in journal
+
+
+@proc_only
+def test_a_lost_create_syncs_the_directory_too(storage: LocalStorage, journal: list[tuple[str, str]]) -> None:
+    """EXISTS may be the caller's own entry, whose directory sync failed the first time."""
+    storage.create("log/1", b"1")
+    journal.clear()
+    assert storage.create("log/1", b"1") is PutOutcome.EXISTS
+    assert [step for step, _ in journal] == ["fsync directory"]
+
+
+@proc_only
+def test_a_replace_syncs_the_file_before_the_rename_and_the_directory_after(
+    storage: LocalStorage, journal: list[tuple[str, str]]
+) -> None:
+    storage.replace("pins/1", b"1")
+    journal.clear()
+    storage.replace("pins/1", b"2")
+    assert [step for step, _ in journal] == ["fsync file", "replace", "fsync directory"]
+
+
+@proc_only
+def test_a_sent_file_is_synced_before_it_has_its_name(
+    storage: LocalStorage, tmp_path: Path, journal: list[tuple[str, str]]
+) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"x" * 100)
+    storage.send("data/j/f", sent)
+    steps = [step for step, _ in journal]
+    named = journal.index(("link", str(storage.root / "data/j/f")))
+    assert "fsync file" in steps[:named]
+    assert ("fsync directory", str(storage.root / "data/j")) in journal[named:]
+    assert not sent.exists()
+
+
+def test_without_durability_nothing_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("synced"))
+    LocalStorage(tmp_path, durability="none").create("a/b", b"x")
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "remedy"),
+    [
+        ("write", errno.ENOSPC, "disk is full"),
+        ("fsync", errno.EIO, "input/output error"),
+        ("link", errno.EPERM, "hard links"),
+        ("open", errno.EROFS, "read-only"),
+        ("open", errno.EACCES, "permission denied"),
+        ("open", errno.EMFILE, "ulimit"),
+    ],
+)
+def test_a_failed_create_says_what_and_where_and_leaves_nothing(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str, code: int, remedy: str
+) -> None:
+    storage.create("log/1", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(code))
+        with pytest.raises(StorageError, match=remedy) as caught:
+            storage.create("log/2", b"2" * 1000)
+    assert str(storage.root / "log/2") in str(caught.value)
+    assert caught.value.transient is (code == errno.EMFILE)
+    assert tree(storage.root) == ["log/1"]
+    assert storage.create("log/2", b"2") is PutOutcome.CREATED
+
+
+def test_a_failed_send_keeps_the_source_and_leaves_nothing(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"x")
+    storage.create("data/j/e", b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing(errno.EIO))
+        with pytest.raises(StorageError, match="data/j/f"):
+            storage.send("data/j/f", sent)
+    assert sent.read_bytes() == b"x"
+    assert tree(storage.root) == ["data/j/e"]
+
+
+def test_a_directory_sync_that_fails_after_the_link_is_unclear(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may have seen the name already."""
+    storage.create("log/1", b"1")
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, "")
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
+        assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
+    assert storage.create("log/2", b"2") is PutOutcome.EXISTS
+    assert storage.get("log/2") == b"2"
+
+
+def test_a_link_that_reports_its_own_success_as_taken_is_a_success(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a retransmitted NFS request does."""
+    real = os.link
+
+    def link(*arguments: Any, **keywords: Any) -> None:
+        real(*arguments, **keywords)
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", link)
+    assert storage.create("log/1", b"1") is PutOutcome.CREATED
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM])
+def test_a_file_on_another_file_system_is_copied(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"x" * 10_000_000)
+    real = os.link
+
+    def link(source: Any, target: Any, **keywords: Any) -> None:
+        if source == sent:
+            raise OSError(code, "")
+        real(source, target, **keywords)
+
+    monkeypatch.setattr(os, "link", link)
+    stored = storage.send("data/j/f", sent)
+    assert not sent.exists()
+    with storage.fetch("data/j/f", digest=stored.digest) as path:
+        assert path.stat().st_size == 10_000_000
+    assert tree(storage.root) == ["data/j/f"]
+
+
+def test_a_send_never_overwrites(storage: LocalStorage, tmp_path: Path) -> None:
+    storage.create("data/j/f", b"there")
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"x")
+    with pytest.raises(StorageError, match="fresh name"):
+        storage.send("data/j/f", sent)
+    assert storage.get("data/j/f") == b"there"
+    assert tree(storage.root) == ["data/j/f"]
+
+
+def test_a_sent_files_stamp_is_the_time_of_sending(storage: LocalStorage, tmp_path: Path) -> None:
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"x")
+    os.utime(sent, (0, 0))
+    assert storage.send("data/j/f", sent).stamp > datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def test_a_symbolic_link_cannot_be_sent(storage: LocalStorage, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    with pytest.raises(StorageError, match="symbolic link"):
+        storage.send("data/j/f", tmp_path / "link")
+    assert tree(storage.root) == []
+
+
+def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    storage.create("in/a", b"a")
+    (storage.root / "door").symlink_to(outside)
+    (storage.root / "in/file").symlink_to(outside / "secret")
+    for name in ("door/secret", "door/new", "in/file"):
+        with pytest.raises(UsageError, match="out of the root"):
+            storage.get(name)
+        with pytest.raises(UsageError, match="out of the root"):
+            storage.create(name, b"x")
+        with pytest.raises(UsageError, match="out of the root"):
+            storage.replace(name, b"x")
+        with pytest.raises(UsageError, match="out of the root"):
+            storage.delete([name])
+    with pytest.raises(UsageError, match="out of the root"):
+        list(storage.list("door"))
+    assert [listed.name for listed in storage.list("")] == ["in/a"]
+    assert (outside / "secret").read_bytes() == b"secret"
+    assert tree(outside) == ["secret"]
+
+
+def test_empty_directories_go_with_their_last_object(storage: LocalStorage) -> None:
+    storage.create("data/j/a", b"")
+    storage.create("data/k/b", b"")
+    storage.delete(["data/j/a"])
+    assert not (storage.root / "data/j").exists()
+    storage.delete(["data/k/b"])
+    assert list(storage.root.iterdir()) == []
+
+
+def test_a_create_survives_the_removal_of_its_directory(storage: LocalStorage) -> None:
+    """A collector prunes the directory that this process believes to be there."""
+    storage.create("data/j/a", b"")
+    LocalStorage(storage.root).delete(["data/j/a"])
+    assert storage.create("data/j/b", b"") is PutOutcome.CREATED
+
+
+def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> None:
+    storage.create("log/1", b"1")
+    left = storage.root / "log" / f".2.{'a' * 32}"
+    left.write_bytes(b"torn")
+    (storage.root / "log" / ".keep").touch()
+    assert storage.sweep_temporaries(storage.now() - timedelta(days=1)) == 0
+    assert storage.sweep_temporaries(storage.now() + timedelta(seconds=1)) == 1
+    assert tree(storage.root) == ["log/.keep", "log/1"]
+
+
+def test_a_listing_leaves_out_what_no_call_could_name(storage: LocalStorage) -> None:
+    storage.create("a", b"")
+    (storage.root / "not ours.txt").touch()
+    assert [listed.name for listed in storage.list("")] == ["a"]
+
+
+def test_one_place_has_one_url(tmp_path: Path) -> None:
+    (tmp_path / "real place").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real place")
+    through = connect(tmp_path / "link")
+    assert through.url == f"file://{tmp_path}/real%20place"
+    assert connect(through.url).url == through.url
+
+
+def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="durability"):
+        LocalStorage(tmp_path, durability="maybe")  # type: ignore[arg-type]
+
+
+def test_the_local_store_needs_no_object_store_client(tmp_path: Path) -> None:
+    """Nor DataFusion: a fresh process that writes and reads has imported neither."""
+    script = (
+        "import sys; from lakebed.storage import connect; s = connect(sys.argv[1]); s.create('a', b'x'); s.get('a');"
+        "print(sorted({'obstore', 'datafusion', 'boto3'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True, env=_environment()
+    )
+    assert ran.stdout.strip() == "[]"
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
