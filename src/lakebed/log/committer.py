@@ -131,6 +131,10 @@ class Log(Generic[State, Offered, Change]):
             raise DamagedError(f"entry {number} of {self._identity} is gone from the store", number=number)
         return stamp
 
+    def now(self) -> datetime:
+        """The clock that stamps the entries: what an entry's age is reckoned by."""
+        return self._storage.now()
+
     def entry(self, number: int) -> bytes | None:
         """The bytes of an entry as they are stored; None if there is none yet."""
         return self._storage.get(entry_name(self._prefix, number))

@@ -1,0 +1,1 @@
+"""Garbage collection: objects that no reference needs any more are deleted, in two logged steps."""

@@ -1,0 +1,1 @@
+"""Compaction: the runs of a leaf become one; no answer changes."""

@@ -1,0 +1,122 @@
+"""Which leaves to compact, and how a large one is shared out among tasks. Pure: no I/O.
+
+A strategy looks at one leaf and says whether its references should become one run; there is one strategy so far:
+
+* ``full``: every leaf that holds more than one run is merged wholly. A leaf of one run is left alone however many
+  files it has: they do not overlap, so that a merge would move rows and answer no query faster.
+
+A leaf becomes one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each over a
+sub-range of the leaf's keys: when the input is larger than one task should take, and when the planned jobs alone would
+leave cores idle. The tasks' ranges tile the leaf, so every row goes through exactly one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.errors import UsageError
+from lakebed.keys import EncodedRange
+from lakebed.summaries import even_cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakebed.files import DataFile
+    from lakebed.settings import Settings
+    from lakebed.state.table import TableState
+    from lakebed.summaries import Summary
+
+STRATEGIES = ("full",)
+
+SHARE_BYTES_MIN = 32 * 1024 * 1024
+"""A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafMerge:
+    """All references of one leaf, to become one run. ``rows`` and ``size_bytes`` are those inside the leaf."""
+
+    leaf: int
+    keys: EncodedRange
+    inputs: tuple[DataFile, ...]
+    runs: int
+    rows: int
+    exact: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A leaf that is due and is left alone this time, and why."""
+
+    leaf: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to merge, leaves with most runs first; and what has to wait."""
+
+    merges: tuple[LeafMerge, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
+    """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
+    if strategy is not None and strategy not in STRATEGIES:
+        raise UsageError(
+            f"no compaction strategy {strategy!r}; there is: {', '.join(STRATEGIES)}", strategy=strategy
+        )
+    merges, skipped = [], []
+    for position, leaf in enumerate(state.leaves.ids):
+        merge = _leaf_merge(state, position)
+        if merge.runs < 2:
+            continue
+        jobs = open_jobs(state, merge.keys)
+        if jobs:
+            skipped.append(Skipped(leaf, f"job {jobs[0]} is open there"))
+        else:
+            merges.append(merge)
+    # A query merges as many runs as its leaf has, so the leaf with most of them gains most.
+    merges.sort(key=lambda m: -m.runs)
+    return CompactionPlan(tuple(merges), tuple(skipped))
+
+
+def _leaf_merge(state: TableState, position: int) -> LeafMerge:
+    leaf = state.leaves.ids[position]
+    references = state.references_of(leaf)
+    files = [state.files[r.file].file for r in references]
+    return LeafMerge(
+        leaf=leaf,
+        keys=state.leaves.range_at(position),
+        inputs=tuple(files),
+        runs=len({r.run for r in references}),
+        rows=sum(r.rows for r in references),
+        exact=all(r.exact for r in references),
+        size_bytes=sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
+    )
+
+
+def open_jobs(state: TableState, keys: EncodedRange) -> list[str]:
+    """Ids of the open jobs that work inside the range."""
+    return [job.id for job in state.jobs.values() if not job.keys.intersect(keys).empty]
+
+
+def tasks_of(merge: LeafMerge, settings: Settings, cores: int) -> int:
+    """How many tasks should share a merge if ``cores`` are free for it."""
+    needed = -(-merge.size_bytes // settings.merge_task_bytes)
+    useful = merge.size_bytes // SHARE_BYTES_MIN
+    return max(1, needed, min(cores, useful))
+
+
+def cut(merge: LeafMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
+    """The merge's range as at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
+    edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
+    lows = (merge.keys.min, *edges)
+    return tuple(EncodedRange(low, high) for low, high in zip(lows, (*edges, merge.keys.max), strict=True))
+
+
+def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:
+    """The inputs that may have rows in the range: a task fetches no other."""
+    return tuple(file for file in inputs if file.reaches(keys))

@@ -1,0 +1,131 @@
+"""Which leaves are too large, and the keys to cut them at. Pure: no I/O.
+
+Two steps, because the second needs summaries, which have to be loaded: :func:`due` says which leaves exceed
+``split_rows`` or ``split_bytes``; :func:`choose` picks the keys of one.
+
+Candidates are keys noted in the summaries of the leaf's files, strictly above the least key present: below any of them
+there is a row, and at it or above there is one too. A leaf is cut into as many parts as its size calls for at once,
+each cut at the candidate nearest to an even share; a key so hot that it fills a leaf ends up alone in one, after at
+most two rounds, and such a leaf cannot be split: all rows of one key stay together.
+
+Ranks are only as good as the summaries. Of one run they are exact at every candidate. Of several they may be off by
+the steps between noted keys; if that could be more than a tenth of the leaf, it is to be compacted first.
+
+A boundary is shortened to the shortest byte string that still parts the noted keys around it: every state and every
+later log entry holds it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.keys import shortest_separator
+from lakebed.summaries import candidates, error_rows, even_cuts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.keys import EncodedRange
+    from lakebed.settings import Settings
+    from lakebed.state.table import TableState
+    from lakebed.summaries import Summary
+
+ERROR_SHARE_MAX = 0.1
+"""A part may so be off by a fifth of what was meant, which the next split mends; more would cut blindly."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargeLeaf:
+    """A leaf above its limits, and into how many parts it should be cut. ``files`` are ids, oldest first."""
+
+    leaf: int
+    keys: EncodedRange
+    rows: int
+    size_bytes: int
+    runs: int
+    parts: int
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAt:
+    """Cut the leaf at these ascending keys."""
+
+    leaf: int
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSplit:
+    """A leaf that is too large and stays whole, and why."""
+
+    leaf: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactFirst(NotSplit):
+    """Its files overlap too much to know where its rows lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsplittable(NotSplit):
+    """As far as the summaries tell, it holds a single key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """Leaves above their limits in key order; and those that have to wait."""
+
+    large: tuple[LargeLeaf, ...]
+    waiting: tuple[NotSplit, ...]
+
+
+def due(state: TableState, settings: Settings) -> SplitPlan:
+    """The leaves that exceed a limit. One with an open job waits: the job's files were made for the leaf as it is."""
+    large, waiting = [], []
+    for position, leaf in enumerate(state.leaves.ids):
+        found = _measured(state, position, settings)
+        if found.parts < 2:
+            continue
+        job = next((j for j in state.jobs.values() if not j.keys.intersect(found.keys).empty), None)
+        if job is None:
+            large.append(found)
+        else:
+            waiting.append(NotSplit(leaf, f"job {job.id} is open there"))
+    return SplitPlan(tuple(large), tuple(waiting))
+
+
+def _measured(state: TableState, position: int, settings: Settings) -> LargeLeaf:
+    leaf = state.leaves.ids[position]
+    references = state.references_of(leaf)
+    files = [state.files[r.file].file for r in references]
+    rows = sum(r.rows for r in references)
+    size_bytes = sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True))
+    return LargeLeaf(
+        leaf=leaf,
+        keys=state.leaves.range_at(position),
+        rows=rows,
+        size_bytes=size_bytes,
+        runs=len({r.run for r in references}),
+        parts=max(-(-rows // settings.split_rows), -(-size_bytes // settings.split_bytes)),
+        files=tuple(r.file for r in references),
+    )
+
+
+def choose(large: LargeLeaf, summaries: Sequence[Summary]) -> SplitAt | CompactFirst | Unsplittable:
+    """Where to cut the leaf; ``summaries`` are those of its files."""
+    # Files of one run do not overlap: a key noted in one of them has an exact rank over all.
+    off = error_rows(summaries) if large.runs > 1 else 0
+    if off > ERROR_SHARE_MAX * large.rows:
+        return CompactFirst(
+            large.leaf, f"its rows may lie {off} of {large.rows} rows off where its summaries say; compact it first"
+        )
+    low, high = large.keys.min, large.keys.max
+    if not candidates(summaries, low, high):
+        return Unsplittable(large.leaf, "it holds a single key, as far as its summaries tell")
+    cuts = even_cuts(summaries, large.parts, low, high)
+    noted = sorted({key for summary in summaries for key in summary.keys if large.keys.contains(key)})
+    return SplitAt(large.leaf, tuple(shortest_separator(noted[bisect_left(noted, key) - 1], key) for key in cuts))
