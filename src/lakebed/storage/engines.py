@@ -14,11 +14,27 @@ from lakebed.storage.local import LocalStorage
 from lakebed.storage.remote import ObjectStorage
 
 if TYPE_CHECKING:
+    from datafusion import SessionContext
+
     from lakebed.storage.contract import Storage
 
 
+def register_store(context: SessionContext, storage: Storage) -> bool:
+    """Let the session read the storage's objects by their URLs; False: it cannot, fetch them instead.
+
+    Raises:
+        UsageError: as for :func:`datafusion_store`.
+    """
+    found = datafusion_store(storage)
+    if found is None:
+        return False
+    scheme, separator, host = found[0].partition("://")
+    context.register_object_store(scheme + separator, found[1], host or None)
+    return True
+
+
 def datafusion_store(storage: Storage) -> tuple[str, Any] | None:
-    """(scheme and host, store) for ``SessionContext.register_object_store(scheme_and_host, store)``.
+    """(scheme and host, store), as in ``("s3://bucket", …)``; :func:`register_store` tells a session of them.
 
     None: DataFusion cannot read there by itself (``memory://``); fetch the objects instead. Credentials that expire
     are taken as they are now: call again, and register again, for a session that outlives them.
