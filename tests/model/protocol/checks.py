@@ -1,0 +1,142 @@
+"""What must hold, checked whenever the log grows and whenever somebody is told an outcome.
+
+The oracle sees the log as the store holds it and knows what each transaction meant, not how it was resolved: the rows
+a write added, the range a removal emptied. From that alone it knows what a reader must see. Violations by name:
+
+    overwritten          an entry was replaced
+    gap                  an entry was put beyond the next number
+    committed twice      a request key took effect a second time (P2)
+    rows lost            a leaf does not show a row that was added and not removed (P1)
+    rows doubled         a leaf shows a row twice (P2)
+    rows risen           a leaf shows a row that was removed
+    not tiled            the leaves leave a gap or overlap
+    false committed      told "committed", but the entry does not hold the key
+    false refusal        told "rejected", but the key is in the log, or the transaction would have been valid on every
+                         state that the log has had since it was offered
+    false not committed  told "not committed" or "rejected", but the attempt is in the log, then or later
+    views differ         two replicas at one number hold different states (P4)
+    stuck                somebody waits for ever
+"""
+
+from .calls import Committed, NotCommitted, Offer, Outcome, Rejected
+from .rows import KEYS, keys_of, within
+from .rules import Rules
+from .state import AddFile, Entry, Remove, TableState, apply_change, apply_entry
+from .transactions import Refusal, resolve
+
+RIGHT = Rules()
+
+
+class Violation(Exception):
+    """A promise of the protocol was broken. `kind` is one of the names above."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+
+
+def visible_rows(state: TableState, rules: Rules) -> int:
+    """What a scan of every leaf returns: each looks at its own references only, cut to its range.
+
+    Raises `Violation` if a row shows twice or the leaves do not tile the key space.
+    """
+    seen = 0
+    boundary = 0
+    for leaf in state.leaves:
+        if leaf.min != boundary or leaf.max <= leaf.min:
+            raise Violation("not tiled", f"a leaf at {leaf.min} where {boundary} was due")
+        boundary = leaf.max
+        for file in leaf.references:
+            rows = within(file.rows, leaf.min, leaf.max) if rules.read == "slice" else file.rows
+            if seen & rows:
+                raise Violation("rows doubled", f"keys {keys_of(seen & rows)} through {file} at {state.number}")
+            seen |= rows
+    if boundary != KEYS:
+        raise Violation("not tiled", f"the last leaf ends at {boundary}")
+    return seen
+
+
+class Oracle:
+    """Follows the log from the side of the store and knows what every reader must see."""
+
+    def __init__(self, start: TableState, rules: Rules) -> None:
+        self.rules = rules
+        self.states = [start]
+        self.entries: list[Entry] = []
+        self.keys: dict[str, int] = {}
+        self.attempts: set[str] = set()
+        self.denied: set[str] = set()
+        self.rows = visible_rows(start, Rules())
+
+    def grown(self, number: int, entry: Entry) -> None:
+        """Entry `number` is in the store now."""
+        if number <= len(self.entries):
+            raise Violation("overwritten", f"{self.entries[number - 1].id} by {entry.id} at {number}")
+        if number > len(self.entries) + 1:
+            raise Violation("gap", f"{entry.id} at {number}, the log ends at {len(self.entries)}")
+        for change in entry.changes:
+            key, attempt = change.transaction.key, change.transaction.attempt
+            if key in self.keys:
+                raise Violation("committed twice", f"{key} at {self.keys[key]} and {number}")
+            if attempt in self.denied:
+                raise Violation("false not committed", f"{attempt} is in entry {number}")
+            self.keys[key] = number
+            self.attempts.add(attempt)
+            effect = change.transaction.effect
+            if isinstance(effect, AddFile):
+                self.rows |= effect.file.rows
+            elif isinstance(effect, Remove):
+                self.rows &= ~within(self.rows, effect.min, effect.max)
+        self.entries.append(entry)
+        self.states.append(apply_entry(self.states[-1], entry, self.rules))
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        state = self.states[-1]
+        seen = visible_rows(state, self.rules)
+        if lost := self.rows & ~seen:
+            raise Violation("rows lost", f"keys {keys_of(lost)} at {state.number}")
+        if risen := seen & ~self.rows:
+            raise Violation("rows risen", f"keys {keys_of(risen)} at {state.number}")
+
+    def told(self, offer: Offer, outcome: Outcome) -> None:
+        """A caller has been told an outcome."""
+        key, attempt = offer.transaction.key, offer.transaction.attempt
+        if isinstance(outcome, Committed):
+            if self.keys.get(key) != outcome.number:
+                raise Violation("false committed", f"{key} at {outcome.number}")
+        elif isinstance(outcome, Rejected):
+            if key in self.keys:
+                raise Violation("false refusal", f"{key} is in entry {self.keys[key]}")
+            if not self._refusable(offer):
+                raise Violation("false refusal", f"{attempt}, {outcome.reason}: never so since {offer.base}")
+            self.denied.add(attempt)
+        elif isinstance(outcome, NotCommitted):
+            if attempt in self.attempts:
+                raise Violation("false not committed", f"{attempt} is in entry {self.keys[key]}")
+            self.denied.add(attempt)
+
+    def _refusable(self, offer: Offer) -> bool:
+        """Whether some state since the offer, also within an entry, refuses the transaction under the right rules."""
+        state = self.states[offer.base]
+        if isinstance(resolve(offer.transaction, state, RIGHT), Refusal):
+            return True
+        for number in range(offer.base + 1, len(self.states)):
+            for change in self.entries[number - 1].changes:
+                state = apply_change(state, change, number, self.rules)
+                if isinstance(resolve(offer.transaction, state, RIGHT), Refusal):
+                    return True
+        return False
+
+    def viewed(self, view: TableState, process: str) -> None:
+        """A process holds this state."""
+        if view.number >= len(self.states) or view != self.states[view.number]:
+            raise Violation("views differ", f"{process} at {view.number}")
+
+    def finished(self) -> None:
+        """Nobody will do anything any more: a new replica that reads the whole log sees the same."""
+        state = self.states[0]
+        for entry in self.entries:
+            state = apply_entry(state, entry, self.rules)
+        self.viewed(state, "a new replica")
+        self._check_rows()

@@ -1,0 +1,37 @@
+"""The rules of the protocol, each with the simpler form that looks right and is not.
+
+`Rules()` is the protocol. A field set to any other of its values is a wrong form; the model then follows that form
+everywhere. `WRONG_FORMS` lists them with the damage that shows.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """One protocol: the first value of each field is the right form."""
+
+    # The log.
+    put: Literal["create if absent", "overwrite"] = "create if absent"
+    exists: Literal["look whose", "lost race"] = "look whose"
+    unclear: Literal["same bytes again", "other bytes", "read back", "next number"] = "same bytes again"
+    own_entry: Literal["applied when settled", "applied when put"] = "applied when settled"
+    repeat: Literal["first outcome", "forgotten", "compare content"] = "first outcome"
+    # The group of transactions in one entry.
+    judged_on: Literal["evolving state", "head"] = "evolving state"
+    neighbours: Literal["apart", "all or none"] = "apart"
+    rejection: Literal["of a committed head", "told at once", "of a cached view"] = "of a committed head"
+    repeat_beside: Literal["told with its entry", "told at once"] = "told with its entry"
+    # Files, references and leaves.
+    add: Literal["resolved again", "resolved when planned"] = "resolved again"
+    left_out: Literal["proven empty", "estimated empty"] = "proven empty"
+    split: Literal["leaf and keys", "carries references"] = "leaf and keys"
+    read: Literal["slice", "whole file"] = "slice"
+    join_files: Literal["must not reach over", "any"] = "must not reach over"
+    join_jobs: Literal["none open", "any"] = "none open"
+    # Jobs.
+    open_inputs: Literal["in no open job", "any"] = "in no open job"
+    open_range: Literal["one leaf in force", "inputs somewhere in it"] = "one leaf in force"
+    replace: Literal["leaf by leaf", "original leaf", "every leaf in range"] = "leaf by leaf"
+    late_commit: Literal["refused", "accepted"] = "refused"

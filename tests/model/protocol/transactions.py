@@ -1,0 +1,150 @@
+"""Resolve a transaction against a state, or say why it is refused. Pure.
+
+A right `Change` is only good for the state it was resolved against: the committer resolves again after each lost race.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from .rows import DataFile
+from .rules import Rules
+from .state import (
+    AddFile,
+    Change,
+    CloseJob,
+    Job,
+    Join,
+    OpenJob,
+    Remove,
+    Replace,
+    Split,
+    TableState,
+    Transaction,
+    cut,
+    reaches,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a transaction is not valid on a state."""
+
+    reason: str
+
+
+def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change | Refusal:
+    """What the transaction does to this state, files and leaves named outright. Never void: that is refused."""
+    effect = transaction.effect
+    match effect:
+        case AddFile(file=file):
+            return Change(transaction, adds=references_of(file, state, rules))
+        case OpenJob(job=job):
+            refusal = _refuse_job(job, state, rules)
+            return refusal or Change(transaction, opens=job)
+        case Replace():
+            return _resolve_replace(transaction, effect, state, rules)
+        case CloseJob(job_id=job_id):
+            if state.job(job_id) is None:
+                return Refusal("no such open job")
+            return Change(transaction, closes=job_id)
+        case Split(min=lower, max=upper, at=at, seen=seen):
+            if state.leaf(lower, upper) is None:
+                return Refusal("no such leaf")
+            return Change(transaction, cuts=(at,), carried=seen if rules.split == "carries references" else None)
+        case Join(at=at):
+            refusal = _refuse_join(at, state, rules)
+            return refusal or Change(transaction, joins=at)
+        case Remove():
+            return _resolve_remove(transaction, effect, state, rules)
+        case _:
+            assert_never(effect)
+
+
+def references_of(file: DataFile, state: TableState, rules: Rules) -> tuple[tuple[int, DataFile], ...]:
+    """A reference in each leaf the file reaches."""
+    return tuple((leaf.min, file) for leaf in state.leaves if reaches(file, leaf.min, leaf.max, rules))
+
+
+def _overlap(job: Job, lower: int, upper: int) -> bool:
+    return job.min < upper and lower < job.max
+
+
+def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
+    """A job may open iff its range is one leaf in force that refers to all its inputs, and no open job has one there.
+
+    One leaf, because a job replaces all its inputs or none in each leaf it meets. Were it enough that each input is
+    still somewhere in the range, the planned leaf could have been split meanwhile and one of the inputs merged away in
+    one half; the job's output would bring that input's rows back there.
+    """
+    if rules.open_range == "one leaf in force":
+        leaf = state.leaf(job.min, job.max)
+        if leaf is None:
+            return Refusal("no such leaf")
+        held: tuple[DataFile, ...] = leaf.references
+    else:
+        held = tuple(f for leaf in state.leaves if job.min <= leaf.min and leaf.max <= job.max for f in leaf.references)
+    if any(file not in held for file in job.inputs):
+        return Refusal("an input is gone")
+    if rules.open_inputs == "in no open job":
+        for other in state.jobs:
+            if _overlap(other, job.min, job.max) and any(file in other.inputs for file in job.inputs):
+                return Refusal("an input is in another open job")
+    return None
+
+
+def _resolve_replace(transaction: Transaction, effect: Replace, state: TableState, rules: Rules) -> Change | Refusal:
+    """Leaf by leaf over what is now inside the job's range: a leaf that holds an input loses it and gains the output.
+
+    A leaf that holds none was emptied by a removal since: it gets nothing, or the removed rows would rise again.
+    """
+    job = state.job(effect.job.id)
+    if job is None:
+        if rules.late_commit == "refused":
+            return Refusal("no such open job")
+        job = effect.job
+    drops: list[tuple[int, DataFile]] = []
+    adds: list[tuple[int, DataFile]] = []
+    for leaf in state.leaves:
+        if leaf.min < job.min or job.max < leaf.max:
+            continue
+        held = [file for file in leaf.references if file in job.inputs]
+        drops.extend((leaf.min, file) for file in held)
+        gains = {
+            "leaf by leaf": bool(held),
+            "original leaf": leaf.min == job.min,
+            "every leaf in range": True,
+        }[rules.replace]
+        if gains and effect.output is not None and reaches(effect.output, leaf.min, leaf.max, rules):
+            adds.append((leaf.min, effect.output))
+    if not drops:
+        return Refusal("no input is left")
+    return Change(transaction, drops=tuple(drops), adds=tuple(adds), closes=job.id)
+
+
+def _refuse_join(at: int, state: TableState, rules: Rules) -> Refusal | None:
+    """Two leaves may join iff no open job touches either and no file of just one of them reaches into the other."""
+    upper = next((leaf for leaf in state.leaves if leaf.min == at), None)
+    lower = next((leaf for leaf in state.leaves if leaf.max == at), None)
+    if lower is None or upper is None:
+        return Refusal("no such leaf")
+    if rules.join_jobs == "none open" and any(_overlap(job, lower.min, upper.max) for job in state.jobs):
+        return Refusal("a leaf has an open job")
+    if rules.join_files == "must not reach over":
+        for one, other in ((lower, upper), (upper, lower)):
+            for file in one.references:
+                if file not in other.references and reaches(file, other.min, other.max, rules):
+                    return Refusal("a file reaches over")
+    return None
+
+
+def _resolve_remove(transaction: Transaction, effect: Remove, state: TableState, rules: Rules) -> Change | Refusal:
+    leaves = cut(cut(state.leaves, effect.min, rules), effect.max, rules)
+    drops = tuple(
+        (leaf.min, file)
+        for leaf in leaves
+        if effect.min <= leaf.min and leaf.max <= effect.max
+        for file in leaf.references
+    )
+    if not drops:
+        return Refusal("nothing to remove")
+    return Change(transaction, cuts=(effect.min, effect.max), drops=drops)
