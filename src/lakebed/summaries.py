@@ -118,12 +118,16 @@ def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: 
         return []
     base = merged_rank(summaries, low)
     total = (sum(s.rows for s in summaries) if high is None else merged_rank(summaries, high)) - base
-    ranks = [merged_rank(summaries, key) - base for key in noted]
     cuts: list[bytes] = []
     for part in range(1, count):
-        position = min(bisect_left(ranks, total * part / count), len(noted) - 1)
-        nearer = position and total * part / count - ranks[position - 1] < ranks[position] - total * part / count
-        key = noted[position - 1 if nearer else position]
+        wanted = base + total * part / count
+        # Few of the noted keys are asked for their rank, which each costs a search in every summary.
+        position = bisect_left(noted, wanted, key=lambda key: merged_rank(summaries, key))
+        position = min(position, len(noted) - 1)
+        if position:
+            below, at = (merged_rank(summaries, noted[p]) for p in (position - 1, position))
+            position -= wanted - below < at - wanted
+        key = noted[position]
         if not cuts or key > cuts[-1]:
             cuts.append(key)
     return cuts

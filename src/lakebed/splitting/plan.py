@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 from lakebed.keys import shortest_separator
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 ERROR_SHARE_MAX = 0.1
 """A part may so be off by a fifth of what was meant, which the next split mends; more would cut blindly."""
+
+
+FILL = 0.75
+"""How full of its limit a part is meant to be: were it full, it would be split again for being a row too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +115,13 @@ def _measured(state: TableState, position: int, settings: Settings) -> LargeLeaf
         rows=rows,
         size_bytes=size_bytes,
         runs=len({r.run for r in references}),
-        parts=max(-(-rows // settings.split_rows), -(-size_bytes // settings.split_bytes)),
+        parts=max(_parts(rows, settings.split_rows), _parts(size_bytes, settings.split_bytes)),
         files=tuple(r.file for r in references),
     )
+
+
+def _parts(size: int, limit: int) -> int:
+    return 1 if size <= limit else max(2, ceil(size / (FILL * limit)))
 
 
 def choose(large: LargeLeaf, summaries: Sequence[Summary]) -> SplitAt | CompactFirst | Unsplittable:

@@ -1,0 +1,57 @@
+"""Reading what lies beside data files: their summaries.
+
+A summary can be derived from its file, so losing one costs a read of the file's keys and nothing else: it is made
+again, and stored again. One that is there and does not make sense is damage, and named: to replace it unasked would
+hide that the store changes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.errors import DamagedError
+from lakebed.files import data_name, summary_name
+from lakebed.summaries import Summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.files import DataFile
+    from lakebed.schema import Schema
+    from lakebed.storage.contract import Storage
+
+READ_ROWS = 131_072
+
+
+def load_summaries(
+    storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema
+) -> dict[str, Summary]:
+    """The summaries of data files, by file id. Raises DamagedError naming a summary, or a file, that is damaged."""
+    found = {}
+    for file in files:
+        name = summary_name(table_id, file)
+        data = storage.get(name)
+        if data is None:
+            found[file.id] = _made_again(storage, table_id, file, schema)
+            storage.create(name, found[file.id].to_ipc())
+        else:
+            found[file.id] = Summary.from_ipc(data, name)
+    return found
+
+
+def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Summary:
+    import pyarrow.parquet as pq
+
+    from lakebed.kernels.ranks import RankNotes
+
+    notes = RankNotes(schema.codec, (), rows_estimate=file.rows)
+    names = list(schema.row_key_names)
+    with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pq.ParquetFile(path) as parquet:
+        for batch in parquet.iter_batches(batch_size=READ_ROWS, columns=names, use_threads=False):
+            if batch.num_rows:
+                notes.add(pa.Table.from_batches([batch.select(names)]))
+    if notes.rows != file.rows:
+        raise DamagedError(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
+    return notes.summary()
