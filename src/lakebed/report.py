@@ -1,4 +1,8 @@
-"""A table's files and leaves as Arrow tables, for people and programs. Pure."""
+"""A table's files and leaves, for people and programs: as plain rows, and as the Arrow tables made of them. Pure.
+
+The plain rows are there for whoever is in a hurry: Arrow imports pandas, where it is installed, to make an array of
+Python values, which takes longer than all else in a short command.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ def key_type(schema: Schema) -> pa.DataType:
     return pa.struct([pa.field(f.name, f.type) for f in schema.row_key])
 
 
-def files_table(state: TableState, table_id: str, object_url: Callable[[str], str]) -> pa.Table:
+def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]) -> list[dict[str, Any]]:
     """One row for each reference, leaves in key order, oldest file first.
 
     ``rows`` are those inside the leaf (``exact`` or estimated); ``size_bytes``, ``min_key`` and ``max_key`` are the
@@ -46,6 +50,11 @@ def files_table(state: TableState, table_id: str, object_url: Callable[[str], st
                     "number": committed.added,
                 }
             )
+    return rows
+
+
+def files_table(state: TableState, table_id: str, object_url: Callable[[str], str]) -> pa.Table:
+    """What :func:`file_rows` says, as Arrow."""
     key = key_type(state.created)
     schema = pa.schema(
         [
@@ -61,10 +70,10 @@ def files_table(state: TableState, table_id: str, object_url: Callable[[str], st
             ("number", pa.int64()),
         ]
     )
-    return pa.Table.from_pylist(rows, schema=schema)
+    return pa.Table.from_pylist(file_rows(state, table_id, object_url), schema=schema)
 
 
-def partitions_table(state: TableState) -> pa.Table:
+def partition_rows(state: TableState) -> list[dict[str, Any]]:
     """One row for each leaf in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
 
     ``bytes`` are the files' in proportion to the rows inside the leaf. A bound that was cut short to tell two
@@ -88,6 +97,11 @@ def partitions_table(state: TableState) -> pa.Table:
                 "runs": len({r.run for r in references}),
             }
         )
+    return rows
+
+
+def partitions_table(state: TableState) -> pa.Table:
+    """What :func:`partition_rows` says, as Arrow."""
     key = key_type(state.created)
     schema = pa.schema(
         [
@@ -101,4 +115,4 @@ def partitions_table(state: TableState) -> pa.Table:
             ("runs", pa.int64()),
         ]
     )
-    return pa.Table.from_pylist(rows, schema=schema)
+    return pa.Table.from_pylist(partition_rows(state), schema=schema)
