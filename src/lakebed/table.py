@@ -194,15 +194,7 @@ class Table:
         """How data files of this table are written."""
         from lakebed.kernels.layout import Layout
 
-        in_force = self.settings_in_force()
-        return Layout(
-            schema=self.schema,
-            file_bytes=in_force.file_bytes,
-            page_rows=in_force.page_rows,
-            page_bytes=in_force.page_bytes,
-            row_group_rows=in_force.row_group_rows,
-            bloom_fpp=in_force.bloom_fpp,
-        )
+        return Layout.of(self.schema, self.settings_in_force())
 
     def try_commit(self, offer: Offer) -> Outcome:
         """Offer a change to the table's state; the outcome is a value."""

@@ -1,0 +1,82 @@
+"""How many requests one thing costs on S3, counted at the server."""
+
+import gc
+import threading
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+
+SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
+
+
+def rows(begin, end):
+    numbers = range(begin, end)
+    return pa.table(
+        {
+            "k": [f"key-{n:06d}" for n in numbers],
+            "n": pa.array(numbers, pa.int64()),
+            "v": pa.array(numbers, pa.int64()),
+            "w": [str(n) * 5 for n in numbers],
+        }
+    )
+
+
+@pytest.fixture
+def url(s3_server):
+    made = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
+    made.create_table("t", SCHEMA).write(rows(0, 20_000))
+    return made.url
+
+
+def opened(s3_server, url):
+    return lakebed.open(url, storage_options=s3_server.storage_options).table("t")
+
+
+def shown(s3_server):
+    return [(r.method, r.key, r.query) for r in s3_server.requests]
+
+
+def test_one_write_takes_at_most_five_requests(s3_server, url):
+    """Data file, its stamp, summary, entry; now and then a snapshot."""
+    table = opened(s3_server, url)
+    table.write(rows(20_000, 20_010))
+    for count in range(10):
+        s3_server.requests.clear()
+        table.write(rows(30_000 + count, 30_010 + count))
+        assert len(s3_server.requests) <= 5, shown(s3_server)
+
+
+def test_a_warm_get_takes_at_most_two_requests(s3_server, url):
+    """The probe for a newer entry, and the file's pages."""
+    table = opened(s3_server, url)
+    table.get("key-000001")
+    for number in (5, 10_000, 19_999):
+        s3_server.requests.clear()
+        assert table.get(f"key-{number:06d}").column("v").to_pylist() == [number]
+        assert len(s3_server.requests) <= 2, shown(s3_server)
+    s3_server.requests.clear()
+    assert table.get("key-000007", max_staleness=60).num_rows == 1
+    assert len(s3_server.requests) <= 1
+
+
+def test_a_cold_get_takes_at_most_six_requests(s3_server, url):
+    """Opening the instance and the table included."""
+    s3_server.requests.clear()
+    assert opened(s3_server, url).get("key-000123").num_rows == 1
+    assert len(s3_server.requests) <= 6, shown(s3_server)
+
+
+def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):
+    """No thread of ours is left behind either."""
+    threads = threading.active_count()
+    table = opened(s3_server, url)
+    table.get("key-000001")
+    s3_server.requests.clear()
+    gc.collect()
+    threading.Event().wait(1.0)
+    assert shown(s3_server) == []
+    assert [t for t in threading.enumerate() if "lakebed" in t.name.lower()] == []
+    assert threads
