@@ -79,12 +79,18 @@ class Field:
         return number
 
     def from_integer(self, value: int) -> Any:
-        """What a user would write for the column's integer: a date, a datetime, or the integer itself."""
-        if pa.types.is_date32(self.type) or pa.types.is_timestamp(self.type):
-            try:
-                return pa.scalar(value, pa.int32() if self.width == 4 else pa.int64()).cast(self.type).as_py()
-            except (ValueError, OverflowError):
-                return value
+        """What a user would write for the column's integer: a date, a datetime (in UTC if the type has a zone), or the
+        integer itself, also where Python's types cannot hold it: finer than microseconds, or out of years 1 to 9999.
+        """
+        try:
+            if pa.types.is_date32(self.type):
+                return _EPOCH_DAY + dt.timedelta(days=value)
+            if pa.types.is_timestamp(self.type):
+                microseconds, rest = divmod(value * 1_000_000, _PER_SECOND[self.type.unit])
+                epoch = _EPOCH if self.type.tz else _EPOCH.replace(tzinfo=None)
+                return value if rest else epoch + dt.timedelta(microseconds=microseconds)
+        except OverflowError:
+            return value
         return value
 
     def parse(self, text: str) -> Any:
