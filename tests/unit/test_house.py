@@ -170,3 +170,17 @@ def test_the_locks_hold_every_package_that_the_project_asks_for() -> None:
     }
     names = {re.split(r"[\[<>=!~; ]", item)[0].lower().replace("_", "-") for item in asked}
     assert names <= locked
+
+
+def test_every_module_has_its_place_in_the_layers() -> None:
+    """A module that no layer names could import anything."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
+    placed = {name for layer in layers for name in re.findall(r"[\w.]+", layer)}
+    homeless = []
+    for path in sorted((SOURCE / "lakebed").rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        names = {".".join(parts[:count]) for count in range(2, len(parts) + 1)}
+        if parts[-1] != "__init__" and not names & placed:
+            homeless.append(".".join(parts))
+    assert not homeless
