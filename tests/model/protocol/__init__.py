@@ -16,10 +16,11 @@ store's client, or end in a crash. After every step that changes the log, or a v
 One integer replays a random schedule: `run_seed(seed, Rules(), trace=[])`. The search goes through all schedules of a
 tiny cast and looks at each state once. What it has seen, without a violation:
 
-    one writer, splitter, compactor                           3,420 states
-    two writers of two batches, two answers lost or late      3,971
+    one writer, splitter, compactor                            3,420 states
+    two writers of two batches, two answers lost or late       3,971
     one writer, splitter, compactor, one answer lost or late  30,008
     compactor, remover, joiner                                33,605
+    two writers, splitter, compactor                         306,612
     two compactors, closer                                   695,336
 
 Of the table, only what is built is modelled: no trimming of the log, no snapshots, no deletion of files, no pins.
