@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock, settings
 from lakebed.errors import UsageError
 from lakebed.files import table_prefix
-from lakebed.keys import ALL_KEYS, KeyRange
+from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.state.machine import TABLE
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from lakebed.kernels.layout import Layout
     from lakebed.log.outcomes import Outcome
-    from lakebed.query.plan import QueryPlan
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
@@ -106,9 +105,12 @@ class Table:
             BadKeyError: too few or many values, or one of a wrong type.
             UsageError: a column that the table does not have.
         """
-        encoded = self.schema.codec.encode_key(key)
-        names = self.schema.project(columns)
-        return self._reading().get(self._plan_key(encoded, max_staleness), names)
+        from lakebed.query.plan import plan
+
+        state = self.state(max_staleness)
+        encoded = state.created.codec.encode_key(key)
+        names = state.created.project(columns)
+        return self._reading().get(plan(state, [EncodedRange(encoded, successor(encoded))]), names)
 
     def scan(
         self,
@@ -127,20 +129,15 @@ class Table:
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
-        names = self.schema.project(columns)
+        from lakebed.query.plan import plan
+
         for key_range in ranges:
             if not isinstance(key_range, KeyRange):
                 raise UsageError(f"scan takes KeyRange values, not {key_range!r}; KeyRange.prefix({key_range!r})?")
-        encoded = [self.schema.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
-        from lakebed.query.plan import plan
-
-        return self._reading().scan(plan(self.state(max_staleness), encoded), names, limit)
-
-    def _plan_key(self, key: bytes, max_staleness: float | None) -> QueryPlan:
-        from lakebed.keys import EncodedRange, successor
-        from lakebed.query.plan import plan
-
-        return plan(self.state(max_staleness), [EncodedRange(key, successor(key))])
+        state = self.state(max_staleness)
+        names = state.created.project(columns)
+        encoded = [state.created.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
+        return self._reading().scan(plan(state, encoded), names, limit)
 
     def _reading(self) -> Reader:
         if self._reader is None:
