@@ -49,7 +49,7 @@ WAVE_TASKS_MIN = 16
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merge the rows that ``inputs`` have inside ``keys`` into new files of the job's run."""
+    """Merge the rows that ``inputs`` have inside ``keys`` into new files of the job's run; ``rows`` about so many."""
 
     job: str
     table_id: str
@@ -57,6 +57,7 @@ class MergeTask:
     inputs: tuple[DataFile, ...]
     layout: Layout
     memory_limit_bytes: int
+    rows: int
 
 
 TaskResult = tuple[NewFile, ...] | Error
@@ -243,9 +244,9 @@ def _open(table: Table, job_id: str, merge: LeafMerge, count: int) -> _Open | Sk
         # Another process took the leaf, or changed it, since the plan was made.
         return Skipped(merge.leaf, outcome.reason)
     number_of(outcome, f"table {table.name}")
-    layout = table.layout()
+    layout, rows = table.layout(), merge.rows // len(parts)
     tasks = tuple(
-        MergeTask(job_id, table.id, keys, inputs_of(merge.inputs, keys), layout, settings.memory_limit_bytes)
+        MergeTask(job_id, table.id, keys, inputs_of(merge.inputs, keys), layout, settings.memory_limit_bytes, rows)
         for keys in parts
     )
     return _Open(job_id, merge, tasks)

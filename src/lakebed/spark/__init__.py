@@ -1,0 +1,10 @@
+"""The pipeline on Apache Spark: the only part of Lakebed that knows PySpark.
+
+Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. Needs
+``pip install lakebed[spark]`` and Java 17 or later.
+"""
+
+from lakebed.spark.pipeline import Pipeline
+from lakebed.spark.progress import Progress
+
+__all__ = ["Pipeline", "Progress"]

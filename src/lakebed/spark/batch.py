@@ -1,0 +1,135 @@
+"""Job batches: a list of values goes out, one task works on each, and metadata comes back to the driver.
+
+Each value is a row of a small frame, placed by ``repartitionById`` in a partition of its own, so one task is one value
+whatever Spark thinks of their sizes. Results come back by exactly one action: a second one would run the tasks again.
+
+A task that fails returns that as a value, so one bad file does not cost the others their work, and is not tried four
+times over; a worker that dies (killed, out of memory) has its task tried again by Spark. An attempt writes only new
+names, so it does not matter how many there were: only what came back is committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Error
+from lakebed.spark import wire
+from lakebed.storage import connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.storage.contract import Storage
+
+_VALUES = "item int, payload binary"
+_RESULTS = "item int, ok boolean, payload binary"
+RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("ok", pa.bool_()), ("payload", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instance's objects lie. Travels inside the task function, which no page or log of Spark's shows."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def connect(self) -> Storage:
+        """The store, as seen from the calling process."""
+        return connect(self.url, self.options)
+
+
+Work = Callable[[Any], Any]
+"""From a document to a document; raises what goes wrong."""
+
+
+def run_batch(session: SparkSession, documents: Sequence[Any], work: Work) -> list[Any | Error]:
+    """Run ``work`` on every document, a task each; its result or its error, in the order of the documents.
+
+    Raises Error if Spark gave up on a task, whose worker then died several times.
+    """
+    frame = scattered(session, documents).mapInArrow(_task_function(work), _RESULTS)
+    with spark_errors():
+        found = frame.toArrow()
+    results: dict[int, Any | Error] = {}
+    for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True):
+        document = wire.load(payload)
+        results[item] = document if ok else wire.decode_error(document)
+    if found.num_rows != len(documents) or len(results) != len(documents):
+        raise Error(f"Spark returned {found.num_rows} results for {len(documents)} tasks")
+    return [results[item] for item in range(len(documents))]
+
+
+def scattered(session: SparkSession, documents: Sequence[Any]) -> Any:
+    """A frame of ``item`` and ``payload``, each row in a partition of its own, numbered in the documents' order."""
+    rows = [(item, wire.dump(document)) for item, document in enumerate(documents)]
+    return session.createDataFrame(rows, _VALUES).repartitionById(len(rows), "item")
+
+
+def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        on_one_core()
+        for batch in batches:
+            for item, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                try:
+                    ok, document = True, work(wire.load(payload))
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is this value's result
+                    ok, document = False, wire.encode_error(error)
+                yield pa.record_batch([[item], [ok], [wire.dump(document)]], schema=RESULT_SCHEMA)
+
+    return run
+
+
+def on_one_core() -> None:
+    """Keep the calling worker to the core that Spark counts on; before anything else in a task."""
+    from lakebed.kernels.session import claim_one_core
+
+    claim_one_core()
+
+
+@contextlib.contextmanager
+def task_scratch() -> Iterator[Path]:
+    """A folder for a task's temporary files, in Spark's own local directory, which Spark removes when it ends.
+
+    A worker that is killed cannot clean up after itself.
+    """
+    parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
+    Path(parent).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="lakebed-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+# -- errors across Spark ----------------------------------------------------------------------------------------
+
+_MARK = "lakebed-error:"
+
+
+class TaskError(Exception):
+    """Carries an error out of a task through Spark's own text: the only thing of it that arrives."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"{_MARK}{wire.dump(wire.encode_error(error)).hex()}:")
+
+
+@contextlib.contextmanager
+def spark_errors() -> Iterator[None]:
+    """Turn what Spark raises into the error that a task meant, or into one that says what Spark said."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        start = text.find(_MARK)
+        if start >= 0:
+            begin = start + len(_MARK)
+            document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
+            raise wire.decode_error(document) from None
+        raise Error(f"Spark gave up: {text.strip().splitlines()[0][:500] if text.strip() else error!r}") from error

@@ -1,0 +1,279 @@
+"""Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
+
+    check -> sample -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send -> settle -> commit
+
+Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
+Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.frames`), and its staged files take the
+place of the source.
+
+A reducer owns one span of keys, so its files and those of its neighbours at most touch: all are one run. There is one
+commit, of everything or nothing, under the job id that the caller gave: to repeat an import with the same id adds
+nothing. Whatever fails before, the table is as it was; files that were sent are orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import BadKeyError, Error
+from lakebed.keys import KeyCodec
+from lakebed.log.outcomes import Committed, number_of
+from lakebed.spark import frames, source, wire
+from lakebed.spark.batch import Place, scattered, spark_errors
+from lakebed.spark.boundaries import Part, divide, weigh
+from lakebed.spark.progress import Callback, watched
+from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
+from lakebed.state.transactions import OfferFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.files import NewFile
+    from lakebed.schema import Schema
+    from lakebed.table import Table
+
+REDUCER_BYTES_MIN = 16 * 1024 * 1024
+"""A reducer gets at least so much, whatever cores are idle: small files cost every later read a request."""
+
+MAP_SHARE = 4
+"""A map task takes a quarter of the memory limit in uncompressed Parquet: about one chunk of the sort, which takes a
+third in Arrow's form, so that a reducer gets one piece of it and merges few of them."""
+
+SAMPLE_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
+
+    ``number`` is None if there were no rows (and no job id to remember).
+    """
+
+    table: str
+    job: str
+    rows: int
+    files: int
+    size_bytes: int
+    source_files: int
+    map_tasks: int
+    reduce_tasks: int
+    number: int | None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What the map tasks read: a document each with the rows it must give, and where keys lie as far as known."""
+
+    documents: tuple[Any, ...]
+    rows: tuple[int, ...]
+    parts: tuple[Part, ...]
+    size_bytes: int
+    files: int
+    chunks: Chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """What is the same for every import of a pipeline into one table."""
+
+    session: SparkSession
+    table: Table
+    place: Place
+    cores: int
+    progress: Callback | None = None
+
+    def run(self, given: Any, format: str, job_id: str | None) -> ImportReport:
+        """Import a source; see :meth:`Pipeline.bulk_import`."""
+        first = self.table.state().requests.get(job_id) if job_id is not None else None
+        if first is not None:
+            return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
+        if format == "parquet" and not _is_frame(given):
+            return self._shuffled(_native(given, self.table, self._shuffle(())), job_id)
+        frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, self.table.schema)
+        text = "the DataFrame" if _is_frame(given) else str(given)
+        return self._staged(frame, text, job_id)
+
+    def _staged(self, frame: DataFrame, text: str, job_id: str | None) -> ImportReport:
+        frames.check_frame(frame, self.table.schema, text)
+        try:
+            staged = frames.stage(frame, self._shuffle(()))
+        except Error as error:
+            raise frames.refused_text(error, text) from error
+        try:
+            return self._shuffled(_restaged(staged), job_id)
+        finally:
+            # Never part of what was committed, so to be deleted however that ended.
+            frames.unstage(staged, self.table.storage, self.table.id)
+
+    def _shuffle(self, boundaries: tuple[bytes, ...]) -> Shuffle:
+        return Shuffle(
+            place=self.place,
+            table_id=self.table.id,
+            job=clock.new_id(),
+            layout=self.table.layout(),
+            memory_limit_bytes=self.table.settings_in_force().memory_limit_bytes,
+            boundaries=boundaries,
+            leaves=self.table.state().leaves.boundaries,
+        )
+
+    def _shuffled(self, found: _Input, job_id: str | None) -> ImportReport:
+        shuffle = self._shuffle(())
+        boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, shuffle.layout.file_bytes))
+        shuffle = replace(shuffle, boundaries=boundaries)
+        files = self._exchange(found, shuffle) if found.documents else ()
+        number, repeated = self._commit(files, job_id)
+        return ImportReport(
+            table=self.table.name,
+            job=job_id or shuffle.job,
+            rows=0 if repeated else sum(found.rows),
+            files=0 if repeated else len(files),
+            size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
+            source_files=found.files,
+            map_tasks=len(found.documents),
+            reduce_tasks=len(boundaries) + 1 if found.documents else 0,
+            number=number,
+            repeated=repeated,
+        )
+
+    def _reducers(self, found: _Input, file_bytes: int) -> int:
+        busy = min(self.cores, found.size_bytes // REDUCER_BYTES_MIN)
+        return max(1, busy, -(-found.size_bytes // file_bytes))
+
+    def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
+        """Map, shuffle, reduce: one Spark job, one action."""
+        total = sum(found.rows)
+        with watched(self.session, self.progress, (0, total), total), spark_errors():
+            pieces = scattered(self.session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
+            placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
+            made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
+        rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
+        return settle(dict(enumerate(found.rows)), [(reducer, wire.load(payload)) for reducer, payload in rows])
+
+    def _commit(self, files: tuple[NewFile, ...], job_id: str | None) -> tuple[int | None, bool]:
+        if not files and job_id is None:
+            return None, False
+        outcome = self.table.try_commit(OfferFiles(files, job_id))
+        if isinstance(outcome, Committed):
+            return outcome.number, outcome.repeated
+        return number_of(outcome, f"import into {self.table.name}"), False
+
+
+def _is_frame(given: Any) -> bool:
+    from pyspark.sql import DataFrame
+
+    return isinstance(given, DataFrame)
+
+
+# -- Parquet files, natively ------------------------------------------------------------------------------------
+
+
+def _native(given: Any, table: Table, shuffle: Shuffle) -> _Input:
+    schema = table.schema
+    files = source.find_files(given)
+    groups = tuple(group for group in source.read_footers(files, schema) if group.rows)
+    tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
+    return _Input(
+        documents=tuple(_document(task, files) for task in tasks),
+        rows=tuple(sum(group.rows for group in task) for task in tasks),
+        parts=_sampled(files, groups, schema),
+        size_bytes=sum(file.size_bytes for file in files),
+        files=len(files),
+        chunks=native_chunks,
+    )
+
+
+def _tasks(groups: Sequence[source.Group], bytes_max: int) -> list[list[source.Group]]:
+    """Row groups that one map task reads: neighbours, of about the same size together."""
+    tasks: list[list[source.Group]] = []
+    size = 0
+    for group in groups:
+        if not tasks or size + group.raw_bytes > bytes_max:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(group)
+        size += group.raw_bytes
+    return tasks
+
+
+def _document(task: Sequence[source.Group], files: Sequence[source.SourceFile]) -> Any:
+    numbers = sorted({group.file for group in task})
+    return [
+        [files[n].uri, files[n].size_bytes, files[n].modified_ns, [g.index for g in task if g.file == n]]
+        for n in numbers
+    ]
+
+
+def _sampled(
+    files: Sequence[source.SourceFile], groups: Sequence[source.Group], schema: Schema
+) -> tuple[Part, ...]:
+    keyed = whole_key(schema)
+    chosen = set(source.chosen_groups(groups))
+
+    def part(item: tuple[int, source.Group]) -> Part:
+        position, group = item
+        if position in chosen:
+            return Part(group.rows, source.sample_keys(files[group.file], group, schema, keyed))
+        low, high = (None, None) if group.bounds is None else (_first(v, keyed.codec) for v in group.bounds)
+        return Part(group.rows, min=low, max=high)
+
+    with ThreadPoolExecutor(SAMPLE_THREADS) as pool:
+        return tuple(pool.map(part, enumerate(groups)))
+
+
+def _first(value: Any, codec: KeyCodec) -> bytes | None:
+    """A statistic's value as the beginning of a key; None if it is not of the field's own type."""
+    try:
+        return codec.encode((value,))
+    except BadKeyError:
+        return None
+
+
+def native_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
+    """A map task: read row groups, sort them in chunks."""
+    from lakebed.kernels.sort import sort_chunks
+
+    schema = shuffle.layout.schema
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for uri, size_bytes, modified_ns, groups in document:
+            yield from source.read_rows(source.SourceFile(uri, size_bytes, modified_ns), groups, schema)
+
+    yield from sort_chunks(rows(), schema, memory_limit_bytes=shuffle.memory_limit_bytes)
+
+
+# -- staged files -----------------------------------------------------------------------------------------------
+
+
+def _restaged(staged: Sequence[frames.Staged]) -> _Input:
+    files = [new for part in staged for new in part.files]
+    return _Input(
+        documents=tuple(wire.encode_file(new.file) for new in files),
+        rows=tuple(new.file.rows for new in files),
+        parts=tuple(Part(new.file.rows, new.summary.keys) for new in files),
+        size_bytes=sum(new.file.size_bytes for new in files),
+        files=0,
+        chunks=staged_chunks,
+    )
+
+
+def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
+    """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
+    import pyarrow.parquet as pq
+
+    from lakebed.files import data_name
+    from lakebed.kernels.write import gather
+
+    file = wire.decode_file(document)
+    storage = shuffle.place.connect()
+    with (
+        storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
+        pq.ParquetFile(path, memory_map=True) as parquet,
+    ):
+        batches = parquet.iter_batches(batch_size=source.BATCH_ROWS, use_threads=False)
+        yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

@@ -1,0 +1,200 @@
+"""The pipeline: what is done to whole tables, on Spark.
+
+A session is started when the first call needs one, so that splitting and garbage collection, which only read and write
+metadata, need no Java. Every call plans on the driver, hands tasks to Spark, and commits on the driver; executors
+return metadata and commit nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakebed.collection.run import CollectionReport, collect_garbage
+from lakebed.compaction.plan import plan as plan_compaction
+from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, run_merge_task
+from lakebed.errors import Error, UsageError
+from lakebed.spark import wire
+from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.progress import Callback, watched
+from lakebed.spark.session import active_session, cores_of, start_session
+from lakebed.splitting.run import SplitReport, split
+from lakebed.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.instance import Instance
+
+MAINTAIN_ROUNDS_MAX = 8
+"""Rounds of splitting and compacting in one call: each makes leaves smaller, and two are enough as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do."""
+
+    table: str
+    online: bool
+    compactions: tuple[CompactionReport, ...]
+    splits: tuple[SplitReport, ...]
+    collection: CollectionReport
+
+
+class Pipeline:
+    """Bulk import, compaction, splitting and garbage collection for the tables of one instance.
+
+    ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
+    ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
+
+    Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
+    """
+
+    def __init__(
+        self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]"
+    ) -> None:
+        if not instance.storage.shared:
+            raise UsageError(
+                f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
+                "or an object store",
+                url=instance.url,
+            )
+        self._instance = instance
+        self._given = session
+        self._master = master
+        self._started: SparkSession | None = None
+        self._place = Place(instance.url, instance.storage_options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the session if this pipeline started it."""
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+            self.__dict__.pop("session", None)
+            self.__dict__.pop("cores", None)
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The Spark session, started now if there is none yet."""
+        session = self._given or active_session()
+        if session is None:
+            session = self._started = start_session(self._master)
+        return session
+
+    @cached_property
+    def cores(self) -> int:
+        """How many tasks Spark runs at once."""
+        return cores_of(self.session)
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    def bulk_import(
+        self,
+        table: Table | str,
+        source: Any,
+        *,
+        format: str = "parquet",
+        job_id: str | None = None,
+        progress: Callback | None = None,
+    ) -> ImportReport:
+        """Add all rows of a source, sorted, in one atomic commit.
+
+        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
+        json or orc. ``job_id`` is a request key: to repeat an import with it, from any process, adds nothing.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
+            DamagedError: a file cannot be read; names it. In every case nothing was imported.
+            UnknownOutcomeError: repeat it with the same ``job_id``.
+        """
+        target = self._table(table)
+        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+
+    def compact(
+        self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
+    ) -> CompactionReport:
+        """Merge the runs of every leaf that the strategy picks (``full``: those with more than one) into one.
+
+        Raises:
+            UsageError: an unknown strategy.
+            DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
+        """
+        target = self._table(table)
+        planned = plan_compaction(target.state(), strategy)
+        rows = sum(merge.rows for merge in planned.merges)
+        if not planned.merges:
+            # Nothing for Spark to do; what a dead process left open is released all the same.
+            return compact(target, _nothing, cores=1, strategy=strategy)
+        report = compact(target, self._executor(progress, rows), cores=self.cores, strategy=strategy)
+        if report.failed:
+            raise report.failed[0].error
+        return report
+
+    def split(self, table: Table | str) -> SplitReport:
+        """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
+        return split(self._table(table))
+
+    def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
+        """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
+        return collect_garbage(self._table(table), dry_run=dry_run)
+
+    def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
+        """Do all that is due: compact and split until neither has anything to do, then collect garbage.
+
+        A table that is offline only has its garbage collected.
+        """
+        target = self._table(table)
+        online = self._instance.is_online(target.name)
+        compactions: list[CompactionReport] = []
+        splits: list[SplitReport] = []
+        for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
+            compacted = self.compact(target, progress=progress)
+            cut = self.split(target)
+            compactions += [compacted] if compacted.number is not None else []
+            splits += [cut] if cut.number is not None else []
+            if compacted.number is None and cut.number is None:
+                break
+        collected = self.collect_garbage(target)
+        return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), collected)
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _table(self, table: Table | str) -> Table:
+        return table if isinstance(table, Table) else self._instance.table(table)
+
+    def _executor(
+        self, progress: Callback | None, rows_total: int
+    ) -> Callable[[Sequence[MergeTask]], Sequence[TaskResult]]:
+        place, session = self._place, self.session
+        done = 0
+
+        def work(document: Any) -> Any:
+            with task_scratch() as scratch:
+                files = run_merge_task(wire.decode_task(document), place.connect(), scratch)
+            return wire.encode_new_files(files)
+
+        def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
+            nonlocal done
+            begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
+            with watched(session, progress, (begun, done), rows_total):
+                found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
+            return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
+
+        return execute
+
+
+def _nothing(_tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
+    return ()

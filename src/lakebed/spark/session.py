@@ -1,0 +1,142 @@
+"""The Spark session: the caller's, the one that is active, or one of our own.
+
+A session of our own runs with ``local[*,4]`` (plain ``local[*]`` never tries a task twice), executes tasks with this
+very Python, binds to the loopback address, and prints its settings to stderr once. A session that was passed in, or
+was active before, is used as it is and never stopped.
+
+Only the DataFrame API is used on it, so that a session of Spark Connect will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_VERSION_MIN = 17
+
+_JAVA_HOMES = (
+    "usr/lib/jvm/*",
+    "Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "opt/homebrew/opt/openjdk*",
+    "usr/local/opt/openjdk*",
+    "home/linuxbrew/.linuxbrew/opt/openjdk*",
+)
+"""Where systems keep a Java without putting it on the PATH, below the root."""
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The heap holds no rows, only pieces on their way: a few of 32 MiB a core.
+    "spark.driver.memory": "2g",
+    # Pieces are compressed before Spark sees them.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+_LOCAL_SETTINGS = {
+    # A machine whose own name does not resolve could not start otherwise, and nobody else has business here.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+
+def active_session() -> SparkSession | None:
+    """The session that this process uses already, if any."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def start_session(master: str) -> SparkSession:
+    """Start a session of our own. Raises UsageError if there is no Java that can run it."""
+    from pyspark.sql import SparkSession
+
+    settings = SETTINGS | {
+        "spark.pyspark.python": sys.executable,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+    if master.startswith("local"):
+        settings |= _LOCAL_SETTINGS
+    print(  # noqa: T201 - the user should know what runs on this machine
+        f"lakebed: starting Spark with master {master}, " + ", ".join(f"{k}={v}" for k, v in settings.items()),
+        file=sys.stderr,
+    )
+    builder = SparkSession.builder.appName("lakebed").master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
+    if master.startswith("local"):
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with _environment(**variables):
+        return builder.getOrCreate()
+
+
+def cores_of(session: SparkSession) -> int:
+    """How many tasks the session runs at once: Spark's own default of partitions, asked without a job of weight."""
+    local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", session.conf.get("spark.master", "") or "")
+    if local:
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1])
+    from pyspark.sql import functions
+
+    partitions = session.range(1 << 20).select(functions.spark_partition_id().alias("p"))
+    return 1 + int(partitions.agg(functions.max("p")).toArrow().column(0)[0].as_py())
+
+
+def java_home() -> str:
+    """The home of a Java that Spark can run on. Raises UsageError if none is found."""
+    configured = os.environ.get("JAVA_HOME")
+    on_path = shutil.which("java")
+    candidates = [Path(configured) / "bin" / "java"] if configured else []
+    candidates += [Path(on_path)] if on_path else []
+    candidates += [java for pattern in _JAVA_HOMES for java in sorted(Path("/").glob(f"{pattern}/bin/java"))]
+    for java in candidates:
+        home = _home_of(java)
+        if home is not None:
+            return home
+    raise UsageError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or later, and none was found in JAVA_HOME, on the PATH or where systems "
+        "keep it. Install a headless JRE (on Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
+    )
+
+
+def _home_of(java: Path) -> str | None:
+    """The home that a java tells, if it runs and is new enough; a `java` on the PATH may be a link or a stub."""
+    try:
+        told = subprocess.run(  # noqa: S603 - our own arguments only
+            [str(java), "-XshowSettings:properties", "-version"],
+            capture_output=True, text=True, timeout=60, check=False,
+        ).stderr  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r"^ *java\.specification\.version = (\d+)$", told, re.MULTILINE)
+    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
+    return home[1] if version and home and int(version[1]) >= JAVA_VERSION_MIN else None
+
+
+@contextlib.contextmanager
+def _environment(**variables: str) -> Iterator[None]:
+    """Environment variables for the length of a block: PySpark reads them when it starts, and keeps what it read."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,270 @@
+"""The two sides of a bulk import's shuffle: what a map task sends and what a reduce task makes of it.
+
+A map task reads its share of the input, sorts it in chunks that fit its memory, cuts each chunk at the reducers'
+boundaries and sends the slices as *pieces*: compressed Arrow, at most 32 MiB each, opaque to Spark. A reduce task puts
+its pieces aside as they come, merges them and sends the files of one span of keys. Rows never enter the JVM.
+
+**No row lost, none doubled.** Spark may compute a map task again, for one reducer and not for another: after a lost
+block, for instance. If the second time gave other rows, or cut them otherwise, a reducer that saw the first and one
+that saw the second would together lose or double some. So the last thing a map task sends to each reducer that it
+sent anything to is an *account*: the task's rows and digest, and which pieces and how many rows this reducer must
+have. A reducer holds what it got against that, and the driver commits only if all of them saw one digest of each map
+task, and if the rows of all pieces are those that were read (:func:`settle`).
+
+The digest is XXH3-128 over the digests of the task's pieces in the order in which they were made. It need not be free
+of the order of rows, because a map task never reads anything but immutable, listed objects: files whose size and time
+are checked, or staged files whose digest is. Those give the same batches, chunks, pieces and bytes each time. Where
+that should not hold (another version of a library on another machine, a source rewritten in place) the import is
+refused, never wrong; and hashing compressed pieces costs a thirtieth of hashing rows one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from xxhash import xxh3_128
+
+from lakebed.errors import DamagedError, Error
+from lakebed.files import NewFile
+from lakebed.ingest.send import send_run
+from lakebed.kernels.layout import Layout
+from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.schema import Schema
+from lakebed.spark import wire
+from lakebed.spark.batch import Place, TaskError, on_one_core, task_scratch
+
+PIECES = "reducer int, map int, chunk int, part int, payload binary"
+_PIECE_SCHEMA = pa.schema(
+    [*((name, pa.int32()) for name in ("reducer", "map", "chunk", "part")), ("payload", pa.binary())]
+)
+ACCOUNT = -1
+"""The chunk number of the row that carries a map task's account."""
+
+MADE = "reducer int, payload binary"
+_MADE_SCHEMA = pa.schema([("reducer", pa.int32()), ("payload", pa.binary())])
+
+
+def whole_key(schema: Schema) -> Schema:
+    """The same fields with row key and sort key as one key: what reducers' boundaries are encodings of."""
+    return Schema((*schema.row_key, *schema.sort_key), (), schema.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """What all tasks of one import share. ``boundaries`` part the reducers, ``leaves`` the table."""
+
+    place: Place
+    table_id: str
+    job: str
+    layout: Layout
+    memory_limit_bytes: int
+    boundaries: tuple[bytes, ...]
+    leaves: tuple[bytes, ...]
+
+
+Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
+"""From a map task's document to its sorted chunks."""
+
+
+# -- the map side -----------------------------------------------------------------------------------------------
+
+
+def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What ``mapInArrow`` runs over the frame of map tasks; gives rows of PIECES."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        on_one_core()
+        try:
+            for batch in batches:
+                for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield from send_pieces(number, chunks(wire.load(payload), shuffle), shuffle)
+        except Exception as error:
+            raise TaskError(error) from error
+
+    return run
+
+
+def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[pa.RecordBatch]:
+    """The pieces of one map task, then an account for each reducer that got any."""
+    from lakebed.kernels.sort import cut_pieces, encode_piece
+
+    keyed = whole_key(shuffle.layout.schema)
+    total = xxh3_128()
+    rows: Counter[int] = Counter()
+    pieces: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for chunk_number, chunk in enumerate(chunks):
+        for reducer, span in cut_pieces(chunk, shuffle.boundaries, keyed):
+            rows[reducer] += span.num_rows
+            for part, piece in enumerate(encode_piece(span)):
+                digest = xxh3_128(piece).hexdigest()
+                total.update(f"{reducer} {chunk_number} {part} {digest};".encode())
+                pieces[reducer].append((chunk_number, part, digest))
+                yield _row(reducer, number, (chunk_number, part), piece)
+    facts = {"read": rows.total(), "digest": total.hexdigest()}
+    for reducer, sent in pieces.items():
+        yield _row(reducer, number, (ACCOUNT, 0), wire.dump(facts | {"sent": rows[reducer], "pieces": sent}))
+
+
+def _row(reducer: int, number: int, place: tuple[int, int], payload: bytes) -> pa.RecordBatch:
+    return pa.record_batch([[reducer], [number], [place[0]], [place[1]], [payload]], schema=_PIECE_SCHEMA)
+
+
+# -- the reduce side --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _FromMap:
+    """What one reducer got of one map task."""
+
+    pieces: dict[tuple[int, int], str] = field(default_factory=dict)
+    accounts: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What ``mapInArrow`` runs over the pieces of one reducer; gives at most one row of MADE."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        on_one_core()
+        try:
+            with task_scratch() as scratch:
+                reducer, made = merge_pieces(batches, shuffle, scratch)
+            if made is not None:
+                yield pa.record_batch([[reducer], [wire.dump(made)]], schema=_MADE_SCHEMA)
+        except Exception as error:
+            raise TaskError(error) from error
+
+    return run
+
+
+def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Any]:
+    """Take in all pieces of one reducer, check them, merge them, send the files; None if there were none."""
+    from lakebed.kernels.merge import merge_runs
+
+    reducer = -1
+    got: dict[int, _FromMap] = defaultdict(_FromMap)
+    for batch in batches:
+        # One piece at a time: as Python values they are copies.
+        for index in range(batch.num_rows):
+            reducer, number, chunk, part, payload = (column[index].as_py() for column in batch.columns)
+            if chunk == ACCOUNT:
+                got[number].accounts.append(wire.load(payload))
+                continue
+            if (chunk, part) in got[number].pieces:
+                raise _doubled(number)
+            got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
+            _piece_path(scratch, number, chunk, part).write_bytes(payload)
+    if not got:
+        return reducer, None
+    maps = {number: _checked(number, found) for number, found in got.items()}
+    inputs = [path for number, found in got.items() for path in _join(scratch, number, found, shuffle.layout.schema)]
+    run = merge_runs(
+        inputs,
+        shuffle.layout,
+        scratch,
+        key_range=None,
+        memory_limit_bytes=shuffle.memory_limit_bytes,
+        cuts=_inside(shuffle, reducer),
+    )
+    arrived, written = sum(sent for _, _, sent in maps.values()), sum(file.rows for file in run)
+    if arrived != written:
+        raise Error(f"reducer {reducer} got {arrived} rows and merged them to {written}; nothing was imported")
+    files = send_run(shuffle.place.connect(), shuffle.table_id, run, job=shuffle.job)
+    return reducer, {"files": wire.encode_new_files(files), "maps": list(maps.items())}
+
+
+def _piece_path(scratch: Path, number: int, chunk: int, part: int) -> Path:
+    return scratch / f"{number}-{chunk}-{part}.arrow"
+
+
+def _doubled(number: int) -> Error:
+    return Error(
+        f"map task {number} reached a reducer twice, or with pieces of two attempts; nothing was imported. Import again"
+    )
+
+
+def _checked(number: int, found: _FromMap) -> tuple[str, int, int]:
+    """The map task's digest and rows, and its rows for this reducer. Raises Error unless exactly its pieces came."""
+    if len(found.accounts) != 1:
+        raise _doubled(number)
+    account = found.accounts[0]
+    if {(chunk, part): digest for chunk, part, digest in account["pieces"]} != found.pieces:
+        raise _doubled(number)
+    return account["digest"], account["read"], account["sent"]
+
+
+def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
+    """One sorted file a chunk: a chunk's slice that was sent in several pieces would be as many inputs to the merge."""
+    from lakebed.kernels.spill import write_spill
+
+    parts = Counter(chunk for chunk, _ in found.pieces)
+    paths = []
+    for chunk, count in parts.items():
+        pieces = [_piece_path(scratch, number, chunk, part) for part in range(count)]
+        if count == 1:
+            paths += pieces
+            continue
+        paths.append(write_spill(_batches(pieces), schema, scratch / f"{number}-{chunk}.arrow"))
+        for piece in pieces:
+            piece.unlink()
+    return paths
+
+
+def _batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for path in paths:
+        with pa.memory_map(str(path)) as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+
+def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
+    """The leaf boundaries in the reducer's span: the summaries then have their exact ranks."""
+    edges = (b"", *shuffle.boundaries)
+    span = EncodedRange(edges[reducer], edges[reducer + 1] if reducer + 1 < len(edges) else ALL_KEYS.max)
+    return tuple(b for b in shuffle.leaves if span.contains(b))
+
+
+# -- the driver's side ------------------------------------------------------------------------------------------
+
+
+def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tuple[NewFile, ...]:
+    """The files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task.
+
+    Raises:
+        DamagedError: a source gave another number of rows than its footer says.
+        Error: a reducer reported twice, or saw another attempt of a map task than others did, or rows are missing.
+    """
+    if len({reducer for reducer, _ in made}) != len(made):
+        raise Error("a reducer reported twice; nothing was imported. Import again")
+    digests: dict[int, set[str]] = defaultdict(set)
+    arrived: Counter[int] = Counter()
+    read: dict[int, int] = {}
+    for _, result in made:
+        for number, (digest, rows, sent) in result["maps"]:
+            digests[number].add(digest)
+            read[number] = rows
+            arrived[number] += sent
+    for number, rows in expected.items():
+        if len(digests[number]) > 1:
+            raise Error(
+                f"map task {number} was computed twice and gave different rows: its source changed meanwhile; "
+                "nothing was imported. Import again"
+            )
+        if read.get(number, 0) != rows:
+            raise DamagedError(
+                f"map task {number} read {read.get(number, 0)} rows, and its sources say {rows}; nothing was imported"
+            )
+        if arrived[number] != rows:
+            raise Error(f"of {rows} rows of map task {number}, {arrived[number]} arrived; nothing was imported")
+    files = tuple(
+        file for _, result in sorted(made, key=lambda m: m[0]) for file in wire.decode_new_files(result["files"])
+    )
+    written = sum(new.file.rows for new in files)
+    if written != sum(expected.values()):
+        raise Error(f"{sum(expected.values())} rows came in and {written} were written; nothing was imported")
+    return files

@@ -1,0 +1,119 @@
+"""Values on their way between the driver and its tasks: JSON documents, with bytes as hex digits.
+
+No pickle: what comes back from a cluster is data, and is read as such. Summaries travel in their stored form. Field
+names are those of the values themselves, because both ends are always of one version.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from lakebed import errors
+from lakebed.compaction.run import MergeTask
+from lakebed.errors import Error
+from lakebed.files import DataFile, NewFile
+from lakebed.kernels.layout import Layout
+from lakebed.keys import EncodedRange
+from lakebed.schema import Schema
+from lakebed.summaries import Summary
+
+_LAYOUT_NUMBERS = ("file_bytes", "page_rows", "page_bytes", "row_group_rows", "bloom_fpp")
+_FILE_BYTES = ("min_key", "max_key")
+
+
+def dump(document: Any) -> bytes:
+    """A document as bytes."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def load(data: bytes) -> Any:
+    """The document of bytes."""
+    return json.loads(data)
+
+
+def encode_range(keys: EncodedRange) -> list[str | None]:
+    """A key range as two texts; the second is null where there is no end."""
+    return [keys.min.hex(), None if keys.max is None else keys.max.hex()]
+
+
+def decode_range(document: Any) -> EncodedRange:
+    """The inverse of :func:`encode_range`."""
+    low, high = document
+    return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
+
+
+def encode_file(file: DataFile) -> dict[str, Any]:
+    """A data file."""
+    facts = {name: getattr(file, name) for name in DataFile.__dataclass_fields__}
+    return facts | {name: facts[name].hex() for name in _FILE_BYTES}
+
+
+def decode_file(document: Any) -> DataFile:
+    """The inverse of :func:`encode_file`."""
+    return DataFile(**(document | {name: bytes.fromhex(document[name]) for name in _FILE_BYTES}))
+
+
+def encode_new_files(files: tuple[NewFile, ...]) -> list[Any]:
+    """Files that were sent, with their summaries."""
+    return [[encode_file(new.file), base64.b64encode(new.summary.to_ipc()).decode(), new.run] for new in files]
+
+
+def decode_new_files(document: Any) -> tuple[NewFile, ...]:
+    """The inverse of :func:`encode_new_files`."""
+    return tuple(
+        NewFile(decode_file(file), Summary.from_ipc(base64.b64decode(summary), f"summary of {file['id']}"), run)
+        for file, summary, run in document
+    )
+
+
+def encode_layout(layout: Layout) -> dict[str, Any]:
+    """How files are written."""
+    return {"schema": layout.schema.to_json()} | {name: getattr(layout, name) for name in _LAYOUT_NUMBERS}
+
+
+def decode_layout(document: Any) -> Layout:
+    """The inverse of :func:`encode_layout`."""
+    return Layout(Schema.from_json(document["schema"]), **{name: document[name] for name in _LAYOUT_NUMBERS})
+
+
+def encode_task(task: MergeTask) -> dict[str, Any]:
+    """A merge task."""
+    return {
+        "job": task.job,
+        "table": task.table_id,
+        "keys": encode_range(task.keys),
+        "inputs": [encode_file(file) for file in task.inputs],
+        "layout": encode_layout(task.layout),
+        "memory_limit_bytes": task.memory_limit_bytes,
+        "rows": task.rows,
+    }
+
+
+def decode_task(document: Any) -> MergeTask:
+    """The inverse of :func:`encode_task`."""
+    return MergeTask(
+        job=document["job"],
+        table_id=document["table"],
+        keys=decode_range(document["keys"]),
+        inputs=tuple(decode_file(file) for file in document["inputs"]),
+        layout=decode_layout(document["layout"]),
+        memory_limit_bytes=document["memory_limit_bytes"],
+        rows=document["rows"],
+    )
+
+
+def encode_error(error: BaseException) -> dict[str, Any]:
+    """An error as class, message and those facts that JSON can hold; what is not Lakebed's own is named in the text."""
+    if isinstance(error, Error):
+        facts = {name: fact for name, fact in error.facts.items() if isinstance(fact, str | int | float | list | None)}
+        return {"class": type(error).__name__, "message": error.message, "facts": facts}
+    return {"class": "Error", "message": f"{type(error).__name__}: {error}", "facts": {}}
+
+
+def decode_error(document: Any) -> Error:
+    """The inverse of :func:`encode_error`."""
+    found = getattr(errors, document["class"], Error)
+    cls: type[Error] = found if isinstance(found, type) and issubclass(found, Error) else Error
+    return cls(document["message"], **document["facts"])
