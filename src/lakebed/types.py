@@ -137,7 +137,7 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
         known = False
     if not known:
         raise UsageError(
-            f"column {name} cannot be {kind}: tables keep numbers, text, bytes, times, decimals, lists, structs and maps",
+            f"column {name} cannot be {kind}: tables keep numbers, text, bytes, times, decimals, lists, structs, maps",
             column=name,
         )
 
