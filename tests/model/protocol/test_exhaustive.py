@@ -18,8 +18,11 @@ MINUTES = {
     "one writer, splitter, compactor, one answer lost": small_table(1, 1, faults_max=1),
     "two writers, splitter, compactor": small_table(2, 1, faults_max=0),
     "two compactors, closer": late_job(),
-    "two compactors, splitter": halved_job(),
     "compactor, remover, joiner": emptied_leaf(),
+}
+TOO_MANY = {
+    "two writers, splitter, compactor, one answer lost": small_table(2, 1, faults_max=1),
+    "two compactors, splitter": halved_job(),
     "compactor, joiner, writer, one answer lost": rejoined(),
 }
 
@@ -33,6 +36,12 @@ def test_no_schedule_of_a_tiny_cast_breaks_a_promise(cast: Scenario) -> None:
 @pytest.mark.parametrize("cast", MINUTES.values(), ids=MINUTES)
 def test_no_schedule_of_a_small_cast_breaks_a_promise(cast: Scenario) -> None:
     _search(cast, states_max=3_000_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cast", TOO_MANY.values(), ids=TOO_MANY)
+def test_no_state_within_reach_of_a_larger_cast_breaks_a_promise(cast: Scenario) -> None:
+    assert search(cast, Rules(), states_max=200_000).violation is None
 
 
 def test_the_search_finds_a_wrong_form() -> None:
