@@ -254,7 +254,7 @@ def _check(schema: Schema) -> None:
     for field in (*schema.row_key, *schema.sort_key):
         if types.key_kind(field.type) is None:
             raise UsageError(
-                f"key field {field.name} cannot be {field.type}; a key is int32, int64, string, binary, date32, timestamp"
+                f"key field {field.name} is {field.type}; keys are int32, int64, string, binary, date32, timestamp"
             )
         if field.nullable:
             raise UsageError(f"key field {field.name} cannot be nullable")

@@ -50,7 +50,7 @@ def test_from_arrow_takes_one_layout_for_text_and_drops_dictionaries():
     ("make", "says"),
     [
         (lambda: Schema({}), "at least one row key"),
-        (lambda: Schema({"k": "float64"}), "cannot be double"),
+        (lambda: Schema({"k": "float64"}), "is double; keys are"),
         (lambda: Schema({"k": "nonsense"}), "not a type"),
         (lambda: Schema({"k": "string"}, values={"k": "int64"}), "unique"),
         (lambda: Schema({"": "string"}), "not empty"),
