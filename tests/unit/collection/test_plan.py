@@ -1,0 +1,69 @@
+"""What may be deleted: entry n of these tables is stamped n minutes after noon."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakebed.collection.plan import horizon, plan
+from lakebed.settings import Settings
+from lakebed.state.transactions import MarkDead, OfferFiles, OfferOutput, OpenJob
+from tests.unit.state.cases import job, new_file, step, table
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def minute(number):
+    return NOON + timedelta(minutes=number)
+
+
+def merged(state, inputs, output):
+    """Compact the inputs into one file: two entries, and the inputs lose their references at the second."""
+    state = step(state, OpenJob(job("job-" + output, *inputs)))
+    return step(state, OfferOutput("job-" + output, (new_file(output, "ab"),)))
+
+
+@pytest.fixture
+def state():
+    """f1, f2 dropped by entry 4; f3, f4 by entry 7; f5 referenced."""
+    found = step(table(), OfferFiles((new_file("f1", "ab"), new_file("f2", "a"))))
+    found = merged(found, ["f1", "f2"], "f3")
+    found = step(found, OfferFiles((new_file("f4", "b"),)))
+    return merged(found, ["f3", "f4"], "f5")
+
+
+def drawn(state, before):
+    found = plan(state, minute, before)
+    dead, due = (" ".join(f.id for f in files) for files in (found.unfinished, found.due))
+    return f"unfinished: {dead}; due: {due}; waiting: {found.waiting}"
+
+
+def test_a_file_may_go_once_the_entry_that_dropped_it_is_old_enough(state):
+    assert drawn(state, minute(3)) == "unfinished: ; due: ; waiting: 4"
+    assert drawn(state, minute(4)) == "unfinished: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(6)) == "unfinished: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(7)) == "unfinished: ; due: f1 f2 f3 f4; waiting: 0"
+
+
+def test_what_is_referenced_never_goes(state):
+    assert "f5" not in drawn(state, minute(10**6))
+
+
+def test_what_an_earlier_round_marked_is_finished_first(state):
+    marked = step(state, MarkDead(("f1",)))
+    assert drawn(marked, minute(3)) == "unfinished: f1; due: ; waiting: 3"
+
+
+def test_the_longer_of_delay_and_history_decides():
+    assert horizon(minute(60), Settings(gc_delay_s=600, history_s=0)) == minute(50)
+    assert horizon(minute(60), Settings(gc_delay_s=600, history_s=3000)) == minute(10)
+
+
+def test_few_stamps_are_asked_for():
+    """Each is a request."""
+    state = table()
+    for number in range(30):
+        state = step(state, OfferFiles((new_file(f"a{number}", "ab"), new_file(f"b{number}", "ab"))))
+        state = merged(state, [f"a{number}", f"b{number}"], f"c{number}")
+    asked = []
+    plan(state, lambda number: asked.append(number) or minute(number), minute(40))
+    assert len(asked) <= 6

@@ -1,0 +1,120 @@
+"""Which leaves are cut and where: leaves of letters, a row a letter."""
+
+import pytest
+
+from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.settings import Settings
+from lakebed.splitting.plan import CompactFirst, LargeLeaf, SplitAt, Unsplittable, choose, due
+from lakebed.state.transactions import OfferFiles, OpenJob
+from tests.unit.state.cases import SCHEMA, job, key, new_file, step, table
+
+LETTERS = "abcdefghijklmnopqrstuvwx"
+
+
+def large(files, parts=2, keys=ALL_KEYS):
+    rows = sum(f.file.rows for f in files)
+    runs = len({f.run for f in files})
+    return LargeLeaf(1, keys, rows, 100 * rows, runs, parts, tuple(f.file.id for f in files))
+
+
+def chosen(*files, parts=2, keys=ALL_KEYS):
+    return choose(large(files, parts, keys), [f.summary for f in files])
+
+
+def shown(found):
+    """The letters that begin each part but the first."""
+    assert isinstance(found, SplitAt), found
+    return "".join(SCHEMA.codec.decode_bound(k).values[0] for k in found.keys)
+
+
+def test_a_leaf_is_cut_at_the_middle_of_its_rows():
+    assert shown(chosen(new_file("f", LETTERS))) == "m"
+    assert shown(chosen(new_file("f", "aaaaabcd"))) == "b"
+
+
+def test_several_cuts_are_made_at_once():
+    assert shown(chosen(new_file("f", LETTERS), parts=4)) == "gms"
+
+
+def test_rows_of_several_files_are_weighed_together():
+    assert shown(chosen(new_file("f1", "abcdefgh", "run"), new_file("f2", "uv", "run"))) == "f"
+
+
+def test_a_hot_key_is_alone_after_two_rounds():
+    """The first cut ends below it or begins with it; the next cuts off the other side."""
+    first = chosen(new_file("f", "abc" + "h" * 20 + "z"))
+    assert shown(first) == "h"
+    rest = chosen(new_file("f", "h" * 20 + "z"), keys=EncodedRange(first.keys[0], None))
+    assert shown(rest) == "z"
+
+
+def test_a_leaf_of_one_key_cannot_be_split():
+    found = chosen(new_file("f1", "kkkk", "run"), new_file("f2", "kk", "run"))
+    assert isinstance(found, Unsplittable)
+    assert "single key" in found.reason
+
+
+def test_no_part_is_empty_even_if_the_least_key_is_the_hot_one():
+    """The only cut there is lies above it."""
+    assert shown(chosen(new_file("f", "a" * 50 + "b"))) == "b"
+
+
+def test_overlapping_files_with_coarse_summaries_are_compacted_first():
+    """Each notes its first key only, so the rank of any other is a guess."""
+    found = chosen(new_file("f1", LETTERS, samples=""), new_file("f2", LETTERS, samples=""))
+    assert isinstance(found, CompactFirst)
+    assert "48 of 48 rows" in found.reason
+
+
+def test_one_run_is_never_sent_to_compaction():
+    """A hot key makes a large step between noted keys, yet every noted key's rank is exact."""
+    assert shown(chosen(new_file("f", "abc" + "h" * 20 + "z"))) == "h"
+
+
+def test_candidates_lie_inside_the_leaf():
+    """Files reach over the leaf's ends; what they noted there is no place to cut it."""
+    keys = EncodedRange(key("c"), key("g"))
+    assert shown(chosen(new_file("f", LETTERS), keys=keys)) in "def"
+
+
+def test_a_boundary_is_as_short_as_parts_the_keys_around_it():
+    from lakebed.files import DataFile, NewFile
+    from lakebed.summaries import Summary
+
+    noted = tuple(SCHEMA.codec.encode_key((name,)) for name in ("aachen-1", "aachen-2", "berlin-1", "berlin-2"))
+    file = DataFile("f", "job", 4, 400, noted[0], noted[-1], 1, 0, "digest", 8, "footer")
+    found = chosen(NewFile(file, Summary(noted, (0, 1, 2, 3), 4, noted[-1]), "run"))
+    assert found.keys == (b"b",)
+
+
+SMALL = Settings(split_rows=4, split_bytes=10_000)
+
+
+def lines(state, settings=SMALL):
+    found = due(state, settings)
+    return [f"{leaf.leaf}: {leaf.parts} parts" for leaf in found.large] + [
+        f"{wait.leaf} waits: {wait.reason}" for wait in found.waiting
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [("abcd", []), ("abcde", ["1: 2 parts"]), (LETTERS[:12], ["1: 4 parts"])],
+    ids=["at the limit", "one row above", "three times"],
+)
+def test_a_leaf_above_its_rows_is_due_and_its_parts_have_room_to_grow(letters, expected):
+    assert lines(step(table(), OfferFiles((new_file("f", letters),)))) == expected
+
+
+def test_bytes_count_as_rows_do():
+    state = step(table(), OfferFiles((new_file("f", "abcd"),)))
+    assert lines(state, Settings(split_rows=100, split_bytes=1024)) == []
+    assert lines(step(state, OfferFiles((new_file("g", LETTERS),))), Settings(split_rows=100, split_bytes=1024)) == [
+        "1: 4 parts"
+    ]
+
+
+def test_a_leaf_with_an_open_job_waits():
+    state = step(table(), OfferFiles((new_file("f", LETTERS),)))
+    state = step(state, OpenJob(job("job-1", "f")))
+    assert lines(state) == ["1 waits: job job-1 is open there"]
