@@ -94,8 +94,9 @@ def divide(sample: WeightedKeys, leaves: Sequence[bytes], reducers: int) -> tupl
         _append(cuts, low)
         parts = max(1, round(rows / share))
         for part in range(1, parts):
-            position = int(np.searchsorted(below, below[first] + rows * part / parts))
-            _append(cuts, sample.keys[min(max(position, first + 1), last - 1)])
+            position = min(int(np.searchsorted(below, below[first] + rows * part / parts)), last - 1)
+            if position > first:
+                _append(cuts, sample.keys[position])
         # As much as a share: whatever follows begins anew.
         held = share
     return tuple(cuts)

@@ -1,0 +1,160 @@
+"""Both sides of the shuffle without Spark: pieces of map tasks, handed to reducers in all the ways Spark might."""
+
+import random
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import DamagedError, Error, Schema
+from lakebed.kernels.sort import sort_chunks
+from lakebed.spark.batch import Place
+from lakebed.spark.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
+from lakebed.state.transactions import OfferFiles
+
+SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
+BOUNDS = [("h", 0), ("m", 40), ("m", 60)]
+REDUCERS = len(BOUNDS) + 1
+
+
+@pytest.fixture
+def table(tmp_path):
+    return lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, split_points=["f"])
+
+
+@pytest.fixture
+def shuffle(table):
+    bounds = tuple(whole_key(SCHEMA).codec.encode(bound) for bound in BOUNDS)
+    leaves = table.state().leaves.boundaries
+    return Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, leaves)
+
+
+def rows_of(seed, count=300):
+    """Rows with ties in the whole key, and a hot key at which reducers part."""
+    rng = random.Random(seed)
+    rows = [(rng.choice("abhmz"), rng.randrange(100), f"{seed}-{i}") for i in range(count)]
+    return pa.table(dict(zip(SCHEMA.names, zip(*rows, strict=True), strict=True)), schema=SCHEMA.arrow)
+
+
+def sent_by(number, rows, shuffle):
+    batches = rows.to_batches(max_chunksize=64)
+    chunks = sort_chunks(batches, SCHEMA, memory_limit_bytes=3000)
+    return list(send_pieces(number, chunks, shuffle))
+
+
+def received_by(reducer, sent):
+    return [row for row in sent if row.column("reducer")[0].as_py() == reducer]
+
+
+def reduced(sent, shuffle, tmp_path):
+    """What all reducers report on these pieces."""
+    made = []
+    for reducer in range(REDUCERS):
+        scratch = tmp_path / f"reducer-{reducer}"
+        scratch.mkdir()
+        _, result = merge_pieces(received_by(reducer, sent), shuffle, scratch)
+        if result is not None:
+            made.append((reducer, result))
+    return made
+
+
+def sorted_rows(table):
+    return table.sort_by([(name, "ascending") for name in SCHEMA.names])
+
+
+def test_all_rows_arrive_once_in_files_that_at_most_touch(table, shuffle, tmp_path):
+    inputs = {number: rows_of(number) for number in range(3)}
+    sent = [row for number, rows in inputs.items() for row in sent_by(number, rows, shuffle)]
+    random.Random(1).shuffle(sent)
+
+    files = settle(dict.fromkeys(inputs, 300), reduced(sent, shuffle, tmp_path))
+    assert len(files) == REDUCERS
+    assert all(a.file.max_key <= b.file.min_key for a, b in pairwise(files))
+    assert [new.run for new in files] == ["job-00001"] * REDUCERS
+
+    table.commit(OfferFiles(files))
+    assert sorted_rows(table.scan().read_all()).equals(sorted_rows(pa.concat_tables(inputs.values())))
+    assert table.partitions().column("exact").to_pylist() == [True, True]
+
+
+def test_the_hot_key_is_shared_between_reducers(shuffle, tmp_path):
+    """Where all rows are kept, a boundary may fall between the sort keys of one row key."""
+    hot = pa.table({"k": ["m"] * 100, "n": range(100), "v": ["x"] * 100}, schema=SCHEMA.arrow)
+    made = reduced(sent_by(0, hot, shuffle), shuffle, tmp_path)
+    assert [(reducer, result["maps"][0][1][2]) for reducer, result in made] == [(1, 40), (2, 20), (3, 40)]
+
+
+def test_a_map_task_computed_again_from_the_same_rows_is_the_same(shuffle, tmp_path):
+    """Half of the reducers see the first attempt, half the second: that is what a lost block leads to."""
+    first, second = (sent_by(0, rows_of(7), shuffle) for _ in range(2))
+    mixed = [row for r in range(REDUCERS) for row in received_by(r, first if r % 2 else second)]
+    assert sum(new.file.rows for new in settle({0: 300}, reduced(mixed, shuffle, tmp_path))) == 300
+
+
+@pytest.mark.parametrize("seed", [8, 9])
+def test_a_map_task_computed_again_with_other_rows_is_refused(shuffle, tmp_path, seed):
+    """As many rows, so that counting would not find it."""
+    first, second = sent_by(0, rows_of(7), shuffle), sent_by(0, rows_of(seed), shuffle)
+    mixed = [row for r in range(REDUCERS) for row in received_by(r, first if r % 2 else second)]
+    with pytest.raises(Error, match="computed twice and gave different rows"):
+        settle({0: 300}, reduced(mixed, shuffle, tmp_path))
+
+
+def test_a_second_attempt_that_sends_a_reducer_nothing_is_refused(shuffle, tmp_path):
+    """That reducer has nothing to disagree with; the rows that are missing tell."""
+    rows = rows_of(7)
+    low = rows.filter(pa.compute.less(rows["k"], "h"))
+    first, second = sent_by(0, rows, shuffle), sent_by(0, low, shuffle)
+    with pytest.raises(Error, match="rows of map task 0"):
+        settle({0: 300}, reduced(received_by(0, first) + received_by(3, second), shuffle, tmp_path))
+
+
+def test_output_that_arrives_twice_is_refused(shuffle, tmp_path):
+    sent = sent_by(0, rows_of(7), shuffle)
+    with pytest.raises(Error, match="reached a reducer twice"):
+        reduced(sent + sent, shuffle, tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["a piece", "the account", "everything for one reducer"])
+def test_output_that_arrives_in_part_is_refused(shuffle, tmp_path, lost):
+    sent = sent_by(0, rows_of(7), shuffle)
+    kept = {
+        "a piece": sent[1:],
+        "the account": [row for row in sent if row.column("chunk")[0].as_py() != ACCOUNT],
+        "everything for one reducer": [row for row in sent if row.column("reducer")[0].as_py() != 2],
+    }[lost]
+    with pytest.raises(Error, match=r"reached a reducer twice|arrived"):
+        settle({0: 300}, reduced(kept, shuffle, tmp_path))
+
+
+def test_a_piece_with_other_bytes_is_refused(shuffle, tmp_path):
+    sent, other = (sent_by(0, rows_of(seed), shuffle) for seed in (7, 8))
+    with pytest.raises(Error, match="nothing was imported"):
+        reduced([other[0], *sent[1:]], shuffle, tmp_path)
+
+
+def test_a_source_with_fewer_rows_than_its_footer_says_is_refused(shuffle, tmp_path):
+    made = reduced(sent_by(0, rows_of(7), shuffle), shuffle, tmp_path)
+    with pytest.raises(DamagedError, match="read 300 rows, and its sources say 301"):
+        settle({0: 301}, made)
+    with pytest.raises(DamagedError, match="map task 1 read 0 rows"):
+        settle({0: 300, 1: 5}, made)
+
+
+def test_a_reducer_that_reports_twice_is_refused(shuffle, tmp_path):
+    made = reduced(sent_by(0, rows_of(7), shuffle), shuffle, tmp_path)
+    with pytest.raises(Error, match="reported twice"):
+        settle({0: 300}, [*made, made[0]])
+
+
+def test_a_slice_of_several_pieces_is_one_input_to_the_merge(shuffle, tmp_path, monkeypatch):
+    monkeypatch.setattr("lakebed.kernels.sort.PIECE_BYTES_MAX", 500)
+    sent = sent_by(0, rows_of(7), shuffle)
+    assert len(sent) > 20
+    assert sum(new.file.rows for new in settle({0: 300}, reduced(sent, shuffle, tmp_path))) == 300
+
+
+def test_no_rows_make_nothing(shuffle, tmp_path):
+    assert sent_by(0, rows_of(7).slice(0, 0), shuffle) == []
+    assert settle({}, reduced([], shuffle, tmp_path)) == ()

@@ -1,0 +1,54 @@
+"""What travels between driver and tasks arrives as it was sent."""
+
+import pytest
+
+from lakebed import errors
+from lakebed.compaction.run import MergeTask
+from lakebed.kernels.layout import Layout
+from lakebed.keys import EncodedRange
+from lakebed.settings import Settings
+from lakebed.spark import wire
+from tests.unit.state.cases import SCHEMA, key, new_file
+
+
+def sent(document):
+    return wire.load(wire.dump(document))
+
+
+def test_a_merge_task_arrives():
+    task = MergeTask(
+        job="job-1",
+        table_id="table-1",
+        keys=EncodedRange(b"\xff\x00", None),
+        inputs=(new_file("f1", "abc").file, new_file("f2", "xyz").file),
+        layout=Layout.of(SCHEMA, Settings()),
+        memory_limit_bytes=1,
+        rows=6,
+    )
+    assert wire.decode_task(sent(wire.encode_task(task))) == task
+
+
+def test_new_files_arrive_with_their_summaries():
+    files = (new_file("f1", "abc"), new_file("f2", "xyz", "run"))
+    assert wire.decode_new_files(sent(wire.encode_new_files(files))) == files
+
+
+@pytest.mark.parametrize("keys", [EncodedRange(), EncodedRange(key("a"), key("b"))])
+def test_a_range_arrives(keys):
+    assert wire.decode_range(sent(wire.encode_range(keys))) == keys
+
+
+def test_an_error_arrives_with_its_class_and_facts():
+    found = wire.decode_error(sent(wire.encode_error(errors.DamagedError("broken", name="x", where=object()))))
+    assert type(found) is errors.DamagedError
+    assert (str(found), found.kind, found.facts) == ("broken", "damaged", {"name": "x"})
+
+
+def test_an_error_that_is_not_ours_arrives_with_its_name():
+    found = wire.decode_error(sent(wire.encode_error(ZeroDivisionError("by zero"))))
+    assert type(found) is errors.Error
+    assert str(found) == "ZeroDivisionError: by zero"
+
+
+def test_no_name_of_the_module_passes_for_a_class_of_error():
+    assert type(wire.decode_error({"class": "annotations", "message": "m", "facts": {}})) is errors.Error
