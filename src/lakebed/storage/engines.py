@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import UsageError
+from lakebed.errors import NotFoundError, UsageError
+from lakebed.storage.failures import explained
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.remote import ObjectStorage
 
@@ -71,6 +72,26 @@ def datafusion_store(storage: Storage) -> tuple[str, Any] | None:
         tenant_id=config.get("tenant_id"),
         allow_http=allow_http,
     )
+
+
+def read_range(storage: ObjectStorage, name: str, start: int, length: int) -> bytes:
+    """Part of an object in one request: what must be known of a file before the engine reads it.
+
+    Raises:
+        NotFoundError: there is no such object.
+        StorageError: the store failed, or the object ends before ``start``.
+    """
+    import obstore
+
+    url = storage.object_url(name)
+    key = url.removeprefix(storage.url).lstrip("/")
+    prefix = storage.url.partition("://")[2].partition("/")[2]
+    with explained("read", url):
+        try:
+            path = f"{prefix}/{key}" if prefix else key
+            return bytes(obstore.get_range(storage.clients.retrying, path, start=start, length=length))
+        except FileNotFoundError as error:
+            raise NotFoundError(f"no object {name} in {storage.url}", name=name) from error
 
 
 def _s3_arguments(storage: ObjectStorage, bucket: str, config: dict[str, str]) -> dict[str, Any]:

@@ -1,0 +1,254 @@
+"""Data files made ready for queries: found, verified, registered with the engine, and kept open while in use.
+
+Files are immutable, so what was learnt at the first open holds for ever. Opening verifies the size and the digest of
+the Parquet footer (a flipped bit there loses rows without an error); the footer then gives the row groups, by which
+scans are sliced and membership filters found. Where the bytes come from:
+
+* ``file://``: read in place by path;
+* other stores, files of at most 16 MiB, and all files where the engine cannot go (``memory://``): fetched whole in one
+  request, verified, and kept in a folder of this process, which goes at exit;
+* larger files elsewhere: the engine's own range requests, after one for the footer.
+
+What is open is bounded (files, and bytes of copies); the least recently used goes first. A copy goes with the last
+query that holds it, so an open file never vanishes under a query.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from lakebed.clock import random_token
+from lakebed.errors import DamagedError, NotFoundError, StorageError
+from lakebed.files import DataFile, data_name
+from lakebed.query.groups import RowGroup, read_groups
+from lakebed.schema import Schema
+from lakebed.storage.digests import digest_bytes
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, SessionContext
+
+    from lakebed.storage.contract import Storage
+
+COPY_BYTES_MAX = 16 * 1024 * 1024
+"""Up to this size one request for everything beats several for parts: at 100 MB/s it is 0.16 s, five round trips."""
+
+OPEN_FILES_MAX = 512
+"""An open file costs some kB of Python and up to 0.5 MB of page index in the engine's cache: 256 MB at the most."""
+
+COPIES_BYTES_MAX = 1024 * 1024 * 1024
+
+
+class LocalCopy:
+    """A fetched file; it is deleted when nothing refers to this object any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        weakref.finalize(self, path.unlink, missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenFile:
+    """A file ready to be read. ``frame`` has its rows in sort order; ``path`` is None for one read over the network."""
+
+    file: DataFile
+    frame: DataFrame
+    groups: tuple[RowGroup, ...]
+    path: Path | None
+    copy: LocalCopy | None
+
+
+class OpenFiles:
+    """The open files of one table; safe to use from many threads.
+
+    ``scan`` makes the engine's frame over a file of the given URL.
+    """
+
+    def __init__(
+        self, storage: Storage, table_id: str, schema: Schema, engine: SessionContext, scan: Callable[[str], DataFrame]
+    ) -> None:
+        self._storage = storage
+        self._table_id = table_id
+        self._schema = schema
+        self._scan = scan
+        self._open: OrderedDict[str, OpenFile] = OrderedDict()
+        self._copies_bytes = 0
+        self._lock = threading.Lock()
+        self._is_local = storage.url.startswith("file://")
+        self._is_ranged = not self._is_local and _reads_ranges(storage, engine)
+
+    def open(self, file: DataFile) -> OpenFile:
+        """The file, opened at first use.
+
+        Raises:
+            NotFoundError: its object is not there.
+            DamagedError: it is not what was written; names the object.
+            StorageError: it cannot be read.
+        """
+        with self._lock:
+            found = self._open.get(file.id)
+            if found is not None:
+                self._open.move_to_end(file.id)
+                return found
+        # Two threads may open it at once; the later one's stays, and the other's goes with its query.
+        opened = self._make(file, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
+        self._keep(opened)
+        return opened
+
+    def local(self, file: DataFile) -> OpenFile:
+        """As :meth:`open`, but with a ``path`` in any case."""
+        opened = self.open(file)
+        if opened.path is None:
+            opened = self._make(file, ranged=False)
+            self._keep(opened)
+        return opened
+
+    def verify(self, file: DataFile) -> None:
+        """Read all of the file. Raises as :meth:`open`, and DamagedError if any byte of it is not what was written."""
+        name = data_name(self._table_id, file)
+        try:
+            with self._storage.fetch(name, digest=file.digest):
+                pass
+        except NotFoundError as error:
+            raise self._missing(file) from error
+
+    def forget(self, file: DataFile) -> None:
+        """Let go of the file, so that the next use looks at it anew."""
+        with self._lock:
+            gone = self._open.pop(file.id, None)
+            self._copies_bytes -= _copy_bytes(gone)
+
+    def _keep(self, opened: OpenFile) -> None:
+        with self._lock:
+            self._copies_bytes += _copy_bytes(opened) - _copy_bytes(self._open.pop(opened.file.id, None))
+            self._open[opened.file.id] = opened
+            while len(self._open) > OPEN_FILES_MAX or (self._copies_bytes > COPIES_BYTES_MAX and len(self._open) > 1):
+                _, oldest = self._open.popitem(last=False)
+                self._copies_bytes -= _copy_bytes(oldest)
+
+    def _make(self, file: DataFile, *, ranged: bool) -> OpenFile:
+        name = data_name(self._table_id, file)
+        url = self._storage.object_url(name)
+        copy: LocalCopy | None = None
+        path: Path | None = None
+        if ranged:
+            footer = self._fetch_footer(name, file)
+        else:
+            if self._is_local:
+                path = Path(unquote(urlsplit(url).path))
+            else:
+                copy = self._fetch(name, file)
+                path = copy.path
+            footer = self._read_footer(path, file)
+        self._check_footer(footer, file)
+        groups = read_groups(footer, self._schema, url)
+        return OpenFile(file, self._scan(path.as_uri() if path else url), groups, path, copy)
+
+    def _fetch(self, name: str, file: DataFile) -> LocalCopy:
+        path = copies_folder() / f"{file.id}-{random_token()}.parquet"
+        try:
+            with self._storage.fetch(name, digest=file.digest) as fetched:
+                # A second name for the same bytes costs nothing, and outlives the block.
+                try:
+                    os.link(fetched, path)
+                except OSError:
+                    shutil.copyfile(fetched, path)
+        except NotFoundError as error:
+            raise self._missing(file) from error
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise StorageError(
+                f"cannot keep a copy of {name} in {path.parent}: {error.strerror}. Make room there, or set TMPDIR to "
+                "another folder",
+                name=name,
+                errno=error.errno,
+                transient=False,
+            ) from error
+        return LocalCopy(path)
+
+    def _read_footer(self, path: Path, file: DataFile) -> bytes:
+        try:
+            with path.open("rb") as stream:
+                found = os.fstat(stream.fileno()).st_size
+                if found != file.size_bytes:
+                    raise self._damaged(file, f"it has {found} bytes, {file.size_bytes} were written")
+                stream.seek(file.size_bytes - file.footer_bytes)
+                return stream.read(file.footer_bytes)
+        except FileNotFoundError as error:
+            raise self._missing(file) from error
+        except OSError as error:
+            raise StorageError(
+                f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno, transient=False
+            ) from error
+
+    def _fetch_footer(self, name: str, file: DataFile) -> bytes:
+        from lakebed.storage.engines import read_range
+        from lakebed.storage.remote import ObjectStorage
+
+        assert isinstance(self._storage, ObjectStorage)
+        try:
+            return read_range(self._storage, name, file.size_bytes - file.footer_bytes, file.footer_bytes)
+        except NotFoundError as error:
+            raise self._missing(file) from error
+
+    def _check_footer(self, footer: bytes, file: DataFile) -> None:
+        found = digest_bytes(footer)
+        if found != file.footer_digest:
+            raise self._damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
+
+    def _damaged(self, file: DataFile, reason: str) -> DamagedError:
+        name = data_name(self._table_id, file)
+        return DamagedError(
+            f"{self._storage.object_url(name)} is damaged: {reason}; restore the object", name=name, file=file.id
+        )
+
+    def _missing(self, file: DataFile) -> NotFoundError:
+        name = data_name(self._table_id, file)
+        return NotFoundError(
+            f"{self._storage.object_url(name)} is not there. If the query began long ago, its files may have been "
+            "compacted and deleted since: ask again, or raise the setting gc_delay_s; otherwise restore the object",
+            name=name,
+            file=file.id,
+        )
+
+
+def _copy_bytes(opened: OpenFile | None) -> int:
+    return opened.file.size_bytes if opened is not None and opened.copy is not None else 0
+
+
+def _reads_ranges(storage: Storage, engine: SessionContext) -> bool:
+    """Whether the engine can read this storage by itself, and was told how."""
+    from lakebed.storage.engines import register_store
+    from lakebed.storage.remote import ObjectStorage
+
+    # A storage that wraps another one has its reasons, which the engine would go around.
+    return isinstance(storage, ObjectStorage) and register_store(engine, storage)
+
+
+_folders: dict[int, Path] = {}
+_folders_lock = threading.Lock()
+
+
+def copies_folder() -> Path:
+    """The folder of this process for fetched files; made at first use, removed at exit."""
+    with _folders_lock:
+        # By process id: a forked child must neither fill nor remove its parent's.
+        if os.getpid() not in _folders:
+            _folders[os.getpid()] = Path(tempfile.mkdtemp(prefix="lakebed-copies-"))
+            atexit.register(_remove_folder, os.getpid())
+        return _folders[os.getpid()]
+
+
+def _remove_folder(process: int) -> None:
+    if process == os.getpid():
+        shutil.rmtree(_folders[process], ignore_errors=True)

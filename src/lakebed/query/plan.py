@@ -1,0 +1,55 @@
+"""Which leaves and files answer a set of key ranges. Pure: no I/O, no storage, no clock.
+
+A reference stands for all rows of its file inside its leaf, so a leaf answers alone: its query is the leaf's range
+cut down to what was asked, over the referenced files whose bounds reach that. Leaves do not overlap and are taken in
+key order, so answers are concatenated, never merged, across leaves. The leaf range matters even for a query over all
+keys: a file may hold rows outside the leaf that were compacted away, or removed, there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lakebed.files import DataFile
+from lakebed.keys import EncodedRange, iter_ranges
+from lakebed.state.table import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class LeafQuery:
+    """What to read in one leaf: disjoint ascending ranges inside it, and the files that may hold rows of them.
+
+    Neither is empty. Files are in the order of arrival.
+    """
+
+    leaf: int
+    ranges: tuple[EncodedRange, ...]
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """Leaf queries in key order; leaves that cannot hold a row of the answer are left out."""
+
+    leaves: tuple[LeafQuery, ...]
+
+
+def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
+    """The plan of a query for all rows with a key in any of the ranges; each row counts once."""
+    # A leaf may be met by several ranges, and a range by several leaves: both ascend, so equal leaves are neighbours.
+    inside: dict[int, list[EncodedRange]] = {}
+    for keys in iter_ranges(ranges):
+        for position in state.leaves.overlapping(keys):
+            inside.setdefault(position, []).append(keys.intersect(state.leaves.range_at(position)))
+    return QueryPlan(tuple(_leaf_queries(state, inside)))
+
+
+def _leaf_queries(state: TableState, inside: dict[int, list[EncodedRange]]) -> Iterator[LeafQuery]:
+    for position, ranges in inside.items():
+        leaf = state.leaves.ids[position]
+        files = [state.files[reference.file].file for reference in state.references_of(leaf)]
+        reached = tuple(keys for keys in ranges if any(file.reaches(keys) for file in files))
+        if reached:
+            reaching = tuple(file for file in files if any(file.reaches(keys) for keys in reached))
+            yield LeafQuery(leaf, reached, reaching)
