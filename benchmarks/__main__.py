@@ -1,0 +1,31 @@
+"""Run every benchmark, one after the other, each in a process of its own: ``python -m benchmarks [NAME …]``.
+
+Sizes are the benchmarks' own defaults; run one by itself (``python -m benchmarks.lookups --help``) for another.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NAMES = ("commits", "writes", "kernels", "lookups", "bulk_import", "compaction")
+
+
+def main() -> int:
+    chosen = sys.argv[1:] or list(NAMES)
+    strangers = [name for name in chosen if name not in NAMES]
+    if strangers:
+        print(f"no benchmark {', '.join(strangers)}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    failed = []
+    for name in chosen:
+        print(f"\n== {name} " + "=" * (70 - len(name)), flush=True)
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
