@@ -1,0 +1,7 @@
+"""``python -m lakebed.cli``: the command line where its script is not on the PATH."""
+
+import sys
+
+from lakebed.cli.run import main
+
+sys.exit(main())

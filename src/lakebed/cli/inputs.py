@@ -1,0 +1,156 @@
+"""The files that ``lakebed write`` reads: Parquet, Arrow IPC and CSV, batch by batch, as rows of a table.
+
+What a file holds is told by its first bytes; text that is none of the others is CSV if its name says so. CSV columns
+are read as the table's types: an empty cell is null, except in a text column, where it is an empty text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    import lakebed
+
+_PARQUET_MAGIC = b"PAR1"
+_IPC_FILE_MAGIC = b"ARROW1"
+_IPC_STREAM_MAGIC = b"\xff\xff\xff\xff"
+_CSV_SUFFIXES = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
+
+
+class Kind(Enum):
+    """How a file's rows are written down."""
+
+    PARQUET = "Parquet"
+    IPC_FILE = "an Arrow file"
+    IPC_STREAM = "an Arrow stream"
+    CSV = "CSV"
+
+
+def kind_of(path: Path) -> Kind:
+    """What kind of file it is. Raises NotFoundError, StorageError (unreadable), UsageError (none of those known)."""
+    with _reading(path), path.open("rb") as file:
+        start = file.read(8)
+    if path.name.lower().endswith(_CSV_SUFFIXES):
+        return Kind.CSV
+    for magic, kind in (
+        (_PARQUET_MAGIC, Kind.PARQUET),
+        (_IPC_FILE_MAGIC, Kind.IPC_FILE),
+        (_IPC_STREAM_MAGIC, Kind.IPC_STREAM),
+    ):
+        if start.startswith(magic):
+            return kind
+    if path.suffix.lower() in (".parquet", ".arrow", ".arrows", ".feather", ".ipc"):
+        raise DamagedError(f"{path} is named {path.suffix} but does not begin as such a file does", name=str(path))
+    raise UsageError(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
+
+
+def rows_known(paths: Sequence[Path]) -> int | None:
+    """Rows of all files, where each says so without being read; for a progress bar."""
+    import pyarrow.parquet as pq
+
+    total = 0
+    for path in paths:
+        if kind_of(path) is not Kind.PARQUET:
+            return None
+        with _reading(path):
+            total += pq.read_metadata(path).num_rows
+    return total
+
+
+def arrow_schema(path: Path) -> pa.Schema:
+    """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
+    if kind_of(path) is Kind.CSV:
+        raise UsageError(f"{path}: CSV does not say its types; write a schema file, or take a Parquet or Arrow file")
+    with _reading(path), _open(path, None) as (schema, _):
+        return schema
+
+
+def read_rows(paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]) -> pa.RecordBatchReader:
+    """All rows of the files in order, as the table has them; ``progress`` is told the rows read so far.
+
+    Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
+    BadKeyError.
+    """
+    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, progress))
+
+
+def _batches(
+    paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    from lakebed.schema import check_columns, conform
+
+    done = 0
+    for path in paths:
+        with _reading(path), _open(path, schema) as (found, batches):
+            check_columns(found, schema, str(path))
+            for batch in batches:
+                yield conform(batch, schema, str(path))
+                done += batch.num_rows
+                progress(done)
+
+
+@contextlib.contextmanager
+def _open(path: Path, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    match kind_of(path):
+        case Kind.PARQUET:
+            import pyarrow.parquet as pq
+
+            # Not pre-buffered: that would hold whole row groups.
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                yield file.schema_arrow, file.iter_batches()
+        case Kind.IPC_FILE:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+                yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+        case Kind.IPC_STREAM:
+            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+                yield stream.schema, iter(stream)
+        case Kind.CSV:
+            with _open_csv(path, schema) as reader:
+                yield reader.schema, iter(reader)
+
+
+def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
+    from pyarrow import csv
+
+    kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
+    options = csv.ConvertOptions(column_types=kinds)
+    try:
+        return csv.open_csv(path, convert_options=options)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Says what went wrong with a file in Lakebed's own errors."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no file {path}", name=str(path)) from error
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
+    except pa.ArrowInvalid as error:
+        if path.name.lower().endswith(_CSV_SUFFIXES):
+            raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
+        raise DamagedError(f"{path} cannot be read: {error}", name=str(path)) from error
+    except OSError as error:
+        if "Couldn't deserialize thrift" in str(error) or "Corrupt" in str(error) or error.errno is None:
+            raise DamagedError(f"{path} cannot be read: {error}", name=str(path)) from error
+        raise StorageError(f"{path}: {error.strerror or error}", name=str(path)) from error
+
+
+def read_text(path: Path) -> str:
+    """A small text file. Raises NotFoundError, StorageError, or UsageError if it is not UTF-8."""
+    with _reading(path):
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path} is not text in UTF-8", source=str(path)) from error

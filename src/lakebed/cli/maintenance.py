@@ -1,0 +1,203 @@
+"""``lakebed import``, ``compact``, ``split``, ``gc`` and ``maintain``: the pipeline.
+
+Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
+``--dry-run`` prints what would be done and does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from lakebed.cli import arguments as args
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.compaction.plan import plan as plan_compaction
+from lakebed.errors import UsageError
+from lakebed.splitting.plan import due
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from lakebed.cli.render import Output
+    from lakebed.compaction.run import CompactionReport
+    from lakebed.instance import Instance
+    from lakebed.spark import Pipeline, Progress
+    from lakebed.splitting.run import SplitReport
+
+FORMATS = ("parquet", "csv", "json", "orc")
+DEFAULT_MASTER = "local[*,4]"
+
+
+def add_maintenance(commands: args.Commands) -> None:
+    """``lakebed import``, ``compact``, ``split``, ``gc``, ``maintain``."""
+    bulk = args.add_command(
+        commands,
+        "import",
+        "add much at once, on Spark",
+        _import,
+        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
+        "With --job-id a repeat adds nothing and prints the first number.",
+    )
+    bulk.add_argument("table", metavar="TABLE")
+    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
+    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
+    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    compact = args.add_command(
+        commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
+    )
+    compact.add_argument("table", metavar="TABLE")
+    compact.add_argument("--strategy", metavar="NAME", help="default: full, every leaf with more than one run")
+    split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
+    split.add_argument("table", metavar="TABLE")
+    collect = args.add_command(
+        commands,
+        "gc",
+        "delete files that nothing needs any more",
+        _collect,
+        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s.",
+    )
+    collect.add_argument("table", metavar="TABLE")
+    for parser in (compact, split, collect):
+        parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+    maintain = args.add_command(commands, "maintain", "compact, split and collect garbage, as far as due", _maintain)
+    maintain.add_argument("table", metavar="TABLE")
+    for parser in (bulk, compact, maintain):
+        parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
+
+
+def _import(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+        report = pipeline.bulk_import(
+            arguments.table,
+            arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
+            format=arguments.format,
+            job_id=arguments.job_id,
+            progress=progress,
+        )
+    if report.repeated:
+        text = f"imported before, at number {report.number}; nothing was added"
+    elif report.number is None:
+        text = "no rows to import; nothing was added"
+    else:
+        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
+        text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
+    out.document(plain(report), [f"table {report.table} {text}"])
+
+
+def _compact(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dry_run:
+        _plan_compaction(arguments, out)
+        return
+    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+        report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
+    out.document(plain(report), _compaction_lines(report))
+
+
+def _compaction_lines(report: CompactionReport) -> Iterator[str]:
+    if report.number is None:
+        yield f"table {report.table}: nothing to compact"
+    else:
+        yield (
+            f"table {report.table} at number {report.number}: {count_text(report.leaves, 'leaf')} compacted, "
+            f"{count_text(report.files_in, 'file')} of {size_text(report.bytes_in)} into "
+            f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
+        )
+    for skipped in report.skipped:
+        yield f"leaf {skipped.leaf} was left alone: {skipped.reason}"
+
+
+def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_table(arguments)
+    planned = plan_compaction(table.state(), arguments.strategy)
+    merges = [
+        {
+            "leaf": merge.leaf,
+            "rows": merge.rows,
+            "exact": merge.exact,
+            "bytes": merge.size_bytes,
+            "files": len(merge.inputs),
+            "runs": merge.runs,
+        }
+        for merge in planned.merges
+    ]
+    document = {"table": table.name, "merges": merges, "skipped": planned.skipped}
+    out.document(document, _plan_lines(merges, "nothing to compact"))
+
+
+def _split(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dry_run:
+        _plan_split(arguments, out)
+        return
+    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+        report = pipeline.split(arguments.table)
+    out.document(plain(report), _split_lines(report))
+
+
+def _split_lines(report: SplitReport) -> Iterator[str]:
+    for leaf in report.split:
+        yield f"leaf {leaf.leaf} cut into {leaf.parts}"
+    for waiting in report.not_split:
+        yield f"leaf {waiting.leaf} stays whole: {waiting.reason}"
+    if report.number is None and not report.not_split:
+        yield f"table {report.table}: no leaf is too large"
+
+
+def _plan_split(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_table(arguments)
+    planned = due(table.state(), table.settings_in_force())
+    large = [
+        {"leaf": leaf.leaf, "rows": leaf.rows, "bytes": leaf.size_bytes, "runs": leaf.runs, "parts": leaf.parts}
+        for leaf in planned.large
+    ]
+    document = {"table": table.name, "large": large, "waiting": planned.waiting}
+    out.document(document, _plan_lines(large, "no leaf is too large"))
+
+
+def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[str]:
+    if not rows:
+        yield nothing
+    else:
+        yield from columns(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _collect(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+        report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
+    verb = "would be deleted" if report.dry_run else "deleted"
+    text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
+    young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
+    out.document(plain(report), [f"table {report.table}: {text}{young}"])
+
+
+def _maintain(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+        report = pipeline.maintain(arguments.table, progress=progress)
+    lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split"]
+    lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
+    lines += [line for split in report.splits for line in _split_lines(split)]
+    deleted = count_text(report.collection.files, "file")
+    lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
+    out.document(plain(report), lines)
+
+
+@contextlib.contextmanager
+def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
+    """Raises UsageError where PySpark is needed and not installed."""
+    try:
+        from lakebed.spark import Pipeline
+
+        with Pipeline(instance, master=master) as pipeline:
+            yield pipeline
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
+            raise
+        raise UsageError(f"this needs {error.name}, which is not installed: pip install 'lakebed[spark]'") from error
+
+
+@contextlib.contextmanager
+def _bar(arguments: argparse.Namespace) -> Iterator[Callable[[Progress], None]]:
+    command = arguments.run.__name__.removeprefix("_")
+    with ProgressBar(f"{command} {arguments.table}") as bar:
+        yield lambda progress: bar.update(progress.rows_done, progress.rows_total)

@@ -1,0 +1,82 @@
+"""How far a long command is, on stderr: a bar on a terminal, a line now and then otherwise.
+
+Says rows, rows a second, and the time left where the total is known. Never touches stdout.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TextIO
+
+from lakebed import clock
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+BAR_WIDTH = 24
+BAR_EVERY_S = 0.1
+LINE_EVERY_S = 5.0
+"""In a log file a line every five seconds tells that it is alive, and a night's work still fits."""
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class ProgressBar(AbstractContextManager["ProgressBar"]):
+    """Shows the rows done of all rows; used as a ``with`` block, which ends the bar whatever happens."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self._what = what
+        self._stream = sys.stderr if stream is None else stream
+        self._bar = self._stream.isatty()
+        self._began_s = clock.monotonic_s()
+        self._shown_s: float | None = None
+        self._done = 0
+        self._total: int | None = None
+
+    def update(self, done: int, total: int | None = None) -> None:
+        """So many rows are done, of so many if that is known."""
+        self._done, self._total = done, total
+        now = clock.monotonic_s()
+        if not done:
+            # Whatever came before (to start Spark, say) tells nothing about the rate.
+            self._began_s = now
+        if self._shown_s is None and not self._bar:
+            self._shown_s = now
+        every = BAR_EVERY_S if self._bar else LINE_EVERY_S
+        if self._shown_s is None or now - self._shown_s >= every:
+            self._shown_s = now
+            self._show(now)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave one line that says how it ended; none if there never was anything to show."""
+        if self._bar:
+            self._stream.write(_CLEAR_LINE)
+        if self._done and kind is None:
+            seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
+            self._stream.write(f"{self._what}: {self._done:,} rows in {seconds:.1f} s ({self._rate(seconds)})\n")
+        self._stream.flush()
+
+    def _show(self, now: float) -> None:
+        seconds = max(now - self._began_s, 1e-9)
+        text = f"{self._done:,} rows, {self._rate(seconds)}"
+        bar = ""
+        if self._total:
+            share = min(1.0, self._done / self._total)
+            bar = f"[{'#' * int(share * BAR_WIDTH):{BAR_WIDTH}}] "
+            left = f", {_duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
+            text = f"{self._done:,} of {self._total:,} rows, {self._rate(seconds)}{left}"
+        self._stream.write(f"{_CLEAR_LINE}{self._what} {bar}{text}" if self._bar else f"{self._what}: {text}\n")
+        self._stream.flush()
+
+    def _rate(self, seconds: float) -> str:
+        rate = self._done / seconds
+        return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate:,.0f} rows/s"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

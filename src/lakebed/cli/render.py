@@ -1,0 +1,221 @@
+"""Output: text for people, JSON for programs; never both on stdout.
+
+How values look, in either: binary as hex digits, dates and times as ISO 8601 (moments in UTC, with a Z), decimals as
+text so that no digit is lost, maps as lists of pairs. JSON has no NaN and no infinities: they become the texts
+``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one meaning. In text, null is a minus sign and
+characters that would move a terminal's cursor are escaped.
+
+Rows are printed batch by batch: memory does not grow with them. Nothing here asks Arrow to make an array of Python
+values, for that imports pandas.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+NULL = "-"
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+_GAP = "  "
+
+
+class Output:
+    """Where a command's answer goes."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def document(self, document: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """One answer: the document for a program, the lines for people."""
+        if self.as_json:
+            print(json_text(plain(document)))
+        else:
+            for line in lines:
+                print(line)
+        sys.stdout.flush()
+
+    def rows(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
+        """Many rows: a JSON object a line for a program, columns for people. Returns how many there were."""
+        count = 0
+        widths: list[int] = []
+        for batch in batches:
+            columns = [encode_array(column) for column in batch.columns]
+            count += batch.num_rows
+            rows = list(zip(*columns, strict=True))
+            if self.as_json:
+                lines: Iterable[str] = (json_text(dict(zip(names, row, strict=True))) for row in rows)
+            else:
+                lines = _lines(names, rows, widths)
+            # One write a batch: a line each would spend more time in calls than on the rows.
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        return count
+
+    def note(self, text: str) -> None:
+        """A word to the people who watch; on stderr, so that stdout holds data only."""
+        print(text, file=sys.stderr)
+
+
+def json_text(value: Any) -> str:
+    """One line of strict JSON; requires what :func:`plain` or :func:`encode_array` gave."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+
+
+def plain(value: Any) -> Any:
+    """A Python value as JSON can hold it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return _number(value)
+        case bytes():
+            return value.hex()
+        case dt.datetime():
+            moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
+            return moment.isoformat().replace("+00:00", "Z")
+        case dt.date():
+            return value.isoformat()
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case Sequence():
+            return [plain(item) for item in value]
+        case _ if is_dataclass(value):
+            return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        case _:
+            return str(value)
+
+
+def encode_array(column: pa.Array) -> list[Any]:
+    """A column's values as JSON can hold them."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return _timestamps(column)
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return list(column.cast(pa.string()).to_pylist())
+    if pa.types.is_decimal(kind):
+        return [_decimal(value) for value in column.to_pylist()]
+    if pa.types.is_floating(kind):
+        return [None if value is None else _number(float(value)) for value in column.to_pylist()]
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_large_binary(kind):
+        return [None if value is None else value.hex() for value in column.to_pylist()]
+    if pa.types.is_struct(kind):
+        members = [encode_array(member) for member in column.flatten()]
+        member_names = [kind.field(i).name for i in range(kind.num_fields)]
+        rows = zip(*members, strict=True) if members else iter([()] * len(column))
+        valid = column.is_valid().to_pylist()
+        return [dict(zip(member_names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
+    if pa.types.is_map(kind):
+        pairs = zip(encode_array(column.keys), encode_array(column.items), strict=True)
+        return _sliced(column, [list(pair) for pair in pairs])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _sliced(column, encode_array(column.values))
+    return list(column.to_pylist())
+
+
+def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
+    """Lists, cut out of the items of all of them."""
+    offsets = column.offsets.to_pylist()
+    valid = column.is_valid().to_pylist()
+    return [items[offsets[i] : offsets[i + 1]] if ok else None for i, ok in enumerate(valid)]
+
+
+def _timestamps(column: pa.Array) -> list[str | None]:
+    # Through Arrow, not Python: its times know nanoseconds and years beyond 9999.
+    zoned = column.cast(pa.timestamp(column.type.unit, "UTC")) if column.type.tz else column
+    return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
+
+
+def _decimal(value: Decimal | None) -> str | None:
+    return None if value is None else format(value, "f")
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+# -- text -------------------------------------------------------------------------------------------------------
+
+
+def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """A heading and the rows, in columns as wide as they need; numbers to the right."""
+    yield from _lines(names, [[plain(value) for value in row] for row in rows], [])
+
+
+def _lines(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> Iterator[str]:
+    """The heading, unless ``widths`` is set already, and the rows. Widths only grow from batch to batch."""
+    heading = not widths
+    texts = [[shown(value) for value in row] for row in rows]
+    if heading:
+        widths[:] = [len(name) for name in names]
+    for i in range(len(names)):
+        widths[i] = max([widths[i], *(len(row[i]) for row in texts)])
+    if heading:
+        right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(names))]
+        yield _line(names, right, widths)
+    for row, text in zip(rows, texts, strict=True):
+        yield _line(text, [_is_number(value) for value in row], widths)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) -> str:
+    cells = (t.rjust(w) if r else t.ljust(w) for t, r, w in zip(texts, right, widths, strict=True))
+    return _GAP.join(cells).rstrip()
+
+
+def shown(value: Any) -> str:
+    """An encoded value on one line of text, without characters that a terminal would obey."""
+    match value:
+        case None:
+            return NULL
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = value
+        case dict() | list():
+            text = json_text(value)
+        case _:
+            return str(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def key_text(values: Mapping[str, Any] | None) -> str:
+    """A bound's fields, as far as they are known, in one cell."""
+    if values is None:
+        return NULL
+    known = [plain(value) for value in values.values() if value is not None]
+    return ", ".join('""' if value == "" else shown(value) for value in known)
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes in the largest unit of which there is one."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:.1f} {_UNITS[unit]}"
+
+
+def count_text(count: int, noun: str, *, exact: bool = True) -> str:
+    """A number with its noun: ``1 leaf``, ``2,000 rows``, ``about 7 files``."""
+    plural = {"leaf": "leaves"}.get(noun, f"{noun}s")
+    return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural}"

@@ -1,0 +1,111 @@
+"""``lakebed write``, ``get`` and ``scan``: rows in, and back by key, in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed.cli import arguments as args
+from lakebed.cli.inputs import kind_of, read_rows, rows_known
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import count_text
+from lakebed.errors import UsageError
+from lakebed.keys import KeyRange
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lakebed.cli.render import Output
+    from lakebed.schema import Schema
+
+KEYS = """\
+A key is given as words, one for each row key field in order: numbers, text, hex digits for binary, dates and
+times in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is no number needs `--`
+before it, or for an option the form --from=-x."""
+
+
+def add_rows(commands: args.Commands) -> None:
+    """``lakebed write``, ``get``, ``scan``."""
+    write = args.add_command(
+        commands,
+        "write",
+        "add the rows of files, in this process",
+        _write,
+        more="Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once,\n"
+        "or none. With --commit-id a repeat adds nothing and prints the first number.",
+    )
+    write.add_argument("table", metavar="TABLE")
+    write.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    write.add_argument("--commit-id", metavar="ID", help="what makes this write happen once, however often it is run")
+    get = args.add_command(commands, "get", "print all rows of one key", _get, more=KEYS)
+    get.add_argument("table", metavar="TABLE")
+    get.add_argument("key", metavar="KEY", nargs="+", help="a word for each row key field")
+    _add_columns(get)
+    scan = args.add_command(
+        commands,
+        "scan",
+        "print rows in key order",
+        _scan,
+        more="All rows, or those of the ranges given; ranges that overlap count once. Bounds may have fewer fields\n"
+        f"than the key. Give TABLE before options that take several words.\n\n{KEYS}",
+    )
+    scan.add_argument("table", metavar="TABLE")
+    scan.add_argument("--from", metavar="KEY", nargs="+", dest="low", help="first key (inclusive)")
+    scan.add_argument("--to", metavar="KEY", nargs="+", dest="high", help="end of the range (exclusive)")
+    for option, text in (
+        ("--prefix", "keys whose first fields equal these; may be repeated"),
+        ("--starts-with", "as --prefix, but the last word, text or binary, need only begin so; may be repeated"),
+    ):
+        scan.add_argument(option, metavar="KEY", nargs="+", action="append", default=[], help=text)
+    _add_columns(scan)
+    scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+
+
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", metavar="A,B", action="append", help="only these columns, in this order")
+
+
+def _write(arguments: argparse.Namespace, out: Output) -> None:
+    for path in arguments.files:
+        kind_of(path)
+    table = args.open_table(arguments)
+    total = rows_known(arguments.files)
+    read = 0
+    with ProgressBar(f"write {table.name}") as bar:
+
+        def progress(done: int) -> None:
+            nonlocal read
+            read = done
+            bar.update(done, total)
+
+        number = table.write(read_rows(arguments.files, table.schema, progress), commit_id=arguments.commit_id)
+    document = {"table": table.name, "number": number, "rows_read": read}
+    out.document(document, [f"table {table.name} at number {number}: {count_text(read, 'row')} read"])
+
+
+def _get(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_table(arguments)
+    key = args.key_values(table.schema, arguments.key)
+    rows = table.get(*key, columns=args.names(arguments.columns))
+    out.rows(rows.to_batches(), rows.column_names)
+    if not rows.num_rows:
+        out.note("no rows with that key")
+
+
+def _scan(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.limit is not None and arguments.limit < 0:
+        raise UsageError(f"--limit {arguments.limit}: must be 0 or more")
+    table = args.open_table(arguments)
+    columns = args.names(arguments.columns)
+    with table.scan(*_ranges(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
+        if not out.rows(reader, reader.schema.names):
+            out.note("no rows there")
+
+
+def _ranges(arguments: argparse.Namespace, schema: Schema) -> list[KeyRange]:
+    ranges = [KeyRange.prefix(*args.key_values(schema, words)) for words in arguments.prefix]
+    ranges += [KeyRange.starts_with(*args.key_values(schema, words)) for words in arguments.starts_with]
+    if arguments.low or arguments.high:
+        low, high = (args.key_values(schema, words) if words else None for words in (arguments.low, arguments.high))
+        ranges.append(KeyRange(low, high))
+    return ranges

@@ -1,0 +1,117 @@
+"""One run of the command line: parse, call, render, and the exit code.
+
+What Lakebed raises on purpose becomes one line on stderr and an exit code that says what to do about it; only a fault
+of Lakebed's own shows a traceback.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import lakebed
+from lakebed import errors
+from lakebed.cli.arguments import Parser, add_global_options
+from lakebed.cli.maintenance import add_maintenance
+from lakebed.cli.render import Output, json_text, plain
+from lakebed.cli.reports import add_report
+from lakebed.cli.rows import add_rows
+from lakebed.cli.settings import add_settings
+from lakebed.cli.tables import add_init, add_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_CODES = {
+    0: "done, also when the reader of stdout went away (`| head`)",
+    1: "a fault of Lakebed's own; shows a traceback",
+    2: "the request cannot mean anything, or the name is taken",
+    3: "data: rows, keys or stored bytes are not as they must be, or the table refused the change",
+    4: "no such instance, table or file",
+    5: "storage: unreachable, full or forbidden, or other writers kept winning; nothing was committed",
+    6: "unknown: it may have been committed; repeat it with the same request key",
+    130: "interrupted (Ctrl-C)",
+}
+"""A promise to scripts."""
+
+_INTERRUPTED = 130
+
+_EXIT_CODES: tuple[tuple[type[errors.Error], int], ...] = (
+    (errors.SchemaMismatchError, 3),
+    (errors.BadKeyError, 3),
+    (errors.UsageError, 2),
+    (errors.ExistsError, 2),
+    (errors.NotFoundError, 4),
+    (errors.StorageError, 5),
+    (errors.ContentionError, 5),
+    (errors.UnknownOutcomeError, 6),
+    (errors.Error, 3),
+)
+"""The first class that fits decides."""
+
+
+def build_parser() -> Parser:
+    """The whole grammar of the command line."""
+    parser = Parser(
+        prog="lakebed",
+        description="Very large tables of keyed rows, as sorted Parquet files on object storage.",
+        usage="lakebed [--instance URL] [--json] COMMAND …",
+        epilog="`lakebed COMMAND --help` says more. Data go to stdout, messages to stderr.",
+    )
+    parser.add_argument("--version", action="version", version=f"lakebed {lakebed.__version__}")
+    add_global_options(parser, after=False)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands", prog=parser.prog)
+    add_init(commands)
+    add_table(commands)
+    add_settings(commands)
+    add_rows(commands)
+    add_maintenance(commands)
+    add_report(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    _speak_utf8()
+    # Known before parsing, for an error in parsing is told in the same way as any other.
+    as_json = "--json" in words
+    try:
+        arguments = build_parser().parse_args(words)
+        arguments.run(arguments, Output(as_json=arguments.json))
+        sys.stdout.flush()
+    except errors.Error as error:
+        return _told(error, as_json=as_json)
+    except BrokenPipeError:
+        # Python would find the pipe broken once more when it flushes on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # stdout on a full disk, say; the library tells of its own
+        return _told(errors.StorageError(str(error)), as_json=as_json)
+    except KeyboardInterrupt:
+        print("lakebed: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except SystemExit as stop:  # --help and --version
+        return int(stop.code or 0)
+    return 0
+
+
+def exit_code(error: errors.Error) -> int:
+    """What the process exits with after this error."""
+    return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+
+
+def _told(error: errors.Error, *, as_json: bool) -> int:
+    print(f"lakebed: {error.message}", file=sys.stderr)
+    if as_json:
+        facts = {name: plain(value) for name, value in error.facts.items()}
+        print(json_text({"error": {**facts, "kind": error.kind, "message": error.message}}), file=sys.stderr)
+    return exit_code(error)
+
+
+def _speak_utf8() -> None:
+    """JSON is UTF-8 whatever the locale; text shows what it can and escapes the rest."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
