@@ -8,7 +8,7 @@ The rules that random models broke when they were stated more simply (tests/mode
   estimate is 0. Shares of a count sum to the whole.
 * A job commits leaf by leaf over the leaves now inside its range: a leaf that still holds inputs of it loses those and
   gains the outputs that reach it; a leaf that holds none gets nothing; none at all is a refusal. A closed job commits
-  nothing.
+  nothing. A job is opened over exactly one leaf in force that refers to all of its inputs.
 """
 
 from __future__ import annotations
@@ -118,11 +118,12 @@ def _resolve_open(offer: OpenJob, state: TableState) -> OpenJob | Rejected:
         return Rejected(f"job {job.id} is open already")
     if not job.inputs:
         return Rejected(f"job {job.id} has no inputs")
-    held = {
-        r.file
-        for position in state.leaves.overlapping(job.keys)
-        for r in state.references_of(state.leaves.ids[position])
-    }
+    # One leaf, as it is now, with all of the inputs. Anything looser doubles rows: planned on a leaf that was split
+    # meanwhile, an input that another job has merged away in one half would come back there with the output.
+    position = state.leaves.position(job.keys.min)
+    if state.leaves.range_at(position) != job.keys:
+        return Rejected(f"the leaf of job {job.id} is gone: it was split; plan again")
+    held = {r.file for r in state.references_of(state.leaves.ids[position])}
     gone = [name for name in job.inputs if name not in held]
     if gone:
         return Rejected(f"input {gone[0]} of job {job.id} is not referenced there any more; plan again")

@@ -124,11 +124,19 @@ def test_a_job_commits_under_the_leaves_that_a_split_made_meanwhile():
 
 
 def test_a_leaf_without_an_input_of_the_job_gains_nothing():
-    """f1 never reached the middle leaf, so the output's empty share there is not referenced either."""
-    state = step(table("g", "n"), OfferFiles((new_file("f1", "az", samples="gn"),)))
+    """After two splits f1 does not reach the middle leaf, so the output's estimate of none there is not referenced."""
+    state = step(table(), OfferFiles((new_file("f1", "az"),)))
     state = step(state, OpenJob(job("j1", "f1")))
+    state = step(state, OfferSplit(1, (key("g"), key("n")), {"f1": new_file("f1", "az", samples="gn").summary}))
     state = step(state, OfferOutput("j1", (new_file("f3", "az", samples=""),)))
     assert drawn(state) == ["f3:~1", "", "f3:~1"]
+
+
+def test_a_job_planned_before_a_split_is_not_opened_after_it():
+    """Half of its input may be merged away already, and would come back with its output."""
+    state = step(table(), OfferFiles((new_file("f1", "az"),)))
+    state = step(state, OfferSplit(1, (key("m"),)))
+    assert "was split" in refused(state, OpenJob(job("j1", "f1")))
 
 
 def test_a_job_may_leave_nothing():
@@ -151,8 +159,8 @@ def test_an_input_belongs_to_one_job_at_a_time_in_a_range():
     low, high = EncodedRange(b"", key("m")), EncodedRange(key("m"), None)
     state = step(state, OpenJob(job("j1", "f1", keys=low)))
     assert "belongs to open job j1" in refused(state, OpenJob(job("j2", "f1", keys=low)))
-    assert "not referenced" in refused(state, OpenJob(job("j3", "f9")))
-    assert "no inputs" in refused(state, OpenJob(job("j4")))
+    assert "not referenced" in refused(state, OpenJob(job("j3", "f9", keys=high)))
+    assert "no inputs" in refused(state, OpenJob(job("j4", keys=high)))
     assert set(step(state, OpenJob(job("j5", "f1", keys=high))).jobs) == {"j1", "j5"}
 
 
