@@ -1,0 +1,92 @@
+"""A command line in this process, and an instance with a table of readings for it to work on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed.cli import main
+
+SCHEMA = {
+    "row_key": {"place": "string", "sensor": "int32"},
+    "sort_key": {"at": "timestamp[us, tz=UTC]"},
+    "values": {"reading": "double", "note": "string"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+@pytest.fixture
+def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Runs one command line against the instance at ``url``."""
+    monkeypatch.setenv("LAKEBED_INSTANCE", url)
+
+    def run(*words: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def schema_file(tmp_path: Path) -> Path:
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(SCHEMA), "utf-8")
+    return path
+
+
+def readings(*rows: tuple[str, int, int, float | None, str | None]) -> pa.Table:
+    schema = lakebed.Schema.from_json(SCHEMA).arrow
+    columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
+    return pa.table([pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Path:
+    """Five readings of two places, out of order."""
+    path = tmp_path / "readings.parquet"
+    rows = [("Ulm", 1, 60_000_000, 4.5, None), ("Bad, Bank", 7, 0, float("nan"), ""), ("Ulm", 1, 0, 3.5, "x")]
+    pq.write_table(readings(*rows, ("Ulm", -2, 0, None, "y"), ("Ulm", 30, 0, 1.0, "\U0001f980")), path)
+    return path
+
+
+@pytest.fixture
+def table(cli: Cli, schema_file: Path, parquet: Path) -> str:
+    """A table with those readings."""
+    assert cli("init").code == 0
+    assert cli("table", "create", "readings", "--schema", schema_file).code == 0
+    assert cli("write", "readings", parquet).code == 0
+    return "readings"

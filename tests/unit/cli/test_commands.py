@@ -1,0 +1,358 @@
+"""What commands do, say and exit with, in this process and on local disk."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from tests.unit.cli.conftest import Cli, readings
+
+
+def keys(ran_lines: list[dict[str, object]]) -> list[tuple[object, object]]:
+    return [(row["place"], row["sensor"]) for row in ran_lines]
+
+
+# -- instances and tables ---------------------------------------------------------------------------------------
+
+
+def test_a_command_needs_an_instance(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAKEBED_INSTANCE")
+    ran = cli("table", "list")
+    assert (ran.code, ran.out) == (2, "")
+    assert "LAKEBED_INSTANCE" in ran.err
+
+
+def test_the_instance_may_be_named_before_and_after_the_command(cli: Cli, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    assert cli("--instance", elsewhere, "init").code == 0
+    assert cli("table", "list", "--instance", elsewhere).code == 0
+    assert cli("table", "list").code == 4
+
+
+def test_an_instance_is_made_once(cli: Cli) -> None:
+    assert cli("init").code == 0
+    assert cli("init").code == 2
+
+
+def test_storage_options_of_both_places_arrive(cli: Cli) -> None:
+    ran = cli("--option", "region=x", "table", "list", "--option", "colour=red", "--instance", "s3://bucket")
+    assert ran.code == 2
+    assert "'colour' is not known" in ran.err
+    assert cli("table", "list", "--option", "region").code == 2
+
+
+def test_a_table_is_made_from_a_data_file(cli: Cli, parquet: Path) -> None:
+    cli("init")
+    made = cli("table", "create", "t", "--schema-from", parquet, "--row-key", "place,sensor", "--sort-key", "at")
+    assert made.code == 0, made.err
+    shown = cli("table", "show", "t", "--json").json["schema"]
+    assert [f["name"] for f in shown["row_key"]] == ["place", "sensor"]
+    assert [f["name"] for f in shown["sort_key"]] == ["at"]
+    assert [f["name"] for f in shown["values"]] == ["reading", "note"]
+
+
+def test_a_shown_schema_makes_the_same_table(cli: Cli, table: str, tmp_path: Path) -> None:
+    shown = cli("table", "show", table, "--json").json["schema"]
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps(shown), "utf-8")
+    cli("table", "create", "again", "--schema", path)
+    assert cli("table", "show", "again", "--json").json["schema"] == shown
+
+
+def test_split_points_are_keys_as_in_csv(cli: Cli, schema_file: Path, tmp_path: Path) -> None:
+    cli("init")
+    points = tmp_path / "points"
+    points.write_text('"Bad, Bank",-3\n\nUlm\n', "utf-8")
+    made = cli("table", "create", "t", "--schema", schema_file, "--split-points", points, "--set", "split_rows=9")
+    assert made.code == 0, made.err
+    bounds = [leaf["max"] for leaf in cli("report", "partitions", "t", "--json").json["partitions"]]
+    assert bounds == [{"place": "Bad, Bank", "sensor": -3}, {"place": "Ulm", "sensor": None}, None]
+    assert cli("settings", "show", "t", "--json").json["settings"]["split_rows"] == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["t"], 2, "--schema"),
+        (["t", "--schema", "{missing}"], 4, "no file"),
+        (["t", "--schema", "{schema}", "--row-key", "a"], 2, "--row-key"),
+        (["t", "--schema-from", "{parquet}"], 2, "--row-key"),
+        (["t", "--schema-from", "{parquet}", "--row-key", "nothing"], 2, "nothing"),
+        (["t/x", "--schema", "{schema}"], 2, "t/x"),
+        (["readings", "--schema", "{schema}"], 2, "exists already"),
+        (["t", "--schema", "{schema}", "--set", "colour=red"], 2, "colour"),
+        (["t", "--schema", "{schema}", "--split-points", "{bad_points}"], 3, "sensor"),
+    ],
+)
+def test_a_table_is_refused_that_cannot_be(
+    cli: Cli, table: str, schema_file: Path, parquet: Path, tmp_path: Path, *, words: list[str], code: int, says: str
+) -> None:
+    bad_points = tmp_path / "points"
+    bad_points.write_text("Ulm,x\n", "utf-8")
+    places = {"schema": schema_file, "parquet": parquet, "missing": tmp_path / "no", "bad_points": bad_points}
+    ran = cli("table", "create", *(word.format(**places) for word in words))
+    assert (ran.code, ran.out) == (code, "")
+    assert says in ran.err
+    assert cli("table", "list", "--json").json == {"tables": [table]}
+
+
+def test_a_table_is_shown_renamed_and_taken_off_and_on(cli: Cli, table: str) -> None:
+    shown = cli("table", "show", table).out
+    assert "5 rows" in shown
+    assert "1 leaf" in shown
+    assert cli("table", "rename", table, "other").code == 0
+    assert cli("table", "list").out == "other\n"
+    assert cli("table", "show", table).code == 4
+    cli("table", "offline", "other")
+    assert cli("table", "show", "other", "--json").json["online"] is False
+    cli("table", "online", "other")
+    assert cli("table", "show", "other", "--json").json["online"] is True
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "left"), [("readings\n", 0, []), ("yes\n", 2, ["readings"]), ("", 2, ["readings"])]
+)
+def test_on_a_terminal_drop_wants_the_name_typed(
+    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch, *, typed: str, code: int, left: list[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    assert cli("table", "drop", table).code == code
+    assert cli("table", "list", "--json").json["tables"] == left
+
+
+def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
+    assert cli("table", "drop", table).code == 2
+    assert cli("table", "drop", table, "--yes").code == 0
+    assert cli("get", table, "Ulm", "1").code == 4
+
+
+# -- settings ---------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_of_the_instance_holds_until_a_table_has_its_own(cli: Cli, table: str) -> None:
+    def in_force() -> object:
+        return cli("settings", "show", table, "--json").json["settings"]["gc_delay_s"]
+
+    assert in_force() == 900
+    cli("settings", "set", "gc_delay_s=5")
+    assert in_force() == 5
+    cli("settings", "set", table, "gc_delay_s=7", "bloom_fpp=0.01")
+    assert in_force() == 7
+    assert cli("settings", "show", "--json").json["settings"]["gc_delay_s"] == 5
+    cli("settings", "set", table, "gc_delay_s=")
+    assert in_force() == 5
+
+
+@pytest.mark.parametrize("words", [["readings"], ["readings", "split_rows=x"], ["split_rows=0"], ["a=1"], ["a", "b"]])
+def test_a_setting_is_refused_before_anything_is_opened(cli: Cli, words: list[str]) -> None:
+    assert cli("settings", "set", *words).code == 2
+
+
+def test_the_list_of_settings_needs_no_instance(cli: Cli) -> None:
+    assert "split_rows" in cli("settings", "list").out
+
+
+# -- rows -------------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_id_counts_once(cli: Cli, table: str, parquet: Path) -> None:
+    first = cli("write", table, parquet, "--commit-id", "monday", "--json").json
+    again = cli("write", table, parquet, "--commit-id", "monday", "--json").json
+    assert (first["rows_read"], again["rows_read"]) == (5, 0)
+    assert first["number"] == again["number"]
+    assert len(cli("scan", table, "--json").lines) == 10
+
+
+def test_files_of_all_kinds_are_written_as_one(cli: Cli, table: str, tmp_path: Path) -> None:
+    rows = readings(("Aa", 1, 0, 1.0, "x"), ("Ab", 2, 1_000_000, None, ""))
+    pq.write_table(rows, tmp_path / "a.parquet")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as file:
+        file.write_table(rows)
+    with pa.OSFile(str(tmp_path / "a.arrows"), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    pa.csv.write_csv(rows, tmp_path / "a.csv")
+    # Not named for what it is: its first bytes tell.
+    (tmp_path / "unnamed").write_bytes((tmp_path / "a.parquet").read_bytes())
+    names = ["a.parquet", "a.arrow", "a.arrows", "a.csv", "unnamed"]
+    before = cli("table", "show", table, "--json").json["number"]
+    ran = cli("write", table, *(tmp_path / name for name in names), "--json").json
+    assert ran == {"table": table, "number": before + 1, "rows_read": 10}
+    found = cli("scan", table, "--starts-with", "A", "--columns", "place,reading,note", "--json").lines
+    assert (
+        found == [{"place": "Aa", "reading": 1.0, "note": "x"}] * 5 + [{"place": "Ab", "reading": None, "note": ""}] * 5
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "says"),
+    [
+        ("missing.parquet", None, 4, "no file"),
+        ("folder.parquet", b"folder", 5, "directory"),
+        ("cut.parquet", b"PAR1 and then nothing", 3, "cut.parquet"),
+        ("text.parquet", b"a,b\n1,2\n", 3, "text.parquet"),
+        ("text.txt", b"a,b\n1,2\n", 2, "text.txt"),
+        ("empty.csv", b"", 3, "empty.csv"),
+        ("short.csv", b"place,sensor\nUlm,1\n", 3, "missing columns at, reading, note"),
+        ("word.csv", b"place,sensor,at,reading,note\nUlm,x,2024-01-01T00:00:00Z,1,\n", 3, "word.csv"),
+        ("null.csv", b"place,sensor,at,reading,note\nUlm,,2024-01-01T00:00:00Z,1,\n", 3, "sensor"),
+    ],
+)
+def test_a_bad_file_is_named_and_nothing_is_written(
+    cli: Cli, table: str, parquet: Path, tmp_path: Path, *, name: str, content: bytes | None, code: int, says: str
+) -> None:
+    path = tmp_path / name
+    if content == b"folder":
+        path.mkdir()
+    elif content is not None:
+        path.write_bytes(content)
+    before = cli("table", "show", table, "--json").json["number"]
+    ran = cli("write", table, parquet, path)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    assert says in ran.err
+    assert cli("table", "show", table, "--json").json["number"] == before
+
+
+def test_a_key_is_a_word_for_each_field(cli: Cli, table: str) -> None:
+    assert [row["note"] for row in cli("get", table, "Ulm", "1", "--json").lines] == ["x", None]
+    assert [row["note"] for row in cli("get", table, "Ulm", "-2", "--json").lines] == ["y"]
+    assert [row["reading"] for row in cli("get", table, "Bad, Bank", "7", "--json").lines] == ["NaN"]
+    assert cli("get", table, "--json", "--", "Ulm", "1").code == 0
+
+
+def test_a_key_without_rows_is_no_error(cli: Cli, table: str) -> None:
+    ran = cli("get", table, "Rom", "1", "--json")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no rows with that key\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["Ulm"], 3), (["Ulm", "x"], 3), (["Ulm", "1", "2"], 3), (["Ulm", "1", "--columns", "colour"], 2)],
+)
+def test_a_bad_key_or_column_is_refused(cli: Cli, table: str, words: list[str], code: int) -> None:
+    ran = cli("get", table, *words)
+    assert (ran.code, ran.out) == (code, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], [("Bad, Bank", 7), ("Ulm", -2), ("Ulm", 1), ("Ulm", 1), ("Ulm", 30)]),
+        (["--from", "Ulm", "1"], [("Ulm", 1), ("Ulm", 1), ("Ulm", 30)]),
+        (["--to", "Ulm", "1"], [("Bad, Bank", 7), ("Ulm", -2)]),
+        (["--from", "Ulm", "-2", "--to", "Ulm", "2"], [("Ulm", -2), ("Ulm", 1), ("Ulm", 1)]),
+        (["--prefix", "Bad, Bank"], [("Bad, Bank", 7)]),
+        (["--prefix", "Ulm", "30", "--prefix", "Ulm", "-2"], [("Ulm", -2), ("Ulm", 30)]),
+        (["--starts-with", "Ba"], [("Bad, Bank", 7)]),
+        (["--prefix", "Ulm", "--from", "Ulm", "30"], [("Ulm", -2), ("Ulm", 1), ("Ulm", 1), ("Ulm", 30)]),
+        (["--limit", "2"], [("Bad, Bank", 7), ("Ulm", -2)]),
+        (["--limit", "0"], []),
+    ],
+)
+def test_a_scan_takes_ranges(cli: Cli, table: str, words: list[str], found: list[tuple[str, int]]) -> None:
+    ran = cli("scan", table, *words, "--json")
+    assert ran.code == 0, ran.err
+    assert keys(ran.lines) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["--limit", "-1"], 2),
+        (["--limit", "x"], 2),
+        (["--from", "Ulm", "x"], 3),
+        (["--from", "b", "--to", "a"], 3),
+        (["--starts-with", "Ulm", "3"], 3),
+        (["--lim", "3"], 2),
+    ],
+)
+def test_a_scan_is_refused_that_means_nothing(cli: Cli, table: str, words: list[str], code: int) -> None:
+    ran = cli("scan", table, *words)
+    assert (ran.code, ran.out) == (code, ""), ran.err
+
+
+def test_text_comes_in_columns(cli: Cli, table: str) -> None:
+    assert cli("scan", table, "--columns", "place,sensor,reading,note").out.splitlines() == [
+        "place      sensor  reading  note",
+        "Bad, Bank       7  NaN",
+        "Ulm            -2  -        y",
+        "Ulm             1      3.5  x",
+        "Ulm             1      4.5  -",
+        "Ulm            30      1.0  \U0001f980",
+    ]
+
+
+# -- maintenance without Spark, and reports -----------------------------------------------------------------------
+
+
+def test_a_leaf_is_split_and_reported(cli: Cli, table: str) -> None:
+    assert cli("split", table).out == "table readings: no leaf is too large\n"
+    cli("settings", "set", table, "split_rows=3")
+    assert "5" in cli("split", table, "--dry-run").out
+    assert len(cli("report", "partitions", table, "--json").json["partitions"]) == 1
+    assert "leaf 1 cut into" in cli("split", table).out
+    leaves = cli("report", "partitions", table, "--json").json["partitions"]
+    assert len(leaves) > 1
+    assert [leaf["max"] for leaf in leaves[:-1]] == [leaf["min"] for leaf in leaves[1:]]
+    assert sum(leaf["rows"] for leaf in leaves) == 5
+    files = cli("report", "files", table, "--json").json["files"]
+    assert [file["leaf"] for file in files] == [leaf["leaf"] for leaf in leaves]
+    assert len(cli("report", "files", table).out.splitlines()) == 1 + len(files)
+
+
+def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str, parquet: Path) -> None:
+    assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
+    assert cli("compact", table, "--strategy", "magic", "--dry-run").code == 2
+    cli("write", table, parquet)
+    assert cli("compact", table, "--dry-run", "--json").json["merges"][0]["runs"] == 2
+
+
+def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:
+    assert cli("gc", table, "--dry-run").out == "table readings: 0 files of 0 bytes would be deleted\n"
+    assert cli("gc", table).code == 0
+
+
+# -- errors -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (lakebed.UsageError, 2),
+        (lakebed.ExistsError, 2),
+        (lakebed.SchemaMismatchError, 3),
+        (lakebed.BadKeyError, 3),
+        (lakebed.DamagedError, 3),
+        (lakebed.RejectedError, 3),
+        (lakebed.FormatTooNewError, 3),
+        (lakebed.NotFoundError, 4),
+        (lakebed.StorageError, 5),
+        (lakebed.UnsafeStoreError, 5),
+        (lakebed.ContentionError, 5),
+        (lakebed.UnknownOutcomeError, 6),
+        (KeyboardInterrupt, 130),
+    ],
+)
+def test_each_error_has_its_exit_code(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], code: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error("it went wrong")
+
+    monkeypatch.setattr(lakebed, "open", fail)
+    ran = cli("table", "list")
+    assert ran.code == code
+    assert ran.err.startswith("lakebed: ")
+    assert len(ran.err.splitlines()) == 1

@@ -1,0 +1,103 @@
+"""Each shape in docs/cli-json.md against what the command prints. Those that need Spark: tests/spark/test_cli.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebed.cli.run import build_parser
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.shapes import differences, documented
+
+ON_SPARK = {"import", "compact", "maintain"}
+
+WORDS: dict[str, list[str]] = {
+    "init": ["init", "memory://elsewhere"],
+    "table create": ["table", "create", "new", "--schema", "{schema}"],
+    "table list": ["table", "list"],
+    "table show": ["table", "show", "readings"],
+    "table rename": ["table", "rename", "readings", "other"],
+    "table drop": ["table", "drop", "readings", "--yes"],
+    "table online": ["table", "online", "readings"],
+    "table offline": ["table", "offline", "readings"],
+    "settings show": ["settings", "show", "readings"],
+    "settings set": ["settings", "set", "readings", "split_rows=10"],
+    "settings list": ["settings", "list"],
+    "write": ["write", "readings", "{parquet}"],
+    "get": ["get", "readings", "Ulm", "1"],
+    "scan": ["scan", "readings"],
+    "compact --dry-run": ["compact", "readings", "--dry-run"],
+    "split": ["split", "readings"],
+    "split --dry-run": ["split", "readings", "--dry-run"],
+    "gc": ["gc", "readings"],
+    "report files": ["report", "files", "readings"],
+    "report partitions": ["report", "partitions", "readings"],
+}
+
+
+@pytest.mark.parametrize("command", WORDS)
+def test_the_output_has_the_documented_shape(
+    command: str, cli: Cli, table: str, schema_file: Path, parquet: Path
+) -> None:
+    # Two runs, and leaves above their limit: so that plans and reports are not empty.
+    assert cli("write", table, parquet).code == 0
+    assert cli("settings", "set", table, "split_rows=3").code == 0
+    ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet) for w in WORDS[command]))
+    assert ran.code == 0, ran.err
+    documents = ran.lines
+    assert documents
+    for document in documents:
+        assert not differences(document, documented()[command], command)
+
+
+def test_every_command_is_documented_and_every_shape_is_tested() -> None:
+    assert set(documented()) == {"error", *WORDS, *ON_SPARK}
+    assert {command.removesuffix(" --dry-run") for command in documented()} - {"error"} == set(
+        _commands(build_parser())
+    )
+
+
+def _commands(parser: Any, words: str = "") -> list[str]:
+    found = []
+    for action in parser._actions:
+        for name, command in (action.choices or {}).items() if action.dest == "==SUPPRESS==" and action.choices else ():
+            path = f"{words} {name}".strip()
+            found += [path] if command.get_default("run") else _commands(command, path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("document", "shape"),
+    [
+        ({"a": 1}, {"a": "string"}),
+        ({"a": True}, {"a": "integer"}),
+        ({"a": 1, "b": 2}, {"a": "integer"}),
+        ({}, {"a": "integer or null"}),
+        ({"a": None}, {"a": "integer"}),
+        ([1, "x"], ["integer"]),
+        ({"x": 1}, "settings"),
+    ],
+)
+def test_another_shape_is_noticed(document: Any, shape: Any) -> None:
+    assert differences(document, shape)
+
+
+def test_an_error_is_json_on_stderr_after_its_message(cli: Cli, table: str) -> None:
+    ran = cli("get", "nothing", "x", "--json")
+    assert (ran.code, ran.out) == (4, "")
+    message, document = ran.err.splitlines()
+    assert message.startswith("lakebed: no table named 'nothing'")
+    import json
+
+    error = json.loads(document)
+    assert error["error"]["kind"] == "not_found"
+    assert error["error"]["table"] == "nothing"
+    assert not differences({"error": {k: error["error"][k] for k in ("kind", "message")}}, documented()["error"])
+
+
+def test_a_mistake_in_the_words_themselves_is_json_too(cli: Cli) -> None:
+    ran = cli("scam", "--json")
+    assert ran.code == 2
+    assert '"kind": "usage"' in ran.err.splitlines()[-1]

@@ -1,0 +1,188 @@
+"""What only a process of its own shows: exit codes, pipes, Ctrl-C, and what a command imports and costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+
+ROWS = 1_000_000
+
+# What takes long to import, and what only reads state has no use for.
+HEAVY = {"pandas", "datafusion", "pyspark", "pyarrow.parquet", "pyarrow.dataset", "obstore", "boto3"}
+
+STATE_ONLY = [
+    ["--help"],
+    ["table", "list"],
+    ["table", "show", "t"],
+    ["settings", "show", "t"],
+    ["settings", "list"],
+    ["report", "files", "t"],
+    ["report", "partitions", "t"],
+    ["split", "t", "--dry-run"],
+    ["compact", "t", "--dry-run"],
+]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An instance with a table that takes seconds to print, and a file that takes seconds to write."""
+    folder = tmp_path_factory.mktemp("cli")
+    rng = np.random.default_rng(1)
+    keys = pa.array(rng.permutation(ROWS)).cast(pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": keys, "n": rng.integers(0, 1 << 40, ROWS)})
+    pq.write_table(rows, folder / "rows.parquet")
+    instance = lakebed.create(str(folder / "lake"))
+    table = instance.create_table("t", lakebed.Schema.from_arrow(rows.schema, ["at"]))
+    for start in (0, ROWS // 2):
+        table.write(rows.slice(start, ROWS // 2))
+    return folder
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "lakebed.cli", *map(str, words)]
+
+
+def environment(lake: Path) -> dict[str, str]:
+    return os.environ | {"LAKEBED_INSTANCE": str(lake / "lake"), "TMPDIR": str(lake)}
+
+
+def hearing_ctrl_c(words: list[str]) -> list[str]:
+    """A shell that runs the tests in the background makes them, and what they start, deaf to it."""
+    program = (
+        "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nos.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-c", program, *words]
+
+
+def run(lake: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*words), env=environment(lake), capture_output=True, check=False, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["table", "list"], 0),
+        (["table", "lost"], 2),
+        (["get", "t", "noon"], 3),
+        (["get", "u", "noon"], 4),
+        (["init", "/proc/nobody/may/write/here"], 5),
+    ],
+    ids=str,
+)
+def test_a_process_exits_with_the_code_and_no_traceback(lake: Path, words: list[str], code: int) -> None:
+    ran = run(lake, *words)
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stderr.startswith("lakebed: " if code else "")
+
+
+@pytest.mark.parametrize("words", STATE_ONLY, ids=" ".join)
+def test_what_only_reads_state_imports_nothing_heavy(lake: Path, words: list[str]) -> None:
+    program = (
+        "import json, sys\nfrom lakebed.cli import main\ncode = main(sys.argv[1:])\n"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=environment(lake), capture_output=True, check=True, text=True, timeout=60,
+    )  # fmt: skip
+    code, modules = json.loads(ran.stderr.splitlines()[-1])
+    assert code == 0
+    assert not HEAVY & set(modules)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["report", "files", "t"]], ids=" ".join)
+def test_what_only_reads_state_answers_in_half_a_second(lake: Path, words: list[str]) -> None:
+    """In processor time, the best of three: a busy machine is not the command's fault."""
+
+    def spent_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run(lake, *words).returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(spent_s() for _ in range(3)) < 0.5
+
+
+def test_a_reader_that_goes_away_is_no_error(lake: Path) -> None:
+    with subprocess.Popen(
+        command("scan", "t", "--json"), env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 0
+
+
+@pytest.fixture
+def scanning(lake: Path) -> Iterator[subprocess.Popen[str]]:
+    """A scan that has printed its first row and has many to go, in no hurry to be read."""
+    process = subprocess.Popen(
+        hearing_ctrl_c(command("scan", "t")),
+        env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_ctrl_c_ends_a_scan(scanning: subprocess.Popen[str]) -> None:
+    scanning.send_signal(signal.SIGINT)
+    _, said = scanning.communicate(timeout=30)
+    assert (scanning.returncode, said) == (130, "lakebed: interrupted\n")
+
+
+def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
+    table = lakebed.open(str(lake / "lake")).table("t")
+    table.state()
+    before = table.number
+    process = subprocess.Popen(
+        hearing_ctrl_c(command("write", "t", *[lake / "rows.parquet"] * 20)),
+        env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        # Its first word on how far it is: rows are being read.
+        ready, _, _ = select.select([process.stderr], [], [], 60)
+        assert ready
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, ""), said
+    assert said.endswith("lakebed: interrupted\n")
+    table.state()
+    assert table.number == before
+    assert not list(lake.glob("lakebed-*")), "a scratch folder was left behind"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_output_that_cannot_be_written_is_an_error_of_storage(lake: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            command("scan", "t", "--limit", 1000),
+            env=environment(lake), stdout=full, stderr=subprocess.PIPE, check=False, text=True, timeout=60,
+        )  # fmt: skip
+    assert ran.returncode == 5
+    assert ran.stderr.startswith("lakebed: ")
+    assert "Traceback" not in ran.stderr

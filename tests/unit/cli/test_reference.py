@@ -1,0 +1,52 @@
+"""The help, and the reference made of the same parser."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from tests.unit.cli.conftest import Cli
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "cli.md"
+
+LINES_OF_A_SCREEN = 40
+COLUMNS_OF_A_SCREEN = 110
+
+
+def test_the_reference_is_up_to_date() -> None:
+    ran = subprocess.run([sys.executable, "-m", "lakebed.cli.reference"], capture_output=True, check=True, timeout=60)
+    assert ran.stdout.decode("utf-8") == REFERENCE.read_text("utf-8"), (
+        "run: python -m lakebed.cli.reference > docs/cli.md"
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["table"], ["table", "create"], ["settings", "set"], ["scan"], ["import"], ["report", "files"]],
+    ids=" ".join,
+)
+def test_help_fits_a_screen(cli: Cli, words: list[str]) -> None:
+    ran = cli(*words, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith("usage: lakebed ")
+    lines = ran.out.splitlines()
+    assert len(lines) <= LINES_OF_A_SCREEN
+    assert max(map(len, lines)) <= COLUMNS_OF_A_SCREEN
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version").out == f"lakebed {lakebed.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["table"], ["tables"], ["get", "t"], ["get", "t", "k", "--colour"]], ids=" ".join
+)
+def test_a_mistake_points_to_the_help(cli: Cli, words: list[str]) -> None:
+    ran = cli(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--help`" in ran.err
+    assert len(ran.err.splitlines()) == 1

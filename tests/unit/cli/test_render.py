@@ -1,0 +1,93 @@
+"""How values look in JSON and in text."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lakebed.cli.render import columns, encode_array, key_text, plain, shown, size_text
+
+NEW_YORK = dt.timezone(dt.timedelta(hours=-5))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "encoded"),
+    [
+        (pa.int64(), [2**62 + 1, None], [2**62 + 1, None]),
+        (pa.bool_(), [True, None], [True, None]),
+        (
+            pa.float64(),
+            [1.5, float("nan"), float("inf"), -float("inf"), None],
+            [1.5, "NaN", "Infinity", "-Infinity", None],
+        ),
+        (pa.float32(), [0.5, float("nan")], [0.5, "NaN"]),
+        (pa.decimal128(20, 10), [decimal.Decimal(0), None], ["0.0000000000", None]),
+        (pa.binary(), [b"\x00\xff", b"", None], ["00ff", "", None]),
+        (pa.binary(2), [b"\x00\xff"], ["00ff"]),
+        (pa.date32(), [dt.date(2013, 1, 31), None], ["2013-01-31", None]),
+        (pa.time64("us"), [dt.time(5)], ["05:00:00.000000"]),
+        (pa.timestamp("s"), [1359608400], ["2013-01-31T05:00:00"]),
+        (pa.timestamp("us", "UTC"), [dt.datetime(2013, 1, 31, 5, tzinfo=dt.UTC)], ["2013-01-31T05:00:00.000000Z"]),
+        (pa.timestamp("s", "-05:00"), [dt.datetime(2013, 1, 31, 5, tzinfo=NEW_YORK)], ["2013-01-31T10:00:00Z"]),
+        (pa.timestamp("ns"), [1, None], ["1970-01-01T00:00:00.000000001", None]),
+        (pa.list_(pa.float64()), [[1.0, float("nan")], None, []], [[1.0, "NaN"], None, []]),
+        (pa.struct([("a", pa.binary())]), [{"a": b"\x01"}, {"a": None}, None], [{"a": "01"}, {"a": None}, None]),
+        (
+            pa.map_(pa.string(), pa.date32()),
+            [[("k", dt.date(1970, 1, 1))], None, []],
+            [[["k", "1970-01-01"]], None, []],
+        ),
+    ],
+    ids=str,
+)
+def test_a_column_becomes_json(kind: pa.DataType, values: list[Any], encoded: list[Any]) -> None:
+    column = pa.array(values, kind)
+    assert encode_array(column) == encoded
+    assert encode_array(column.slice(1)) == encoded[1:]
+
+
+def test_members_of_a_missing_struct_do_not_show() -> None:
+    inner = pa.array([1, 2], pa.int32())
+    column = pa.StructArray.from_arrays([inner], names=["a"], mask=pa.array([False, True]))
+    assert encode_array(column) == [{"a": 1}, None]
+
+
+def test_a_key_value_becomes_json() -> None:
+    moment = dt.datetime(2013, 1, 31, 5, tzinfo=NEW_YORK)
+    assert plain({"at": moment, "day": dt.date(2013, 1, 31), "b": b"\xff", "f": float("nan")}) == {
+        "at": "2013-01-31T10:00:00Z",
+        "day": "2013-01-31",
+        "b": "ff",
+        "f": "NaN",
+    }
+
+
+def test_text_cannot_move_the_cursor() -> None:
+    assert shown("a\nb\x1b[2J\u202e\u00fc") == "a\\nb\\x1b[2J\\u202e\u00fc"
+
+
+def test_columns_are_as_wide_as_they_need() -> None:
+    assert list(columns(("name", "n"), [("a", 1), ("longer", 22), (None, None)])) == [
+        "name    n",
+        "a        1",
+        "longer  22",
+        "-       -",
+    ]
+    assert list(columns(("name",), [])) == ["name"]
+
+
+def test_bounds_show_the_part_they_have() -> None:
+    assert key_text(None) == "-"
+    assert key_text({"a": "x", "b": None}) == "x"
+    assert key_text({"a": "", "b": dt.date(2013, 1, 31)}) == '"", 2013-01-31'
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 * 2**40, "3.0 TiB")]
+)
+def test_sizes_are_in_the_largest_unit(size: int, text: str) -> None:
+    assert size_text(size) == text
