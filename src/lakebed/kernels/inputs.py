@@ -3,30 +3,30 @@
 An input is a Parquet file (told by its first bytes, not by its name) or an Arrow IPC file. Its columns must be the
 schema's; anything that cannot be opened is damaged, and the error names the file.
 
-To cut a merge into slices of keys one must know where in the key space its bytes lie. The first row of every row
-group tells: it is read with one page per key column, and stands for the bytes of its group. Row groups that are very
-large tell too little, so there the keys are read and every 131,072nd row is taken.
+To cut a merge into slices of keys one must know where in the key space its bytes lie: a sample of rows, evenly spaced
+by bytes over all inputs, tells. Statistics do not: they may be cut short or absent, and know one column at a time.
 
 Local paths only; a file is opened for each question and closed again, so 1,000 inputs need no 1,000 descriptors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import DamagedError, SchemaMismatchError, StorageError
-from lakebed.keys import EncodedRange
+from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.schema import Schema, check_columns
 
-HEAD_ROWS = 131_072
-
-_SAMPLE_ROWS = 256
+_FIRST_ROWS = 256
+_GOLDEN = 0.618_033_988_749_895
 _ARROW_MAGIC = b"ARROW1"
 
 
@@ -40,6 +40,16 @@ class Input:
     row_bytes: int
     batch_bytes: int
     is_arrow: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One row group of a Parquet input."""
+
+    item: Input
+    group: int
+    rows: int
+    file_bytes: int
 
 
 def open_input(path: Path, schema: Schema) -> Input:
@@ -82,38 +92,63 @@ def read_through(path: Path, schema: Schema) -> None:
         raise damaged(path, error) from error
 
 
-def heads(inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None) -> tuple[pa.Table, list[int]]:
-    """Sorted rows of key columns inside the range, and for each the file bytes that begin with it."""
-    tables, weights = [], []
+def spans(inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None) -> list[Span]:
+    """The row groups of Parquet inputs that may hold keys of the range; all of them without one.
+
+    A group ends where the next one of its file begins, so the first row of each is all that must be read.
+    """
+    found: list[Span] = []
     for item in inputs:
-        for row, weight in _heads_of(item, schema):
-            tables.append(row)
-            weights.append(weight)
-    if not tables:
-        return pa.schema([field.arrow for field in (*schema.row_key, *schema.sort_key)]).empty_table(), []
-    table = pa.Table.from_batches(tables).combine_chunks().append_column("", pa.array(weights, pa.int64()))
-    if key_range is not None:
-        keys = schema.codec.encode_columns(table.select(schema.row_key_names)).to_pylist()
-        table = table.filter(pa.array([key_range.contains(key) for key in keys]))
-    order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in schema.sort_names])
-    table = table.take(order)
-    return table.drop_columns([""]), table.column("").to_pylist()
+        with pq.ParquetFile(item.path, memory_map=True) as file:
+            groups = [_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups)]
+            if key_range is None or key_range == ALL_KEYS or len(groups) == 1:
+                found += groups
+                continue
+            firsts = [schema.codec.encode_row(_row(file, span, 0, schema), 0) for span in groups]
+        for index, span in enumerate(groups):
+            ends_below = index + 1 < len(groups) and firsts[index + 1] < key_range.min
+            if not ends_below and (key_range.max is None or firsts[index] < key_range.max):
+                found.append(span)
+    return found
 
 
-def _heads_of(item: Input, schema: Schema) -> Iterator[tuple[pa.RecordBatch, int]]:
+def sample(places: Sequence[Span], schema: Schema, step_bytes: int) -> pa.Table:
+    """The sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
+
+    Rows are taken all over the groups, not at their heads: files written alike have their heads at the same keys.
+    Each step gives one row, at a fraction of the step that follows the golden ratio, which no regular layout resonates
+    with, and which is the same each time.
+    """
+    rows = []
+    position, number, target = 0, 0, step_bytes / 2
+    for item, group in itertools.groupby(places, key=lambda span: span.item):
+        with pq.ParquetFile(item.path, memory_map=True) as file:
+            for span in group:
+                while target < position + span.file_bytes:
+                    offset = int((target - position) * span.rows / span.file_bytes)
+                    rows.append(_row(file, span, max(0, min(offset, span.rows - 1)), schema))
+                    number += 1
+                    target = (number + (number * _GOLDEN) % 1.0) * step_bytes
+                position += span.file_bytes
+    if not rows:
+        return pa.schema([schema.arrow.field(name) for name in schema.sort_names]).empty_table()
+    table = pa.Table.from_batches(rows).combine_chunks()
+    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in schema.sort_names]))
+
+
+def _span(item: Input, group: Any, index: int) -> Span:
+    size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+    return Span(item, index, group.num_rows, max(1, size))
+
+
+def _row(file: pq.ParquetFile, span: Span, offset: int, schema: Schema) -> pa.RecordBatch:
+    """The sort columns of one row. Rows before it in its row group are decoded, those after it are not."""
     names = list(schema.sort_names)
-    with pq.ParquetFile(item.path, memory_map=True) as file:
-        for index in range(file.num_row_groups):
-            group = file.metadata.row_group(index)
-            group_bytes = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-            parts = max(1, group.num_rows // HEAD_ROWS)
-            size = 1 if parts == 1 else HEAD_ROWS
-            batches = file.iter_batches(batch_size=size, row_groups=[index], columns=names, use_threads=False)
-            for _part, batch in zip(range(parts), batches, strict=False):
-                row = batch.slice(0, 1).select(names)
-                fields = [row.column(name).cast(schema.arrow.field(name).type) for name in names]
-                # Copied: a slice would keep its whole batch.
-                yield pa.RecordBatch.from_arrays(fields, names=names).take(pa.array([0])), group_bytes // parts
+    batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=names, use_threads=False))
+    last = pa.array([batch.num_rows - 1])
+    # Taken, not sliced: a slice would keep its whole batch.
+    columns = [batch.column(name).take(last).cast(schema.arrow.field(name).type) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _open_parquet(path: Path, schema: Schema) -> Input:
@@ -122,7 +157,7 @@ def _open_parquet(path: Path, schema: Schema) -> Input:
         metadata = file.metadata
         rows = metadata.num_rows
         encoded = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-        first = next(file.iter_batches(batch_size=_SAMPLE_ROWS, use_threads=False), None) if rows else None
+        first = next(file.iter_batches(batch_size=_FIRST_ROWS, use_threads=False), None) if rows else None
     row_bytes = 1 if first is None else max(1, encoded // rows, first.nbytes // first.num_rows)
     return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, is_arrow=False)
 

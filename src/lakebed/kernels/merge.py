@@ -13,7 +13,7 @@ What a merge holds, and how each part is bounded by the memory limit M:
   each end of each input: 8,000 rows of perhaps 5 million.
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
   output), so batches get as few rows as keep those within M/2.
-* *Fan-in.* Each Parquet input costs about 2.5 MiB whatever its size (pages, decompressors, metadata), each Arrow
+* *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow
   input a few batches of the size it was written with. More inputs than fit M are merged in *levels*: groups of
   inputs into Arrow files in a scratch folder, those into the output.
 
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Error, StorageError
-from lakebed.kernels.inputs import Input, heads, open_input, read_through
+from lakebed.kernels.inputs import Input, open_input, read_through, sample, spans
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.scratch import scratch_folder
 from lakebed.kernels.session import between, column, context, inside, sort_order, url
@@ -49,8 +49,12 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
 
 _FAN_IN_MIN = 12
-_INPUT_BYTES = 5 * 1024 * 1024 // 2
+_INPUT_BYTES = 2 * 1024 * 1024
 _BATCHES_HELD = 8
+_SLICE_ROWS = 40_000
+"""A slice has at least so many rows of each input. At each border one page of each input is decoded twice: 10%."""
+_SAMPLES = 8
+"""Sampled rows for a slice: sizes of slices then scatter by about a third."""
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 8192
 
 _STREAMING = {
@@ -176,19 +180,20 @@ def _slices(
 
     Rows of one row key and sort key stay together, however many.
     """
-    slice_bytes = max(1, memory_limit_bytes // 4)
-    if any(item.is_arrow for item in inputs) or sum(item.file_bytes for item in inputs) <= slice_bytes:
+    if any(item.is_arrow for item in inputs):
         return [None]
-    rows, weights = heads(inputs, schema, key_range)
+    places = spans(inputs, schema, key_range)
+    total = sum(span.file_bytes for span in places)
+    overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
+    slice_bytes = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 4))
+    if total <= slice_bytes:
+        return [None]
+    rows = sample(places, schema, max(1, slice_bytes // _SAMPLES))
     ends: list[list[pa.Scalar]] = []
-    size = 0
-    for index, weight in enumerate(weights):
-        if size + weight // 2 >= slice_bytes:
-            end = [rows.column(name)[index] for name in schema.sort_names]
-            if not ends or end != ends[-1]:
-                ends.append(end)
-                size = 0
-        size += weight
+    for index in range(_SAMPLES, rows.num_rows, _SAMPLES):
+        end = [rows.column(name)[index] for name in schema.sort_names]
+        if not ends or end != ends[-1]:
+            ends.append(end)
     fields = (*schema.row_key, *schema.sort_key)
     return [between(fields, low, high) for low, high in zip([None, *ends], [*ends, None], strict=True)]
 
