@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,11 @@ def spark() -> Iterator[SparkSession]:
     """Two cores and four attempts a task: plain `local[2]` would never retry one."""
     from pyspark.sql import SparkSession
 
+    # The conf of the same name only reaches what spark-submit starts; without it tasks run on the PATH's python3.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2,4]")
         .appName("lakebed-tests")
-        .config("spark.pyspark.python", sys.executable)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.driver.bindAddress", "127.0.0.1")
