@@ -64,7 +64,8 @@ def read_frame(session: SparkSession, source: Any, format: str, schema: Schema) 
     items = [source] if isinstance(source, str | Path) else list(source)
     if not items:
         raise UsageError("no source was given: name files, folders or globs")
-    paths = [str(item) for item in items]
+    # Spark would look in the folder where its JVM was started, whatever folder this process is in now.
+    paths = [str(i) if "://" in str(i) else str(Path(i).expanduser().absolute()) for i in items]
     reader = session.read.option("mode", "FAILFAST")
     with _reading(paths):
         if format == "csv":
