@@ -1,0 +1,96 @@
+"""The commands that start Spark, in this process and on the session of all tests."""
+
+from __future__ import annotations
+
+import collections
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed.cli import main
+from tests.unit.cli.shapes import differences, documented
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakebed.Table:
+    """An empty table; three files of rows lie beside the instance."""
+    monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        keys = [f"k{(i * 7919 + part) % ROWS:05}" for i in range(part, ROWS, 3)]
+        pq.write_table(pa.table({"k": keys, "n": range(len(keys))}), tmp_path / "in" / f"{part}.parquet")
+    instance = lakebed.create(str(tmp_path / "lake"))
+    return instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    capsys.readouterr()
+    code = main([*words, "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    document = json.loads(said.out)
+    assert not differences(document, documented()[words[0]], words[0])
+    return document
+
+
+def counted(rows: pa.Table) -> collections.Counter[tuple[str, int]]:
+    return collections.Counter(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True))
+
+
+def test_import_takes_files_folders_and_globs_once(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    first = ran(capsys, "import", "t", "in/0.parquet", "in/[12].parquet", "--job-id", "monday")
+    assert (first["rows"], first["source_files"], first["repeated"]) == (ROWS, 3, False)
+    again = ran(capsys, "import", "t", "in", "--job-id", "monday")
+    assert (again["rows"], again["number"], again["repeated"]) == (0, first["number"], True)
+    assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
+
+
+def test_import_takes_csv(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    pa.csv.write_csv(pq.read_table("in"), "rows.csv")
+    assert ran(capsys, "import", "t", "rows.csv", "--format", "csv")["rows"] == ROWS
+    assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
+
+
+def test_import_that_finds_nothing_is_not_found(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "t", "in/*.orc"]) == 4
+    assert "in/*.orc" in capsys.readouterr().err
+
+
+def test_compact_leaves_one_run(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    for part in range(3):
+        lake.write(pq.read_table(f"in/{part}.parquet"))
+    report = ran(capsys, "compact", "t")
+    assert (report["leaves"], report["files_in"], report["files_out"], report["rows"]) == (1, 3, 1, ROWS)
+    assert lake.partitions()["runs"].to_pylist() == [1]
+    assert ran(capsys, "compact", "t")["number"] is None
+
+
+def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    lake.set(split_rows=ROWS // 2, gc_delay_s=0, history_s=0)
+    for part in range(3):
+        lake.write(pq.read_table(f"in/{part}.parquet"))
+    report = ran(capsys, "maintain", "t")
+    assert report["online"]
+    assert report["compactions"]
+    assert report["splits"]
+    assert lake.partitions().num_rows > 1
+    assert set(lake.partitions()["runs"].to_pylist()) == {1}
+    assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
+
+
+def test_progress_and_result_stay_apart(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "t", "in"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("table t at number 2: 3,000 rows imported as ")
+    assert "import t: 3,000 rows in " in said.err
