@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+import lakebed
+from lakebed.spark import Pipeline
+from lakebed.spark.session import start_session
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -17,19 +20,17 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores and four attempts a task: plain `local[2]` would never retry one."""
-    from pyspark.sql import SparkSession
-
-    # The conf of the same name only reaches what spark-submit starts; without it tasks run on the PATH's python3.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .appName("lakebed-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    session = start_session("local[2,4]")
+    session.conf.set("spark.sql.shuffle.partitions", "4")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> lakebed.Instance:
+    return lakebed.create(tmp_path / "lake")
+
+
+@pytest.fixture
+def pipeline(instance: lakebed.Instance, spark: SparkSession) -> Pipeline:
+    return Pipeline(instance, spark)

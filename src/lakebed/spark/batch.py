@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,15 +122,23 @@ class TaskError(Exception):
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
     """Turn what Spark raises into the error that a task meant, or into one that says what Spark said."""
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
+        # PySpark has errors of its own, and lets some of the bridge to Java through.
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
         text = str(error)
         start = text.find(_MARK)
         if start >= 0:
             begin = start + len(_MARK)
             document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
             raise wire.decode_error(document) from None
-        raise Error(f"Spark gave up: {text.strip().splitlines()[0][:500] if text.strip() else error!r}") from error
+        raise Error(f"Spark gave up: {said_by_spark(error)}") from error
+
+
+def said_by_spark(error: BaseException) -> str:
+    """What matters of a text with several stack traces: its named conditions, the cause last."""
+    text = str(error).strip()
+    conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))
+    return ("; ".join(conditions) or (text.splitlines() or [repr(error)])[0])[:1000]

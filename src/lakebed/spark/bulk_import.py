@@ -25,7 +25,7 @@ from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
 from lakebed.spark.boundaries import Part, divide, weigh
-from lakebed.spark.progress import Callback, watched
+from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
 from lakebed.state.transactions import OfferFiles
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
 """A reducer gets at least so much, whatever cores are idle: small files cost every later read a request."""
 
-MAP_SHARE = 4
-"""A map task takes a quarter of the memory limit in uncompressed Parquet: about one chunk of the sort, which takes a
-third in Arrow's form, so that a reducer gets one piece of it and merges few of them."""
+MAP_SHARE = 3
+"""A map task takes a third of the memory limit in uncompressed Parquet: about one chunk of the sort, so that a reducer
+gets one piece of it and merges few of them."""
 
 SAMPLE_THREADS = 4
 
@@ -148,7 +148,8 @@ class Importer:
     def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action."""
         total = sum(found.rows)
-        with watched(self.session, self.progress, (0, total), total), spark_errors():
+        span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
+        with watched(self.session, self.progress, span), spark_errors():
             pieces = scattered(self.session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()

@@ -12,6 +12,7 @@ Spark, strictly. ORC has types, and goes the same way as a DataFrame.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from lakebed.files import NewFile, data_name, summary_name
 from lakebed.ingest.send import send_run
 from lakebed.schema import Schema, check_columns, conform
 from lakebed.spark import wire
-from lakebed.spark.batch import TaskError, on_one_core, spark_errors, task_scratch
+from lakebed.spark.batch import TaskError, on_one_core, said_by_spark, spark_errors, task_scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -144,23 +145,20 @@ def _typed(frame: DataFrame, schema: Schema, source: str) -> DataFrame:
     return frame.select(*columns)
 
 
-class _reading:  # noqa: N801 - reads as the context manager that it is
+@contextlib.contextmanager
+def _reading(paths: Sequence[str]) -> Iterator[None]:
     """Turn what Spark says about paths and text into the errors that any other source gives."""
+    from pyspark.errors import AnalysisException, PySparkException
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._paths = ", ".join(paths)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from pyspark.errors import AnalysisException, PySparkException
-
-        if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
-            raise NotFoundError(f"nothing matches {self._paths}", name=self._paths) from error
-        if isinstance(error, PySparkException):
-            text = str(error).strip().splitlines() or [repr(error)]
-            raise SchemaMismatchError(f"{self._paths}: {text[0][:500]}", source=self._paths) from error
+    names = ", ".join(paths)
+    try:
+        yield
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            raise NotFoundError(f"nothing matches {names}", name=names) from error
+        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
+    except PySparkException as error:
+        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
 
 
 def refused_text(error: Error, source: str) -> Error:

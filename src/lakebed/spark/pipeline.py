@@ -20,7 +20,7 @@ from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
-from lakebed.spark.progress import Callback, watched
+from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.splitting.run import SplitReport, split
 from lakebed.table import Table
@@ -189,7 +189,7 @@ class Pipeline:
         def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
             nonlocal done
             begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
-            with watched(session, progress, (begun, done), rows_total):
+            with watched(session, progress, Span(begun, done, rows_total, len(tasks))):
                 found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 

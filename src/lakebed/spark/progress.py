@@ -31,23 +31,32 @@ class Progress:
 Callback = Callable[[Progress], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a call that one Spark job does: its rows, of all rows, and the tasks it will have at the least."""
+
+    first: int
+    last: int
+    total: int
+    tasks: int
+
+
 @contextlib.contextmanager
-def watched(session: SparkSession, progress: Callback | None, rows: tuple[int, int], total: int) -> Iterator[None]:
-    """Tell ``progress`` while the Spark job inside the block takes the rows done from ``rows[0]`` to ``rows[1]``."""
+def watched(session: SparkSession, progress: Callback | None, span: Span) -> Iterator[None]:
+    """Tell ``progress`` how far the Spark job inside the block is."""
     if progress is None:
         yield
         return
-    first, last = rows
-    progress(Progress(first, total))
-    ended = threading.Event()
+    progress(Progress(span.first, span.total))
     group = f"lakebed-{clock.random_token()}"
     tracker = _tracker(session, group)
-    watcher = threading.Thread(target=_watch, args=(tracker, group, ended, (progress, first, last, total)), daemon=True)
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(tracker, group, ended, progress, span), daemon=True)
     if tracker is not None:
         watcher.start()
     try:
         yield
-        progress(Progress(last, total))
+        progress(Progress(span.last, span.total))
     finally:
         ended.set()
         if tracker is not None:
@@ -70,19 +79,17 @@ def _ungroup(session: SparkSession) -> None:
         context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
 
-def _watch(tracker: Any, group: str, ended: threading.Event, told: tuple[Callback, int, int, int]) -> None:
-    progress, first, last, total = told
-    best = first
+def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback, span: Span) -> None:
+    best = span.first
     while not ended.wait(POLL_S):
-        share = _share(tracker, group)
-        rows = first + int(share * (last - first))
+        rows = span.first + int(_share(tracker, group, span.tasks) * (span.last - span.first))
         if rows > best:
             best = rows
-            progress(Progress(rows, total))
+            progress(Progress(rows, span.total))
 
 
-def _share(tracker: Any, group: str) -> float:
-    """The share of the group's tasks that have finished. Stages not yet planned are not known, so it may dip."""
+def _share(tracker: Any, group: str, tasks_min: int) -> float:
+    """The share of the group's tasks that have finished. Spark plans its stages as it goes, so not all are known."""
     done = tasks = 0
     for job in tracker.getJobIdsForGroup(group):
         found = tracker.getJobInfo(job)
@@ -91,4 +98,4 @@ def _share(tracker: Any, group: str) -> float:
             if known is not None:
                 done += known.numCompletedTasks
                 tasks += known.numTasks
-    return done / tasks if tasks else 0.0
+    return done / max(tasks, tasks_min)

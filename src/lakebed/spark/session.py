@@ -43,6 +43,8 @@ SETTINGS = {
     # Pieces are compressed before Spark sees them.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
+    # … and carry digests that are checked on arrival.
+    "spark.shuffle.checksum.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
 }
 _LOCAL_SETTINGS = {

@@ -148,11 +148,11 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     reducer = -1
     got: dict[int, _FromMap] = defaultdict(_FromMap)
     for batch in batches:
-        # One piece at a time: as Python values they are copies.
         for index in range(batch.num_rows):
-            reducer, number, chunk, part, payload = (column[index].as_py() for column in batch.columns)
+            reducer, number, chunk, part = (column[index].as_py() for column in batch.columns[:4])
+            payload = batch.column(4)[index].as_buffer()
             if chunk == ACCOUNT:
-                got[number].accounts.append(wire.load(payload))
+                got[number].accounts.append(wire.load(bytes(payload)))
                 continue
             if (chunk, part) in got[number].pieces:
                 raise _doubled(number)

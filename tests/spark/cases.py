@@ -1,0 +1,59 @@
+"""Rows to put in, and whether the same came out."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed import Schema
+
+SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"}, {"v": "double", "note": "string"})
+ALPHABET = ["", "a", "b", "é", "\uff5a", "\U0001f600", "\U0010ffff", "\x00", "z" * 50]
+
+
+def rows(seed: int, count: int = 1000) -> pa.Table:
+    """Rows with repeated keys, ties, nulls in values, NaN, and text of every width."""
+    rng = random.Random(seed)
+    return pa.table(
+        {
+            "k": [rng.choice(ALPHABET) + str(rng.randrange(50)) for _ in range(count)],
+            "part": [rng.randrange(-3, 3) for _ in range(count)],
+            "ts": [rng.randrange(-(10**12), 10**12) for _ in range(count)],
+            "v": [rng.choice([None, float("nan"), -0.0, rng.random()]) for _ in range(count)],
+            "note": [rng.choice([None, "", f"{seed}-{i}"]) for i in range(count)],
+        },
+        schema=SCHEMA.arrow,
+    )
+
+
+def write_parquet(folder, *tables: pa.Table, **options) -> list[str]:
+    """One file for each table; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, table in enumerate(tables):
+        paths.append(str(folder / f"part-{number:03d}.parquet"))
+        pq.write_table(table, paths[-1], **options)
+    return paths
+
+
+def multiset(table: pa.Table) -> list[str]:
+    """All rows in an order of their own; NaN equals itself, and 0.0 is not -0.0."""
+    return sorted(map(repr, zip(*(column.to_pylist() for column in table.columns), strict=True)))
+
+
+def assert_holds(table, *expected: pa.Table) -> None:
+    """The table holds exactly these rows, in key order."""
+    found = table.scan().read_all()
+    keys = table.schema.codec.encode_columns(found).to_pylist()
+    assert keys == sorted(keys)
+    wanted = pa.concat_tables([part.select(found.schema.names) for part in expected]) if expected else found.slice(0, 0)
+    assert multiset(found) == multiset(wanted)
+
+
+def file_of(rows_: pa.Table, path, **options):
+    """One Parquet file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows_, path, **options)
+    return path
