@@ -178,10 +178,16 @@ def _open_arrow(path: Path, schema: Schema) -> Input:
 
 
 def _check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
-    check_columns(found, schema, str(path))
+    kinds = [
+        schema.arrow.field(field.name)
+        if field.name in schema.names and field.type == _stored(schema.arrow.field(field.name).type)
+        else field
+        for field in found
+    ]
+    check_columns(pa.schema(kinds), schema, str(path))
     for field in schema.fields:
         kind = found.field(field.name).type
-        if kind != field.type:
+        if kind not in (field.type, _stored(field.type)):
             raise SchemaMismatchError(
                 f"{path}: column {field.name} is {kind}; a sorted file of this table has {field.type}",
                 column=field.name,
@@ -189,3 +195,18 @@ def _check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
                 found=str(kind),
                 expected=str(field.type),
             )
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """What Parquet gives back for a type: it has no seconds, and keeps milliseconds in their place."""
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_time32(kind):
+        return pa.time32("ms")
+    if pa.types.is_list(kind):
+        return pa.list_(_stored(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(_stored(member.type)) for member in kind])
+    return kind

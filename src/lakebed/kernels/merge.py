@@ -53,9 +53,11 @@ _INPUT_BYTES = 2 * 1024 * 1024
 _BATCHES_HELD = 8
 _SLICE_ROWS = 40_000
 """A slice has at least so many rows of each input. At each border one page of each input is decoded twice: 10%."""
+_POOL_BYTES_MIN = 64 * 1024 * 1024
+"""The engine refuses to go beyond twice the limit; this much it needs for the least merge."""
 _SAMPLES = 8
 """Sampled rows for a slice: sizes of slices then scatter by about a third."""
-_BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 8192
+_BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 16_384
 
 _STREAMING = {
     "SortPreservingMergeExec", "UnionExec", "FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec",
@@ -164,7 +166,9 @@ def _one_level(
     row_bytes = max(item.row_bytes for item in inputs)
     rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
     batch_rows = max(1, min(max(rows, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX, 16 * 1024 * 1024 // row_bytes))
-    engine = context(partitions=len(inputs), batch_rows=batch_rows, pool_bytes=2 * memory_limit_bytes)
+    engine = context(
+        partitions=len(inputs), batch_rows=batch_rows, pool_bytes=max(2 * memory_limit_bytes, _POOL_BYTES_MIN)
+    )
     with _blaming(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
         bounds = [inside(schema, key_range)] if key_range is not None else [None]

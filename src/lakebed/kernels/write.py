@@ -20,6 +20,7 @@ fails, nothing is left behind. Local paths only.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -155,6 +156,9 @@ class _OpenFile:
         self._notes: RankNotes | None = None
         self._cuts = cuts
         self._last_group_bytes = 0
+        # Bloom filters are held until the file is closed.
+        self._pending_bytes = 0
+        self._bloom_rows = first.num_rows
         try:
             with writing_to(path.parent):
                 self._writer = pq.ParquetWriter(path, layout.schema.arrow, **_options(layout, first))
@@ -172,6 +176,7 @@ class _OpenFile:
         before = self._bytes()
         with writing_to(self._path.parent):
             self._writer.write_table(group, row_group_size=group.num_rows)
+        self._pending_bytes += _bloom_bytes(self._bloom_rows, self._layout) * len(schema.row_key)
         self._last_group_bytes = self._bytes() - before
         self._notes.add(keys)
 
@@ -195,7 +200,13 @@ class _OpenFile:
         self._path.unlink(missing_ok=True)
 
     def _bytes(self) -> int:
-        return self._path.stat().st_size
+        return self._path.stat().st_size + self._pending_bytes
+
+
+def _bloom_bytes(rows: int, layout: Layout) -> int:
+    """Size of a split-block filter: the next power of two for so many distinct values (Parquet's BloomFilter.md)."""
+    bits = -8 * rows / math.log(1 - layout.bloom_fpp ** (1 / 8))
+    return int(2 ** max(5, math.ceil(math.log2(bits / 8))))
 
 
 def _check_order(column: pa.ChunkedArray, schema: Schema) -> None:
