@@ -101,7 +101,7 @@ def _compaction_lines(report: CompactionReport) -> Iterator[str]:
     else:
         yield (
             f"table {report.table} at number {report.number}: {count_text(report.leaves, 'leaf')} compacted, "
-            f"{count_text(report.files_in, 'file')} of {size_text(report.bytes_in)} into "
+            f"{count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
             f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
         )
     for skipped in report.skipped:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 NULL = "-"
+ABOUT = "~"
+"""Stands before a number that is an estimate."""
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _GAP = "  "
@@ -170,6 +172,8 @@ def _lines(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int
 
 
 def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value[:1] == ABOUT and value[1:].isdigit()
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.render import columns, key_text, size_text
+from lakebed.cli.render import ABOUT, columns, key_text, size_text
 from lakebed.report import file_rows, partition_rows
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def _partitions(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _rows(rows: int, *, exact: bool) -> int | str:
-    return rows if exact else f"~{rows}"
+    return rows if exact else f"{ABOUT}{rows}"

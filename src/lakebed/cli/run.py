@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -73,9 +74,17 @@ def build_parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
-    words = sys.argv[1:] if argv is None else list(argv)
+    """Run one command line and return its exit code; without ``argv``, as all that this process is there for."""
+    if argv is not None:
+        return _run(argv)
     _speak_utf8()
+    code = _run(sys.argv[1:])
+    # All is done and told: a Ctrl-C from here on could only disturb Python's own farewell.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
+
+
+def _run(words: Sequence[str]) -> int:
     # Known before parsing, for an error in parsing is told in the same way as any other.
     as_json = "--json" in words
     try:

@@ -80,6 +80,10 @@ def test_columns_are_as_wide_as_they_need() -> None:
     assert list(columns(("name",), [])) == ["name"]
 
 
+def test_estimates_stand_with_the_numbers() -> None:
+    assert list(columns(("rows",), [("~7",), (1234,)])) == ["rows", "  ~7", "1234"]
+
+
 def test_bounds_show_the_part_they_have() -> None:
     assert key_text(None) == "-"
     assert key_text({"a": "x", "b": None}) == "x"
