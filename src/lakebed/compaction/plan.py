@@ -62,12 +62,17 @@ class CompactionPlan:
     skipped: tuple[Skipped, ...]
 
 
-def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
-    """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
+def check_strategy(strategy: str | None) -> None:
+    """Raise UsageError for a strategy that does not exist."""
     if strategy is not None and strategy not in STRATEGIES:
         raise UsageError(
             f"no compaction strategy {strategy!r}; there is: {', '.join(STRATEGIES)}", strategy=strategy
         )
+
+
+def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
+    """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
+    check_strategy(strategy)
     merges, skipped = [], []
     for position, leaf in enumerate(state.leaves.ids):
         merge = _leaf_merge(state, position)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.compaction.owner import is_gone, this_process
-from lakebed.compaction.plan import CompactionPlan, LeafMerge, Skipped, cut, inputs_of, plan, tasks_of
+from lakebed.compaction.plan import CompactionPlan, LeafMerge, Skipped, check_strategy, cut, inputs_of, plan, tasks_of
 from lakebed.errors import DamagedError, Error
 from lakebed.files import DataFile, NewFile, data_name
 from lakebed.ingest.send import send_run
@@ -110,17 +110,28 @@ class _Tally:
     failed: list[FailedMerge]
 
 
-def compact(table: Table, execute: Execute, *, cores: int, strategy: str | None = None) -> CompactionReport:
-    """Do what the strategy wants done to the table now. ``cores`` is how many tasks ``execute`` runs at once.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be done now, and the jobs that were released first because nobody works on them any more."""
+
+    planned: CompactionPlan
+    released: tuple[str, ...]
+
+
+def prepare(table: Table, strategy: str | None = None) -> Prepared:
+    """Release what dead processes left open, then plan. Raises UsageError for an unknown strategy."""
+    check_strategy(strategy)
+    released = release_jobs(table)
+    return Prepared(plan(table.state(), strategy), released)
+
+
+def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -> CompactionReport:
+    """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
 
     Raises:
-        UsageError: an unknown strategy.
         ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
     """
-    planned = plan(table.state(), strategy)
-    released = release_jobs(table)
-    if released:
-        planned = plan(table.state(), strategy)
+    planned = prepared.planned
     tally = _Tally([], list(planned.skipped), [])
     for wave in _waves(planned, table, cores):
         _run_wave(table, execute, wave, tally)
@@ -136,7 +147,7 @@ def compact(table: Table, execute: Execute, *, cores: int, strategy: str | None 
         number=max((number for _, _, number in tally.done), default=None),
         skipped=tuple(tally.skipped),
         failed=tuple(tally.failed),
-        released=released,
+        released=prepared.released,
     )
 
 
@@ -148,8 +159,8 @@ def release_jobs(table: Table) -> tuple[str, ...]:
     for job in jobs:
         if is_gone(job.owner):
             reason = "the process that opened it is gone"
-        elif now is not None and (now - table.log.entry_stamp(job.opened)).total_seconds() > job.deadline_s:
-            reason = f"it was open for more than {job.deadline_s} s"
+        elif now is not None and (now - table.log.entry_stamp(job.opened)).total_seconds() >= job.deadline_s:
+            reason = f"it has been open for {job.deadline_s} s"
         else:
             continue
         # Refused: it was committed or closed in this very moment, which is as good.

@@ -14,8 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.collection.run import CollectionReport, collect_garbage
-from lakebed.compaction.plan import plan as plan_compaction
-from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, run_merge_task
+from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
 from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
@@ -133,12 +132,11 @@ class Pipeline:
             DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
         """
         target = self._table(table)
-        planned = plan_compaction(target.state(), strategy)
-        rows = sum(merge.rows for merge in planned.merges)
-        if not planned.merges:
-            # Nothing for Spark to do; what a dead process left open is released all the same.
-            return compact(target, _nothing, cores=1, strategy=strategy)
-        report = compact(target, self._executor(progress, rows), cores=self.cores, strategy=strategy)
+        prepared = prepare(target, strategy)
+        merges = prepared.planned.merges
+        rows = sum(merge.rows for merge in merges)
+        # With nothing to merge no session is started.
+        report = compact(target, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
         if report.failed:
             raise report.failed[0].error
         return report
@@ -178,7 +176,7 @@ class Pipeline:
     def _executor(
         self, progress: Callback | None, rows_total: int
     ) -> Callable[[Sequence[MergeTask]], Sequence[TaskResult]]:
-        place, session = self._place, self.session
+        place = self._place
         done = 0
 
         def work(document: Any) -> Any:
@@ -188,13 +186,10 @@ class Pipeline:
 
         def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
             nonlocal done
+            session = self.session
             begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
             with watched(session, progress, Span(begun, done, rows_total, len(tasks))):
                 found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
         return execute
-
-
-def _nothing(_tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-    return ()

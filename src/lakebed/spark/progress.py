@@ -56,12 +56,13 @@ def watched(session: SparkSession, progress: Callback | None, span: Span) -> Ite
         watcher.start()
     try:
         yield
-        progress(Progress(span.last, span.total))
     finally:
         ended.set()
         if tracker is not None:
             watcher.join()
             _ungroup(session)
+    # Told after the watcher has ended, so that it is the last.
+    progress(Progress(span.last, span.total))
 
 
 def _tracker(session: SparkSession, group: str) -> Any:

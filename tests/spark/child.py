@@ -1,0 +1,25 @@
+"""A process of its own that imports or compacts, for tests that kill it: ``python -m tests.spark.child VERB URL …``."""
+
+from __future__ import annotations
+
+import sys
+
+import lakebed
+from lakebed.spark import Pipeline
+
+
+def main() -> None:
+    verb, url, *rest = sys.argv[1:]
+    with Pipeline(lakebed.open(url), master="local[2,4]") as pipeline:
+        # So that the moments that matter are not lost in the start of a JVM.
+        pipeline.session.range(1).count()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        if verb == "import":
+            print(pipeline.bulk_import("t", rest[0], job_id=rest[1]))
+        else:
+            print(pipeline.compact("t"))
+
+
+if __name__ == "__main__":
+    main()
