@@ -1,4 +1,4 @@
-"""Data files made ready for queries: found, verified, registered with the engine, and kept open while in use.
+"""Data files made ready for queries: found, verified, their footers read, and kept while in use.
 
 Files are immutable, so what was learnt at the first open holds for ever. Opening verifies the size and the digest of
 the Parquet footer (a flipped bit there loses rows without an error); the footer then gives the row groups, by which
@@ -22,7 +22,6 @@ import tempfile
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +30,11 @@ from urllib.parse import unquote, urlsplit
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, StorageError
 from lakebed.files import DataFile, data_name
-from lakebed.query.groups import RowGroup, read_groups
+from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
 from lakebed.storage.digests import digest_bytes
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, SessionContext
-
     from lakebed.storage.contract import Storage
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
@@ -57,35 +54,29 @@ class LocalCopy:
         weakref.finalize(self, path.unlink, missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpenFile:
-    """A file ready to be read. ``frame`` has its rows in sort order; ``path`` is None for one read over the network."""
+    """A file ready to be read from its URL; ``path`` is None for one that only the engine can read."""
 
     file: DataFile
-    frame: DataFrame
-    groups: tuple[RowGroup, ...]
+    url: str
+    footer: Footer
     path: Path | None
     copy: LocalCopy | None
 
 
 class OpenFiles:
-    """The open files of one table; safe to use from many threads.
+    """The open files of one table; safe to use from many threads."""
 
-    ``scan`` makes the engine's frame over a file of the given URL.
-    """
-
-    def __init__(
-        self, storage: Storage, table_id: str, schema: Schema, engine: SessionContext, scan: Callable[[str], DataFrame]
-    ) -> None:
+    def __init__(self, storage: Storage, table_id: str, schema: Schema) -> None:
         self._storage = storage
         self._table_id = table_id
         self._schema = schema
-        self._scan = scan
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._copies_bytes = 0
         self._lock = threading.Lock()
         self._is_local = storage.url.startswith("file://")
-        self._is_ranged = not self._is_local and _reads_ranges(storage, engine)
+        self._is_ranged = not self._is_local and _reads_ranges(storage)
 
     def open(self, file: DataFile) -> OpenFile:
         """The file, opened at first use.
@@ -151,8 +142,8 @@ class OpenFiles:
                 path = copy.path
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
-        groups = read_groups(footer, self._schema, url)
-        return OpenFile(file, self._scan(path.as_uri() if path else url), groups, path, copy)
+        read = read_footer(footer, self._schema, url)
+        return OpenFile(file, path.as_uri() if path else url, read, path, copy)
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -226,13 +217,12 @@ def _copy_bytes(opened: OpenFile | None) -> int:
     return opened.file.size_bytes if opened is not None and opened.copy is not None else 0
 
 
-def _reads_ranges(storage: Storage, engine: SessionContext) -> bool:
-    """Whether the engine can read this storage by itself, and was told how."""
-    from lakebed.storage.engines import register_store
+def _reads_ranges(storage: Storage) -> bool:
+    """Whether the engine can read this storage by itself."""
     from lakebed.storage.remote import ObjectStorage
 
     # A storage that wraps another one has its reasons, which the engine would go around.
-    return isinstance(storage, ObjectStorage) and register_store(engine, storage)
+    return isinstance(storage, ObjectStorage) and not storage.url.startswith("memory://")
 
 
 _folders: dict[int, Path] = {}

@@ -53,3 +53,21 @@ def _leaf_queries(state: TableState, inside: dict[int, list[EncodedRange]]) -> I
         if reached:
             reaching = tuple(file for file in files if any(file.reaches(keys) for keys in reached))
             yield LeafQuery(leaf, reached, reaching)
+
+
+def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:
+    """The range cut into parts in key order, each with files that overlap; files of one run need no merge.
+
+    Files that share no more than a key are in one part, because the rows of that key have an order too.
+    """
+    parts: list[list[DataFile]] = []
+    end = b""
+    for file in sorted((file for file in files if file.reaches(keys)), key=lambda file: file.min_key):
+        if parts and file.min_key <= end:
+            parts[-1].append(file)
+        else:
+            parts.append([file])
+        end = max(end, file.max_key)
+    begins = [keys.min, *(part[0].min_key for part in parts[1:])]
+    for part, begin, following in zip(parts, begins, [*begins[1:], keys.max], strict=True):
+        yield EncodedRange(begin, following), tuple(part)

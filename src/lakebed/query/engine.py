@@ -1,0 +1,172 @@
+"""Wide reads: DataFusion plans over the files of one part of a leaf, merged in order, in bounded memory.
+
+The rows of several files are merged by row key, then sort key: scans that declare their order, a filter on each, a
+sort-preserving merge. One file needs none. The engine is kept lean, because planning is most of a small read: one
+context for each table, one frame for each file, expressions instead of SQL, and no logical optimizer rules, since what
+these plans need (pushing down filter, projection and limit) the physical ones do too.
+
+*Memory.* The engine's Parquet reader may keep the compressed bytes it has read until its plan ends, so a range is cut
+into slices of about 64 MiB at the beginnings of row groups, one plan after another. A merge holds some MiB for each
+input, so very many go through the merge kernel, which works in levels.
+
+Importing this module imports DataFusion, which takes a good part of a second: import it where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
+
+from lakebed.kernels.merge import merge_stream
+from lakebed.kernels.session import between, column, context, inside, scalars, sort_order
+from lakebed.keys import EncodedRange
+from lakebed.query.footer import Value
+from lakebed.query.narrow import Ask
+from lakebed.query.opening import OpenFile
+from lakebed.schema import Schema
+from lakebed.storage.engines import register_store
+from lakebed.storage.remote import ObjectStorage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.storage.contract import Storage
+
+SLICE_BYTES = 64 * 1024 * 1024
+
+_MERGE_MEMORY_BYTES = 512 * 1024 * 1024
+_BATCH_ROWS = 8192
+_POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
+
+_SETTINGS = {
+    # Filters were asked before; the engine would read whole ones, up to megabytes a row group, for one answer.
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
+    # Footers and page indexes: 0.5 MB for a file of 256 MB; with less every read would parse them again.
+    "datafusion.runtime.metadata_cache_limit": "256M",
+}
+
+_RULES_NOT_NEEDED = (
+    "common_sub_expression_eliminate", "decorrelate_lateral_join", "decorrelate_predicate_subquery",
+    "eliminate_cross_join", "eliminate_duplicated_expr", "eliminate_filter", "eliminate_group_by_constant",
+    "eliminate_join", "eliminate_limit", "eliminate_outer_join", "extract_equijoin_predicate",
+    "extract_leaf_expressions", "filter_null_join_keys", "optimize_projections", "optimize_unions",
+    "propagate_empty_relation", "push_down_filter", "push_down_leaf_projections", "push_down_limit",
+    "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join", "simplify_expressions",
+    "single_distinct_aggregation_to_group_by",
+)  # fmt: skip
+
+
+class Engine:
+    """Wide reads of one table's files. Safe to use from many threads."""
+
+    def __init__(self, storage: Storage, schema: Schema) -> None:
+        self._schema = schema
+        self._context = _context()
+        if isinstance(storage, ObjectStorage):
+            register_store(self._context, storage)
+        self._columns = {name: column(name) for name in schema.names}
+        self._frames: WeakKeyDictionary[OpenFile, DataFrame] = WeakKeyDictionary()
+
+    def read(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+        """The rows asked for, in order; with a limit, more than that may come.
+
+        Raises what the engine raises, which does not tell the file; FileNotFoundError if one is gone.
+        """
+        for condition in self.conditions(files, ask):
+            yield from self._execute(files, self.frame(files, condition, ask))
+
+    def merge_in_levels(self, paths: Sequence[Path], ask: Ask) -> Iterator[pa.RecordBatch]:
+        """As :meth:`read`, over local files of any number."""
+        return merge_stream(
+            paths, self._schema, key_range=ask.keys, memory_limit_bytes=_MERGE_MEMORY_BYTES, columns=ask.names
+        )
+
+    def conditions(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Expr | None]:
+        """What cuts the rows asked for into disjoint slices in key order, each of about ``SLICE_BYTES``."""
+        if ask.point is not None:
+            names = self._schema.row_key_names
+            yield reduce(and_, (self._columns[n] == lit(v) for n, v in zip(names, ask.point.values, strict=True)))
+            return
+        whole = all(opened.file.lies_in(ask.keys) for opened in files)
+        condition = None if whole else inside(self._schema, ask.keys)
+        fields = (*self._schema.row_key, *self._schema.sort_key)
+        cuts = [scalars(fields, cut) for cut in self._cuts(files, ask.keys)]
+        for low, high in zip([None, *cuts], [*cuts, None], strict=True):
+            part = between(fields, low, high)
+            parts = [p for p in (condition, part) if p is not None]
+            yield reduce(and_, parts) if parts else None
+
+    def _cuts(self, files: Sequence[OpenFile], keys: EncodedRange) -> list[tuple[Value, ...]]:
+        codec = self._schema.codec
+        count = len(self._schema.row_key)
+        if sum(opened.file.size_bytes for opened in files) <= SLICE_BYTES:
+            return []
+        starts = sorted(
+            ((group.start, group.size_bytes) for opened in files for group in opened.footer.groups), key=lambda s: s[0]
+        )
+        cuts: list[tuple[Value, ...]] = []
+        size = 0
+        for start, size_bytes in starts:
+            inside = bool(start) and keys.contains(codec.encode(start[:count]))
+            if inside and size + size_bytes // 2 >= SLICE_BYTES and (not cuts or start > cuts[-1]):
+                cuts.append(start)
+                size = 0
+            size += size_bytes if inside else 0
+        return cuts
+
+    def frame(self, files: Sequence[OpenFile], condition: Expr | None, ask: Ask) -> DataFrame:
+        """The rows of the files that meet the condition, in order."""
+        # Selected below the filter, so that the scan reads these and no others.
+        keys = self._schema.sort_names if condition is not None or len(files) > 1 else ()
+        needed = [self._columns[name] for name in dict.fromkeys((*keys, *ask.names))]
+        frames = [self._scan(opened).select(*needed) for opened in files]
+        if condition is not None:
+            frames = [frame.filter(condition) for frame in frames]
+        union = frames[0]
+        for frame in frames[1:]:
+            union = union.union(frame)
+        if len(frames) > 1:
+            union = union.sort(*sort_order(self._schema))
+        rows = union.select(*(self._columns[name] for name in dict.fromkeys(ask.names)))
+        return rows if ask.limit is None else rows.limit(ask.limit)
+
+    def _scan(self, opened: OpenFile) -> DataFrame:
+        found = self._frames.get(opened)
+        if found is None:
+            order = sort_order(self._schema)
+            found = self._context.read_parquet(opened.url, file_extension="", file_sort_order=[order])
+            self._frames[opened] = found
+        return found
+
+    def _execute(self, files: Sequence[OpenFile], frame: DataFrame) -> Generator[pa.RecordBatch]:
+        plan = frame.execution_plan()
+        if not _found_all(files, plan):
+            raise FileNotFoundError("the engine found fewer files than it was given")
+        for batch in self._context.execute(plan, 0):
+            yield batch.to_pyarrow()
+
+
+def _found_all(files: Sequence[OpenFile], plan: ExecutionPlan) -> bool:
+    """Whether the plan reads every file. The engine lists them while it plans, and takes a missing one for empty.
+
+    A file that is there after planning was there before: names are never used twice. Later it would be an error.
+    """
+    paths = [opened.path for opened in files if opened.path is not None]
+    if len(paths) == len(files):
+        return all(path.exists() for path in paths)
+    return plan.display_indent().count("DataSourceExec") == len(files)
+
+
+def _context() -> SessionContext:
+    engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
+    for name, value in _SETTINGS.items():
+        engine.sql(f"SET {name} = '{value}'")
+    for rule in _RULES_NOT_NEEDED:
+        engine.remove_optimizer_rule(rule)
+    return engine

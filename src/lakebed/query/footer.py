@@ -1,0 +1,209 @@
+"""What a Parquet footer says of a file: its row groups, where their keys lie, and where the bytes of each column are.
+
+Decoded here and not by Arrow, which does not say where page indexes are. Statistics of key columns are whole values
+or shortened outwards, so a bound made of them is always on the safe side. Pure: no I/O. Source: ``parquet.thrift``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from lakebed.errors import DamagedError
+from lakebed.keys import KEY_BYTES_MAX, EncodedRange, successor
+from lakebed.query.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
+from lakebed.schema import Field, Schema
+
+Value = int | str | bytes
+
+BEYOND = b"\xff" * (KEY_BYTES_MAX + 1)
+"""Above the encoding of every key."""
+
+_TAIL_BYTES = 8  # the footer's length and the magic
+_REPEATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One flat column of one row group. Places are (offset, length) in the file; None where there is no such part.
+
+    ``element`` and ``head`` are pieces of the file's own metadata, to be copied into that of a page's own little file:
+    the schema element, and the column's type, encodings, path and codec.
+    """
+
+    element: bytes
+    head: bytes
+    dictionary: tuple[int, int] | None
+    offset_index: tuple[int, int] | None
+    column_index: tuple[int, int] | None
+    bloom_filter: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group. Its keys lie in ``keys``; ``start`` is a lower bound of its first row's sort key, as values.
+
+    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns only.
+    """
+
+    rows: int
+    size_bytes: int
+    keys: EncodedRange
+    start: tuple[Value, ...]
+    chunks: dict[str, Chunk]
+
+
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """Where the keys of successive parts of a sorted file lie: part ``i`` has keys in ``[starts[i], ends[i])``.
+
+    Both ascend. They may overlap, where they were made of fewer fields than a key has.
+    """
+
+    starts: tuple[bytes, ...]
+    ends: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[EncodedRange]) -> Fences:
+        """From a range for each part, as wide as its statistics leave it."""
+        # The rows ascend, so what bounds an earlier part from below bounds the later ones too, and the reverse.
+        starts = accumulate((part.min for part in parts), max)
+        ends = accumulate((BEYOND if part.max is None else part.max for part in reversed(parts)), min)
+        return cls(tuple(starts), tuple(ends)[::-1])
+
+    def reaching(self, keys: EncodedRange) -> range:
+        """The parts that may have such keys."""
+        high = len(self.starts) if keys.max is None else bisect_left(self.starts, keys.max)
+        return range(bisect_right(self.ends, keys.min), high)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's row groups in order. ``paged`` are the columns that can be read by pages, if keys can be found so."""
+
+    groups: tuple[RowGroup, ...]
+    fences: Fences
+    paged: frozenset[str]
+
+    @classmethod
+    def of(cls, groups: Sequence[RowGroup], schema: Schema) -> Footer:
+        """The footer of a file with these row groups."""
+        paged = set(schema.names)
+        for group in groups:
+            paged &= {name for name, chunk in group.chunks.items() if chunk.offset_index is not None}
+            if any(name not in paged or group.chunks[name].column_index is None for name in schema.row_key_names):
+                paged.clear()
+        return cls(tuple(groups), Fences.of([group.keys for group in groups]), frozenset(paged))
+
+
+def read_footer(footer: bytes, schema: Schema, url: str) -> Footer:
+    """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer."""
+    try:
+        metadata = decode_struct(footer[:-_TAIL_BYTES])
+        leaves = list(_leaves(metadata[2]))
+        return Footer.of([_row_group(group, leaves, schema) for group in metadata[4]], schema)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
+
+
+def _leaves(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[str, bytes] | None]:
+    """For each physical column its name and schema element, or None if it is part of a nested column."""
+    position = 1
+    for _ in range(elements[0][5]):
+        element = elements[position]
+        if 5 not in element and element.get(3) != _REPEATED:
+            yield element[4].decode("utf-8"), element[RAW]
+            position += 1
+            continue
+        pending = 1
+        while pending:
+            children = elements[position].get(5, 0)
+            if not children:
+                yield None
+            pending += children - 1
+            position += 1
+
+
+def _row_group(group: dict[int, Any], leaves: Sequence[tuple[str, bytes] | None], schema: Schema) -> RowGroup:
+    chunks: dict[str, Chunk] = {}
+    statistics: dict[str, dict[int, Any]] = {}
+    for leaf, column in zip(leaves, group[1], strict=True):
+        if leaf is not None:
+            chunks[leaf[0]] = _chunk(leaf[1], column)
+            statistics[leaf[0]] = column[3].get(12, {})
+    keys = (*schema.row_key, *schema.sort_key)
+    bounds = [_bounds(field, statistics[field.name].get(6), statistics[field.name].get(5)) for field in keys]
+    size_bytes = sum(column[3][7] for column in group[1])
+    return RowGroup(group[3], size_bytes, key_bounds(schema, bounds), leading(bounds)[0], chunks)
+
+
+def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
+    head = column[3]
+    dictionary = head.get(11)
+    return Chunk(
+        element=element,
+        head=_head(head),
+        dictionary=None if not dictionary else (dictionary, head[9] - dictionary),
+        offset_index=_place(column, 4, 5),
+        column_index=_place(column, 6, 7),
+        bloom_filter=_place(head, 14, 15),
+    )
+
+
+def _head(head: dict[int, Any]) -> bytes:
+    encodings = b"".join(varint(encoding << 1) for encoding in head[2])
+    path = b"".join(varint(len(name)) + name for name in head[3])
+    return (
+        integer(1, head[1], bits=32)
+        + items(1, I32, len(head[2]), encodings)
+        + items(1, BINARY, len(head[3]), path)
+        + integer(1, head[4], bits=32)
+    )
+
+
+def _place(fields: dict[int, Any], offset: int, length: int) -> tuple[int, int] | None:
+    return (fields[offset], fields[length]) if offset in fields and length in fields else None
+
+
+def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Value, Value] | None:
+    return None if low is None or high is None else (plain_value(field, low), plain_value(field, high))
+
+
+def plain_value(field: Field, data: bytes) -> Value:
+    """A key column's value from Parquet's plain encoding, as the column holds it: dates and times are integers."""
+    if field.width:
+        return int.from_bytes(data, "little", signed=True) // per_unit(field)
+    # One that was shortened inside a character cannot be a bound: it becomes a ValueError, hence damage. The writer
+    # of data files never shortens.
+    return data.decode("utf-8") if field.is_text else data
+
+
+def per_unit(field: Field) -> int:
+    """How many of the file's units one of the column's has: Parquet has no seconds, so those are milliseconds there."""
+    return 1000 if str(field.type).startswith("timestamp[s") else 1
+
+
+def leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """Lower and upper bounds of sorted rows, as leading values, from bounds of each column in order.
+
+    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    """
+    lows: list[Value] = []
+    highs: list[Value] = []
+    for bound in bounds:
+        if bound is None:
+            break
+        lows.append(bound[0])
+        highs.append(bound[1])
+        if bound[0] != bound[1]:
+            break
+    return tuple(lows), tuple(highs)
+
+
+def key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
+    """A range that holds the keys of sorted rows, from bounds of each row key column in order."""
+    lows, highs = leading(bounds[: len(schema.row_key)])
+    return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

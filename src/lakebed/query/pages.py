@@ -1,0 +1,212 @@
+"""Narrow reads: a few pages of a local file, without the engine.
+
+For a point read, or a scan of a few thousand rows, planning and thread hops would cost the engine more than the work.
+What is left is little: the page index says which pages may hold the keys; of the key columns those are read, and a
+binary search over encoded keys finds the rows; of the other columns only the pages of these rows are read. Arrow
+decodes them: pages and their columns' metadata make a little Parquet file, put together in memory. Page CRCs are
+verified on the way, so a flipped bit in what is read here is an error.
+
+Page indexes are decoded once for each row group and column (about a millisecond), and kept.
+
+Flat columns only: the pages of a nested column's parts need not end at the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.keys import EncodedRange
+from lakebed.query.footer import Chunk, Fences, RowGroup, Value, key_bounds, plain_value
+from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
+from lakebed.schema import Schema
+
+INDEXES_MAX = 4096
+"""Kept page indexes: of a row group of a million rows in pages of 4,000, a column's takes 6 kB and the key's 40 kB."""
+
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Where a column's pages are: offset and length in the file, and the first row of each; ascending."""
+
+    offsets: array[int]
+    lengths: array[int]
+    first_rows: array[int]
+
+    def covering(self, begin: int, end: int) -> tuple[int, int]:
+        """The pages with rows ``[begin, end)``, as a half-open range."""
+        return bisect_right(self.first_rows, begin) - 1, bisect_left(self.first_rows, end)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPages:
+    """The pages of the first key column, and where the keys of their rows lie."""
+
+    pages: Pages
+    fences: Fences
+
+    def rows(self, keys: EncodedRange, rows: int, limit: int | None) -> Span:
+        """Which rows of a row group of ``rows`` rows may have such keys; with a limit, enough for the first so many."""
+        reaching = self.fences.reaching(keys)
+        if not reaching:
+            return Span(0, 0, 0)
+        low, high = reaching.start, reaching.stop
+        firsts = self.pages.first_rows
+        end = firsts[high] if high < len(firsts) else rows
+        # The keys may begin as late as in the last row of the first page.
+        surely = min(firsts[low + 1], end) if low + 1 < len(firsts) else end
+        if limit is not None:
+            end = min(end, surely + limit)
+        return Span(firsts[low], end, end - surely)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows ``[begin, end)`` of a row group; all but ``end - begin - above`` are known to lie above the lower bound."""
+
+    begin: int
+    end: int
+    above: int
+
+
+class OpenPages:
+    """One local file, open for narrow reads. Its page indexes are decoded at first use, and kept in ``kept``."""
+
+    def __init__(self, path: Path, file_id: str, schema: Schema, kept: KeptPages) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file_id = file_id
+        self._schema = schema
+        self._kept = kept
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        """The open file."""
+        return self._descriptor
+
+    def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> Span:
+        """Which rows of the row group at that position in the file may have such keys."""
+        return self._key_pages(position, group).rows(keys, group.rows, limit)
+
+    def read(self, position: int, group: RowGroup, names: Sequence[str], begin: int, end: int) -> dict[str, pa.Array]:
+        """Rows ``[begin, end)`` of some columns. Raises ArrowException or OSError if a page is not what was written."""
+        # Columns whose pages end at the same rows share a little file: opening one costs as much as a column in it.
+        together: dict[tuple[int, int], list[tuple[str, Pages, int, int]]] = {}
+        for name in names:
+            pages = self._pages(position, group.chunks[name], name)
+            first, last = pages.covering(begin, end)
+            next_row = pages.first_rows[last] if last < len(pages.first_rows) else group.rows
+            together.setdefault((pages.first_rows[first], next_row), []).append((name, pages, first, last))
+        found: dict[str, pa.Array] = {}
+        for (first_row, next_row), columns in together.items():
+            parts = [self._part(group.chunks[name], pages, first, last) for name, pages, first, last in columns]
+            document = _little_file(parts, next_row - first_row)
+            with pq.ParquetFile(pa.BufferReader(document), page_checksum_verification=True) as file:
+                rows = file.read(use_threads=False)
+            for (name, *_), column in zip(columns, rows.columns, strict=True):
+                found[name] = _exactly(column, self._schema.arrow.field(name).type).slice(
+                    begin - first_row, end - begin
+                )
+        return found
+
+    def _part(self, chunk: Chunk, pages: Pages, first: int, last: int) -> tuple[Chunk, bytes, bytes]:
+        """A column's dictionary and its pages ``[first, last)``, as they are."""
+        dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
+        offset = pages.offsets[first]
+        return chunk, dictionary, self._bytes((offset, pages.offsets[last - 1] + pages.lengths[last - 1] - offset))
+
+    def _bytes(self, place: tuple[int, int]) -> bytes:
+        offset, length = place
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) != length:
+            raise OSError(f"{len(data)} of {length} bytes at {offset}")
+        return data
+
+    def _pages(self, position: int, chunk: Chunk, name: str) -> Pages:
+        place = (self._file_id, position, name)
+        found = self._kept.pages.get(place)
+        if found is None:
+            assert chunk.offset_index is not None
+            locations = decode_struct(self._bytes(chunk.offset_index))[1]
+            found = Pages(*(array("q", [location[number] for location in locations]) for number in (1, 2, 3)))
+            self._kept.add(self._kept.pages, place, found)
+        return found
+
+    def _key_pages(self, position: int, group: RowGroup) -> KeyPages:
+        place = (self._file_id, position)
+        found = self._kept.key_pages.get(place)
+        if found is None:
+            found = self._decode_key_pages(position, group)
+            self._kept.add(self._kept.key_pages, place, found)
+        return found
+
+    def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
+        pages: Pages | None = None
+        bounds: list[list[tuple[Value, Value]]] = []
+        for field in self._schema.row_key:
+            chunk = group.chunks[field.name]
+            own = self._pages(position, chunk, field.name)
+            if pages is not None and own.first_rows != pages.first_rows:
+                # Fields of very different width; the bounds of the fields before must do.
+                break
+            pages = pages or own
+            assert chunk.column_index is not None
+            index = decode_struct(self._bytes(chunk.column_index))
+            lows, highs = ([plain_value(field, value) for value in index[number]] for number in (2, 3))
+            bounds.append(list(zip(lows, highs, strict=True)))
+        assert pages is not None
+        return KeyPages(pages, Fences.of([key_bounds(self._schema, page) for page in zip(*bounds, strict=True)]))
+
+
+class KeptPages:
+    """Decoded page indexes of all files of a table. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self.pages: dict[tuple[str, int, str], Pages] = {}
+        self.key_pages: dict[tuple[str, int], KeyPages] = {}
+        self._lock = threading.Lock()
+
+    def add(self, kept: dict[Any, Any], place: tuple[Any, ...], index: Pages | KeyPages) -> None:
+        """Keep an index in one of the two; when there are too many, begin anew."""
+        with self._lock:
+            if len(kept) >= INDEXES_MAX:
+                kept.clear()
+            kept[place] = index
+
+
+def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    exact = column if column.type == kind else column.cast(kind)
+    return exact.chunk(0) if exact.num_chunks == 1 else exact.combine_chunks()
+
+
+def _little_file(parts: Sequence[tuple[Chunk, bytes, bytes]], rows: int) -> bytes:
+    """A Parquet file of one row group, made of whole pages (and the dictionary before them) as they are."""
+    body = [_MAGIC]
+    columns = []
+    offset = len(_MAGIC)
+    for chunk, dictionary, pages in parts:
+        # Written twice, as the uncompressed and as the compressed size: the former is for information only.
+        size = integer(1, len(dictionary) + len(pages))
+        begins = integer(2, offset + len(dictionary)) + (integer(2, offset) if dictionary else b"")
+        columns.append(integer(2, 0) + struct(1, chunk.head + integer(1, rows) + size + size + begins + STOP) + STOP)
+        body += (dictionary, pages)
+        offset += len(dictionary) + len(pages)
+    group = structs(1, *columns) + integer(1, offset) + integer(1, rows) + STOP
+    root = text(4, b"schema") + integer(1, len(parts), bits=32) + STOP
+    elements = structs(1, root, *(chunk.element for chunk, _, _ in parts))
+    metadata = integer(1, 2, bits=32) + elements + integer(1, rows) + structs(1, group) + STOP
+    return b"".join((*body, metadata, len(metadata).to_bytes(4, "little"), _MAGIC))

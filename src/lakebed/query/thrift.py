@@ -1,0 +1,145 @@
+"""Thrift's compact protocol, as far as Parquet's metadata needs it.
+
+A struct decodes to a dict from field id to value: integers, bytes, booleans, lists and structs. Its own bytes are kept
+under the id 0, which no field has, so that a part can be copied into other metadata as it is. Pure: no I/O.
+Source: Apache Thrift, "Thrift compact protocol encoding"; Parquet format, ``parquet.thrift``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+RAW = 0
+
+_TRUE, _FALSE, _BYTE, _I16, I32, _I64, _DOUBLE, BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_INTEGERS = frozenset({_I16, I32, _I64})
+_NESTING_MAX = 64
+
+
+def decode_struct(data: bytes, position: int = 0) -> dict[int, Any]:
+    """The struct that begins at ``position``. Raises ValueError if there is none."""
+    try:
+        return _struct(data, position, 0)[0]
+    except IndexError as error:
+        raise ValueError("it ends too soon") from error
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    number = data[position]
+    position += 1
+    if number < 0x80:
+        return number, position
+    number &= 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def _struct(data: bytes, begin: int, depth: int) -> tuple[dict[int, Any], int]:
+    if depth > _NESTING_MAX:
+        raise ValueError("nested too deep")
+    fields: dict[int, Any] = {}
+    number = 0
+    position = begin
+    while head := data[position]:
+        position += 1
+        kind = head & 0x0F
+        if head >> 4:
+            number += head >> 4
+        else:
+            zigzag, position = _varint(data, position)
+            number = (zigzag >> 1) ^ -(zigzag & 1)
+        if kind in (_TRUE, _FALSE):
+            fields[number] = kind == _TRUE
+        else:
+            fields[number], position = _value(data, position, kind, depth)
+    position += 1
+    fields[RAW] = data[begin:position]
+    return fields, position
+
+
+def _value(data: bytes, position: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in _INTEGERS:
+        zigzag, position = _varint(data, position)
+        return (zigzag >> 1) ^ -(zigzag & 1), position
+    if kind == BINARY:
+        length, position = _varint(data, position)
+        if position + length > len(data):
+            raise ValueError("text beyond the end")
+        return data[position : position + length], position + length
+    if kind == _STRUCT:
+        return _struct(data, position, depth + 1)
+    if kind in (_LIST, _SET):
+        return _list(data, position, depth)
+    if kind in (_TRUE, _FALSE, _BYTE):
+        return data[position], position + 1
+    if kind == _DOUBLE:
+        return data[position : position + 8], position + 8
+    raise ValueError(f"a value of type {kind}, which Parquet does not use")
+
+
+def _list(data: bytes, position: int, depth: int) -> tuple[list[Any], int]:
+    head = data[position]
+    position += 1
+    size, kind = head >> 4, head & 0x0F
+    if size == 15:
+        size, position = _varint(data, position)
+    if size > len(data):
+        raise ValueError("a list longer than the data")
+    items = []
+    for _ in range(size):
+        item, position = _value(data, position, kind, depth)
+        items.append(item)
+    return items, position
+
+
+_ONE_BYTE = [bytes([number]) for number in range(0x80)]
+
+
+def varint(number: int) -> bytes:
+    """An unsigned number."""
+    if number < 0x80:
+        return _ONE_BYTE[number]
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def integer(step: int, number: int, *, bits: int = 64) -> bytes:
+    """A field that holds a number >= 0; ``step`` is its id minus that of the field before it."""
+    return bytes([step << 4 | (_I64 if bits == 64 else I32)]) + varint(number << 1)
+
+
+def text(step: int, content: bytes) -> bytes:
+    """A field that holds bytes."""
+    return bytes([step << 4 | BINARY]) + varint(len(content)) + content
+
+
+def items(step: int, kind: int, count: int, encoded: bytes) -> bytes:
+    """A field that holds a list of values of a type, encoded one after another."""
+    head = bytes([count << 4 | kind]) if count < 15 else bytes([0xF0 | kind]) + varint(count)
+    return bytes([step << 4 | _LIST]) + head + encoded
+
+
+def structs(step: int, *encoded: bytes) -> bytes:
+    """A field that holds a list of structs."""
+    return items(step, _STRUCT, len(encoded), b"".join(encoded))
+
+
+def struct(step: int, encoded: bytes) -> bytes:
+    """A field that holds a struct."""
+    return bytes([step << 4 | _STRUCT]) + encoded
+
+
+STOP = b"\x00"
+"""Ends every struct."""

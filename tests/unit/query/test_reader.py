@@ -1,0 +1,298 @@
+"""What a reader does around the rows: damage, missing files, requests that mean nothing, copies, what is kept open."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
+from lakebed.files import data_name
+from lakebed.keys import ALL_KEYS, EncodedRange, successor
+from lakebed.query import opening
+from lakebed.query.narrow import Ask, NarrowReader
+from lakebed.query.pages import OpenPages
+from lakebed.query.plan import QueryPlan
+from lakebed.query.run import Reader
+from lakebed.storage import LocalStorage, connect
+from tests.unit.query.cases import LETTERS, TABLE, lettered, object_path, one_leaf, stored
+
+
+def key(letter):
+    return LETTERS.codec.encode((letter,))
+
+
+def point(letter):
+    return EncodedRange(key(letter), successor(key(letter)))
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(tmp_path / "root", durability="none")
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+def reader_of(storage):
+    return Reader(storage, TABLE, LETTERS)
+
+
+def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_read(storage):
+    reader = reader_of(storage)
+    with pytest.raises(UsageError, match="-1"):
+        reader.scan(QueryPlan(()), ["k"], -1)
+    with pytest.raises(UsageError, match="stranger"):
+        reader.scan(QueryPlan(()), ["stranger"], None)
+    with pytest.raises(UsageError, match="stranger"):
+        reader.get(QueryPlan(()), ["k", "stranger"])
+
+
+def test_an_empty_plan_answers_with_the_columns(storage):
+    found = reader_of(storage).get(QueryPlan(()), ["v", "k"])
+    assert found.num_rows == 0
+    assert found.schema.names == ["v", "k"]
+
+
+def flip(path, position):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("from_end", [1, 6, 9, 40])
+def test_a_flipped_bit_in_the_footer_is_damage_and_names_the_file(storage, root, tmp_path, from_end):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    flip(object_path(root, file), -from_end)
+    with pytest.raises(DamagedError, match=file.id) as raised:
+        reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
+    assert raised.value.name == data_name(TABLE, file)
+
+
+@pytest.mark.parametrize("size", [0, 3, 100])
+def test_a_cut_file_is_damage_and_names_the_file(storage, root, tmp_path, size):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    path = object_path(root, file)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(DamagedError, match=file.id):
+        reader_of(storage).scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None).read_all()
+
+
+@pytest.fixture(params=["narrow", "wide"])
+def way(request, monkeypatch):
+    """Both ways to read must notice; without this, all tables of tests are narrow."""
+    if request.param == "wide":
+        monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+
+
+@pytest.mark.parametrize("method", ["get", "scan"])
+def test_a_page_that_cannot_be_decoded_is_damage_and_names_the_file(way, storage, root, tmp_path, method):
+    """The engine names no file; of the two that are merged it is the damaged one."""
+    (good,) = stored(storage, LETTERS, lettered("abc" * 50), tmp_path)
+    (bad,) = stored(storage, LETTERS, lettered("abc" * 50, first=1000), tmp_path)
+    path = object_path(root, bad)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
+    reader = reader_of(storage)
+    ask = {
+        "get": lambda: reader.get(one_leaf((good, bad), point("b")), LETTERS.names),
+        "scan": lambda: reader.scan(one_leaf((good, bad), ALL_KEYS), LETTERS.names, None).read_all(),
+    }
+    with pytest.raises(DamagedError, match=bad.id):
+        ask[method]()
+
+
+def test_a_missing_file_is_named_with_the_remedy(storage, root, tmp_path):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    object_path(root, file).unlink()
+    with pytest.raises(NotFoundError, match=r"gc_delay_s") as raised:
+        reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
+    assert raised.value.file == file.id
+
+
+def test_a_file_that_goes_missing_after_it_was_opened_is_named_too(way, storage, root, tmp_path):
+    """The engine takes a missing file for an empty one: rows would be lost without a word."""
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    reader = reader_of(storage)
+    planned = one_leaf((file,), ALL_KEYS)
+    assert reader.get(planned, ["k"]).num_rows == 3
+    object_path(root, file).unlink()
+    with pytest.raises(NotFoundError, match=file.id):
+        reader.get(planned, ["k"])
+
+
+def test_a_stray_file_that_is_not_parquet_is_damage(storage, root, tmp_path):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    object_path(root, file).write_bytes(b"x" * file.size_bytes)
+    with pytest.raises(DamagedError, match=file.id):
+        reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
+
+
+def test_a_file_without_permission_is_a_storage_error(storage, root, tmp_path, monkeypatch):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    path = object_path(root, file)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises((StorageError, NotFoundError)):
+        reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
+
+
+def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, monkeypatch):
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
+    reader = reader_of(storage)
+    asked = []
+    read = OpenPages.read
+
+    def watched(self, *rest):
+        asked.append(self._file_id)
+        return read(self, *rest)
+
+    monkeypatch.setattr(OpenPages, "read", watched)
+    for letter, members in (("c", {files[0].id}), ("b", {files[1].id}), ("a", {files[0].id, files[2].id})):
+        asked.clear()
+        assert reader.get(one_leaf(files, point(letter)), ["k"]).column("k").to_pylist() == [letter] * len(members)
+        assert set(asked) == members
+    asked.clear()
+    assert reader.get(one_leaf(files, point("bb")), ["k"]).num_rows == 0
+    assert asked == []
+
+
+def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_path):
+    """Pages carry checksums, and whoever reads a few of them has the time to look."""
+    rows = lettered("".join(chr(ord("a") + i % 26) for i in range(2000)))
+    (file,) = stored(storage, LETTERS, rows, tmp_path)
+    path = object_path(root, file)
+    content = path.read_bytes()
+    unnoticed = []
+    for position in range(40, 4000, 97):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+        try:
+            found = reader_of(storage).get(one_leaf((file,), EncodedRange(key("a"), key("d"))), LETTERS.names)
+        except DamagedError:
+            continue
+        # A page that was not read may be damaged; then the answer is right.
+        if found.column("k").to_pylist() != sorted(found.column("k").to_pylist()) or found.num_rows != 231:
+            unnoticed.append(position)
+    assert not unnoticed
+
+
+def test_files_of_one_run_are_read_one_after_another(storage, tmp_path, monkeypatch):
+    """Only files that overlap are merged; those that share a key do."""
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("xyz", "abc", "cd", "efg"))
+    reader = reader_of(storage)
+    asked = []
+    read = NarrowReader.read
+
+    def watched(self, opened, ask):
+        asked.append([each.file.id for each in opened])
+        return read(self, opened, ask)
+
+    monkeypatch.setattr(NarrowReader, "read", watched)
+    found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
+    assert found.column("k").to_pylist() == list("abccdefgxyz")
+    assert asked == [[files[1].id, files[2].id], [files[3].id], [files[0].id]]
+    asked.clear()
+    assert reader.scan(one_leaf(files, ALL_KEYS), ["k"], 6).read_all().num_rows == 6
+    assert asked == [[files[1].id, files[2].id], [files[3].id]]
+
+
+def test_a_stream_reads_nothing_before_it_is_asked(storage, root, tmp_path):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    object_path(root, file).unlink()
+    stream = reader_of(storage).scan(one_leaf((file,), ALL_KEYS), ["k"], None)
+    with pytest.raises(NotFoundError):
+        stream.read_next_batch()
+
+
+def test_a_stream_that_is_dropped_early_lets_its_files_go(tmp_path):
+    """From memory, files are read from copies: those go with the stream and the reader."""
+    storage = connect("memory://query-dropped-early")
+    (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
+    reader = reader_of(storage)
+    stream = reader.scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None)
+    assert stream.read_next_batch().num_rows > 0
+    (copy,) = (each.copy.path for each in reader._files._open.values())
+    assert copy.exists()
+    stream.close()
+    del stream, reader
+    gc.collect()
+    assert not copy.exists()
+
+
+def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "COPIES_BYTES_MAX", 1)
+    storage = connect("memory://query-bounded")
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
+    reader = reader_of(storage)
+    found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
+    assert found.column("k").to_pylist() == list("abbcccdde")
+    gc.collect()
+    assert len(reader._files._open) == 1
+    copies = {path.name.partition("-job")[0] for path in opening.copies_folder().iterdir()}
+    assert sum(name.startswith(file.id) for name in copies for file in files) == 1
+
+
+def test_a_damaged_copy_is_never_read(tmp_path):
+    storage = connect("memory://query-damaged")
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    name = data_name(TABLE, file)
+    content = bytearray(storage.get(name) or b"")
+    content[10] ^= 1
+    storage.replace(name, bytes(content))
+    with pytest.raises(DamagedError, match=file.id):
+        reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
+
+
+def test_open_files_are_bounded(storage, tmp_path, monkeypatch):
+    monkeypatch.setattr(opening, "OPEN_FILES_MAX", 2)
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
+    reader = reader_of(storage)
+    for _ in range(2):
+        assert reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all().num_rows == 9
+        assert [each.file.id for each in reader._files._open.values()] == [files[1].id, files[2].id]
+
+
+def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch):
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+
+    def broken(*_):
+        raise RuntimeError("the engine gave up")
+
+    monkeypatch.setattr(NarrowReader, "read", broken)
+    with pytest.raises(Error, match="the engine gave up"):
+        reader_of(storage).get(one_leaf((file,), ALL_KEYS), ["k"])
+
+
+def test_every_plan_streams_and_prunes(storage, tmp_path):
+    """No operator that holds its input, and the filter reaches the scan."""
+    from lakebed.kernels.merge import check_plan
+    from lakebed.query.engine import Engine
+
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
+    reader, engine = reader_of(storage), Engine(storage, LETTERS)
+    opened = [reader._files.open(file) for file in files]
+    ask = Ask(EncodedRange(key("b"), key("d")), None, ("n",), 10)
+    for used in (opened[:1], opened):
+        for condition in engine.conditions(used, ask):
+            drawing = engine.frame(used, condition, ask).execution_plan().display_indent()
+            check_plan(drawing, len(used))
+            assert drawing.count("pruning_predicate=") == len(used)
+            assert drawing.count("projection=[k, n],") == len(used)
+
+
+def test_narrow_reads_leave_the_engine_alone(storage, tmp_path):
+    """Importing it would take most of a second of a command's time."""
+    (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
+    reader = reader_of(storage)
+    assert reader.get(one_leaf((file,), point("b")), ["v"]).num_rows == 1
+    assert reader.scan(one_leaf((file,), ALL_KEYS), ["v"], 2).read_all().num_rows == 2
+    assert reader._engine is None
+
+
+def test_a_wide_read_comes_in_batches(storage, tmp_path):
+    (file,) = stored(storage, LETTERS, lettered("abcdefgh" * 8000), tmp_path)
+    sizes = [b.num_rows for b in reader_of(storage).scan(one_leaf((file,), ALL_KEYS), ["k"], None)]
+    assert sum(sizes) == 64_000
+    assert max(sizes) <= 8192
