@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 READ_ROWS = 131_072
 
 
-def load_summaries(
-    storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema
-) -> dict[str, Summary]:
+def load_summaries(storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema) -> dict[str, Summary]:
     """The summaries of data files, by file id. Raises DamagedError naming a summary, or a file, that is damaged."""
     found = {}
     for file in files:

@@ -65,9 +65,7 @@ class CompactionPlan:
 def check_strategy(strategy: str | None) -> None:
     """Raise UsageError for a strategy that does not exist."""
     if strategy is not None and strategy not in STRATEGIES:
-        raise UsageError(
-            f"no compaction strategy {strategy!r}; there is: {', '.join(STRATEGIES)}", strategy=strategy
-        )
+        raise UsageError(f"no compaction strategy {strategy!r}; there is: {', '.join(STRATEGIES)}", strategy=strategy)
 
 
 def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:

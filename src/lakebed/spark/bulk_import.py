@@ -210,9 +210,7 @@ def _document(task: Sequence[source.Group], files: Sequence[source.SourceFile]) 
     ]
 
 
-def _sampled(
-    files: Sequence[source.SourceFile], groups: Sequence[source.Group], schema: Schema
-) -> tuple[Part, ...]:
+def _sampled(files: Sequence[source.SourceFile], groups: Sequence[source.Group], schema: Schema) -> tuple[Part, ...]:
     keyed = whole_key(schema)
     chosen = set(source.chosen_groups(groups))
 

@@ -110,9 +110,7 @@ def _stage_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], It
         try:
             with task_scratch() as scratch:
                 rows = (conform(batch, schema, "the DataFrame") for batch in batches)
-                run_files = sort_runs(
-                    rows, shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes
-                )
+                run_files = sort_runs(rows, shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes)
                 files = send_run(shuffle.place.connect(), shuffle.table_id, run_files, job=shuffle.job)
             count = sum(new.file.rows for new in files)
             yield pa.record_batch([[count], [wire.dump(wire.encode_new_files(files))]], schema=_STAGED_SCHEMA)

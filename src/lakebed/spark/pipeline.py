@@ -53,9 +53,7 @@ class Pipeline:
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
 
-    def __init__(
-        self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]"
-    ) -> None:
+    def __init__(self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]") -> None:
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
