@@ -1,0 +1,158 @@
+"""Point reads and short scans of one compacted table, against DuckDB over the very same Parquet files.
+
+    python -m benchmarks.lookups [--rows 20000000] [--gets 2000]
+
+Everything goes through the public face: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm:
+the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
+rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a view over the
+files and a prepared statement. A cold read is a fresh process that opens the instance, and imports what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+import pyarrow as pa
+
+import lakebed
+from benchmarks.writes import batches
+from lakebed import KeyRange
+
+WARM_UP = 300
+SCAN_ROWS = 1_000
+
+Question = Callable[[str], int]
+
+
+def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
+    """A table of one leaf that holds one run: what a compaction leaves behind."""
+    schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
+    settings = {} if page_rows is None else {"page_rows": page_rows}
+    table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)
+    first = next(batches(1))
+    table.write(pa.RecordBatchReader.from_batches(first.schema, batches(rows)))
+    return table
+
+
+def sample_keys(table: lakebed.Table, rows: int, count: int) -> list[str]:
+    """Keys that are there, in random order."""
+    random = np.random.default_rng(7)
+    wanted = np.sort(random.choice(rows, count, replace=False))
+    keys: list[str] = []
+    passed = 0
+    for batch in table.scan(columns=["key"]):
+        inside = wanted[(wanted >= passed) & (wanted < passed + batch.num_rows)] - passed
+        keys += batch.column(0).take(pa.array(inside)).to_pylist()
+        passed += batch.num_rows
+    random.shuffle(keys)
+    return keys
+
+
+def timed(question: Question, keys: Sequence[str], expected: int | None) -> np.ndarray:
+    """Milliseconds of each question but the first few."""
+    times = []
+    for key in keys:
+        begin = time.perf_counter()
+        found = question(key)
+        times.append((time.perf_counter() - begin) * 1e3)
+        if expected is not None and found != expected:
+            raise AssertionError(f"{found} rows for {key}, not {expected}")
+    return np.array(times[min(WARM_UP, len(times) // 2) :])
+
+
+def ours(table: lakebed.Table, step: int) -> dict[str, Question]:
+    def neighbours(key: str) -> int:
+        return sum(b.num_rows for b in table.scan(KeyRange(key, after(key, step))))
+
+    return {
+        "get": lambda key: table.get(key).num_rows,
+        "get, not there": lambda key: table.get(key + "x").num_rows,
+        f"scan, limit {SCAN_ROWS}": lambda key: sum(b.num_rows for b in table.scan(KeyRange(key), limit=SCAN_ROWS)),
+        f"scan, range of ~{SCAN_ROWS}": neighbours,
+    }
+
+
+def duckdb(table: lakebed.Table, step: int) -> dict[str, Question]:
+    import duckdb as peer
+
+    paths = [unquote(urlsplit(url).path) for url in table.files().column("url").to_pylist()]
+    connection = peer.connect()
+    connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet({paths!r})")
+    connection.execute("SET enable_object_cache = true")
+    connection.execute("PREPARE by_key AS SELECT * FROM t WHERE key = $1 ORDER BY ts")
+    connection.execute("PREPARE by_range AS SELECT * FROM t WHERE key >= $1 AND key < $2 ORDER BY key, ts")
+    connection.execute(f"PREPARE by_limit AS SELECT * FROM t WHERE key >= $1 ORDER BY key, ts LIMIT {SCAN_ROWS}")
+
+    def ask(statement: str, *arguments: str) -> int:
+        values = ", ".join(f"'{argument}'" for argument in arguments)
+        found: Any = connection.execute(f"EXECUTE {statement}({values})").to_arrow_table()
+        return int(found.num_rows)
+
+    return {
+        "get": lambda key: ask("by_key", key),
+        "get, not there": lambda key: ask("by_key", key + "x"),
+        f"scan, limit {SCAN_ROWS}": lambda key: ask("by_limit", key),
+        f"scan, range of ~{SCAN_ROWS}": lambda key: ask("by_range", key, after(key, step)),
+    }
+
+
+def after(key: str, step: int) -> str:
+    """The key that many numbers on: keys are ``user-`` and 16 hex digits, evenly spread."""
+    return f"user-{int(key[5:], 16) + step:016x}"
+
+
+def cold_ms(folder: str, key: str) -> float:
+    """What a fresh process takes from before its import of lakebed until it has the row."""
+    code = (
+        "import sys, time; begin = time.perf_counter(); import lakebed\n"
+        "found = lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\n"
+        "assert found.num_rows == 1; print((time.perf_counter() - begin) * 1e3)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, f"{folder}/lake", key], check=True, capture_output=True, text=True, timeout=120
+    )
+    return float(ran.stdout)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--gets", type=int, default=2_000)
+    parser.add_argument("--peer-gets", type=int, default=200, help="the peer is asked less often")
+    parser.add_argument("--page-rows", type=int, help="instead of the default setting")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+        table = table_of(folder, args.rows, args.page_rows)
+        files = table.files()
+        size = sum(files.column("size_bytes").to_pylist())
+        print(f"{args.rows:,} rows in {files.num_rows} files of one run, {size / 1e6:.0f} MB; milliseconds")
+        keys = sample_keys(table, args.rows, min(args.gets + WARM_UP, args.rows))
+        step = int(SCAN_ROWS * 2**62 / args.rows)
+        print(f"{'':26}{'p50':>8}{'p99':>8}   {'DuckDB p50':>11}{'p99':>8}   {'ratio of p50':>12}")
+        peers = duckdb(table, step)
+        for name, question in ours(table, step).items():
+            expected = {"get": 1, "get, not there": 0}.get(name)
+            times = timed(question, keys, expected)
+            peer = timed(peers[name], keys[: args.peer_gets], expected)
+            p50, p99 = np.percentile(times, [50, 99])
+            peer_p50, peer_p99 = np.percentile(peer, [50, 99])
+            print(
+                f"{name:<26}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
+                flush=True,
+            )
+        cold = sorted(cold_ms(str(Path(folder)), key) for key in keys[:5])
+        print(f"{'get, fresh process':<26}{cold[2]:8.0f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

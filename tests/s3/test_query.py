@@ -1,0 +1,78 @@
+"""Files too large to fetch whole: the engine reads them by ranges, and each costs one request more when opened."""
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeyRange, Schema
+from lakebed.errors import DamagedError, NotFoundError
+from lakebed.query import opening
+
+SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
+ROWS = 20_000
+
+
+@pytest.fixture
+def table(s3_server, monkeypatch):
+    """Opened anew, with no file small enough to fetch whole."""
+    monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
+    instance = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
+    made = instance.create_table("t", SCHEMA)
+    for part in range(2):
+        numbers = range(part, ROWS, 2)
+        made.write(
+            pa.table(
+                {
+                    "k": [f"key-{n:06d}" for n in numbers],
+                    "n": pa.array(numbers, pa.int64()),
+                    "v": pa.array(numbers, pa.int64()),
+                    "w": [f"{n * 7919:040d}" for n in numbers],
+                }
+            )
+        )
+    return lakebed.open(instance.url, storage_options=s3_server.storage_options).table("t")
+
+
+def test_rows_come_back_by_ranges(s3_server, table):
+    assert table.get("key-000123").column("v").to_pylist() == [123]
+    assert table.get("no such key").num_rows == 0
+    found = table.scan(KeyRange("key-000100", "key-015000"), columns=["n"]).read_all()
+    assert found.column("n").to_pylist() == list(range(100, 15_000))
+    assert table.scan(limit=3).read_all().column("n").to_pylist() == [0, 1, 2]
+
+
+def data_requests(s3_server):
+    return [r for r in s3_server.requests if r.key.endswith(".parquet")]
+
+
+def test_a_warm_get_asks_each_file_whether_it_is_there_and_for_its_pages(s3_server, table):
+    """Columns that lie within a mebibyte come in one request; in a large row group it is one for each column."""
+    table.get("key-000001")
+    s3_server.requests.clear()
+    assert table.get("key-010001").num_rows == 1
+    assert len(data_requests(s3_server)) <= 4
+    assert len(s3_server.requests) <= 5
+
+
+def stored_file(s3_server, table):
+    """The client and the key of the first data file."""
+    url = table.files().column("url")[0].as_py()
+    return table.storage, url.removeprefix(table.storage.url + "/")
+
+
+def test_a_damaged_footer_is_noticed_at_the_first_use(s3_server, table):
+    storage, name = stored_file(s3_server, table)
+    content = bytearray(storage.get(name))
+    content[-20] ^= 1
+    storage.replace(name, bytes(content))
+    with pytest.raises(DamagedError, match="footer"):
+        table.get("key-000001")
+
+
+def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
+    table.get("key-000001")
+    storage, name = stored_file(s3_server, table)
+    storage.delete([name])
+    for _ in range(2):
+        with pytest.raises(NotFoundError, match="gc_delay_s"):
+            table.scan(KeyRange("key-000000", "key-010000")).read_all()
