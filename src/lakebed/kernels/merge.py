@@ -1,4 +1,4 @@
-"""``merge_runs``: sorted files in, one sorted run out, in memory that depends on neither their number nor their size.
+"""``merge_runs``: sorted files in, one sorted run out, in memory that follows a setting and not the size of the inputs.
 
 The merge itself is a DataFusion plan, one file a partition: scans that declare their order, a union, a
 sort-preserving merge. The plan is checked before it runs: a real sort in it would read everything first, and is an
@@ -21,9 +21,9 @@ Arrow inputs cannot be pruned and hold one batch at a time, so a merge with any 
 among them that are too large for that go through a level first.
 
 Measured on 2-million-row files of 50 MB, M = 512 MiB (benchmarks/kernels.py): one plan over 10 files held 0.8 GB and
-grew with every file; slices hold 0.4–0.6 GB for 10, 0.8 for 40, 1.0 for 200, at the same speed for 10. Not all of it
-is ours to give back: the engine's allocator keeps freed blocks with the thread that made them, about as much again
-as a slice holds, which is why slices are no larger than page borders make worth while.
+grew with every file; slices hold 0.4–0.6 GB for 10, 0.8 for 40, 1.0 for 200, at the same speed for 10. That is more than what is live: the
+engine's allocator does not return all that is freed, and the same slice merged again and again grew the process to a
+plateau of about five times a slice. Smaller slices lower it, so they are no larger than page borders make worth while.
 
 Rules: local paths only; scratch files are gone when a call ends, however it ends.
 """
