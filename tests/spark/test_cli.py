@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -94,3 +102,47 @@ def test_progress_and_result_stay_apart(lake: lakebed.Table, capsys: pytest.Capt
     said = capsys.readouterr()
     assert said.out.startswith("table t at number 2: 3,000 rows imported as ")
     assert "import t: 3,000 rows in " in said.err
+
+
+def alive(mark: str) -> list[psutil.Process]:
+    """Processes that were started with the mark in their environment, wherever in the tree they are now."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("LAKEBED_TEST") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def is_spark(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("org.apache.spark" in word for word in process.cmdline())
+    return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def test_ctrl_c_while_spark_starts_ends_quietly_and_leaves_no_process(lake: lakebed.Table, tmp_path: Path) -> None:
+    program = (
+        "import signal, sys\nfrom lakebed.cli import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\nsys.exit(main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "import", "t", "in"],
+        env=os.environ | {"LAKEBED_TEST": str(tmp_path)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # Its JVM is there, and will need seconds more until it answers.
+    until(lambda: any(map(is_spark, alive(str(tmp_path)))))
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert said.endswith("lakebed: interrupted\n")
+    assert lake.scan().read_all().num_rows == 0
+    until(lambda: not alive(str(tmp_path)))

@@ -7,6 +7,8 @@ Splitting and garbage collection only touch metadata and start no Spark; nor doe
 from __future__ import annotations
 
 import contextlib
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
@@ -185,6 +187,9 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
 @contextlib.contextmanager
 def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
     """Raises UsageError where PySpark is needed and not installed."""
+    # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_of_the_bridge)
     try:
         from lakebed.spark import Pipeline
 
@@ -194,6 +199,10 @@ def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
             raise
         raise UsageError(f"this needs {error.name}, which is not installed: pip install 'lakebed[spark]'") from error
+
+
+def _not_of_the_bridge(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 @contextlib.contextmanager

@@ -13,8 +13,10 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,8 +85,12 @@ def start_session(master: str) -> SparkSession:
     variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
     if master.startswith("local"):
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with _environment(**variables):
-        return builder.getOrCreate()
+    with _environment(**variables), _interrupts_kept() as kept:
+        session = builder.getOrCreate()
+    if kept:
+        session.stop()
+        raise KeyboardInterrupt
+    return session
 
 
 def cores_of(session: SparkSession) -> int:
@@ -127,6 +133,28 @@ def _home_of(java: Path) -> str | None:
     version = re.search(r"^ *java\.specification\.version = (\d+)$", told, re.MULTILINE)
     home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
     return home[1] if version and home and int(version[1]) >= JAVA_VERSION_MIN else None
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Iterator[list[int]]:
+    """Let a Ctrl-C wait for the end of the block, and note it in the list: PySpark, interrupted between starting its
+    JVM and shaking hands with it, leaves a JVM behind that nothing ever ends.
+    """
+    kept: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield kept
+        return
+
+    def keep(number: int, _frame: object) -> None:
+        kept.append(number)
+
+    before = signal.signal(signal.SIGINT, keep)
+    try:
+        yield kept
+    finally:
+        # Spark has put its own in place by now, which cancels jobs first; unless it failed.
+        if signal.getsignal(signal.SIGINT) is keep:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
