@@ -21,9 +21,10 @@ Arrow inputs cannot be pruned and hold one batch at a time, so a merge with any 
 among them that are too large for that go through a level first.
 
 Measured on 2-million-row files of 50 MB, M = 512 MiB (benchmarks/kernels.py): one plan over 10 files held 0.8 GB and
-grew with every file; slices hold 0.4–0.6 GB for 10, 0.8 for 40, 1.0 for 200, at the same speed for 10. That is more than what is live: the
-engine's allocator does not return all that is freed, and the same slice merged again and again grew the process to a
-plateau of about five times a slice. Smaller slices lower it, so they are no larger than page borders make worth while.
+grew with every file; slices hold 0.4–0.6 GB for 10, 0.8 for 40, 1.0 for 200, at the same speed for 10. That is more
+than what is live: the engine's allocator does not return all that is freed, and the same slice merged again and again
+grew the process to a plateau of about five times a slice. Smaller slices lower it, so they are no larger than page
+borders make worth while.
 
 Rules: local paths only; scratch files are gone when a call ends, however it ends.
 """
@@ -76,9 +77,13 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
     key_range: EncodedRange | None,
     memory_limit_bytes: int,
     cuts: Sequence[bytes] = (),
+    slices: Sequence[EncodedRange] = (),
     progress: Callable[[int], None] | None = None,
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
+
+    ``slices`` tile the key range in order, each with at most a quarter of the memory limit of input: a caller who has
+    the inputs' summaries knows them for nothing, and otherwise keys are read to find some.
 
     Requires inputs sorted by row key, then sort key: Parquet files, or Arrow IPC files such as
     :func:`~lakebed.kernels.sort.encode_piece` makes. ``progress`` is told the rows of each batch as it is merged.
@@ -89,7 +94,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
     opened = [open_input(path, layout.schema) for path in inputs]
 
     def counted() -> Generator[pa.RecordBatch]:
-        for batch in _merged(opened, layout.schema, key_range, memory_limit_bytes, scratch):
+        for batch in _merged(opened, layout.schema, [key_range, *slices], memory_limit_bytes, scratch):
             if progress is not None:
                 progress(batch.num_rows)
             yield batch
@@ -116,19 +121,24 @@ def merge_stream(  # noqa: PLR0913 - as above
     names = schema.project(columns)
     folder = Path(tempfile.gettempdir()) if scratch is None else scratch
     opened = [open_input(path, schema) for path in inputs]
-    for batch in _merged(opened, schema, key_range, memory_limit_bytes, folder):
+    for batch in _merged(opened, schema, [key_range], memory_limit_bytes, folder):
         yield batch if names == schema.names else batch.select(names)
 
 
 def _merged(
-    inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None, memory_limit_bytes: int, scratch: Path
+    inputs: Sequence[Input],
+    schema: Schema,
+    ranges: Sequence[EncodedRange | None],
+    memory_limit_bytes: int,
+    scratch: Path,
 ) -> Generator[pa.RecordBatch]:
+    """``ranges`` are the key range, then the slices that are known to tile it."""
     present = [item for item in inputs if item.rows]
-    if not present or (key_range is not None and key_range.empty):
+    if not present or (ranges[0] is not None and ranges[0].empty):
         return
     groups = _level(present, memory_limit_bytes)
     if len(groups) == 1:
-        yield from _one_level(groups[0], schema, key_range, memory_limit_bytes)
+        yield from _one_level(groups[0], schema, ranges, memory_limit_bytes)
         return
     with scratch_folder(scratch, "merge") as folder:
         spills = []
@@ -136,10 +146,10 @@ def _merged(
             if len(group) == 1 and group[0].is_arrow:
                 spills.append(group[0])
                 continue
-            with contextlib.closing(_merged(group, schema, key_range, memory_limit_bytes, scratch)) as batches:
+            with contextlib.closing(_merged(group, schema, ranges, memory_limit_bytes, scratch)) as batches:
                 path = write_spill(batches, schema, folder / f"{len(spills):06d}.arrow")
             spills.append(open_input(path, schema))
-        yield from _merged(spills, schema, key_range, memory_limit_bytes, scratch)
+        yield from _merged(spills, schema, ranges, memory_limit_bytes, scratch)
 
 
 def _level(inputs: Sequence[Input], memory_limit_bytes: int) -> list[list[Input]]:
@@ -163,7 +173,7 @@ def _held_bytes(item: Input) -> int:
 
 
 def _one_level(
-    inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None, memory_limit_bytes: int
+    inputs: Sequence[Input], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     row_bytes = max(item.row_bytes for item in inputs)
     rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
@@ -173,35 +183,38 @@ def _one_level(
     )
     with _blaming(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
-        bounds = [inside(schema, key_range)] if key_range is not None else [None]
-        slices = _slices(inputs, schema, key_range, memory_limit_bytes)
-    for part in slices:
-        yield from _plan(engine, frames, [*bounds, part], inputs, schema)
+        slices = _slices(inputs, schema, ranges, memory_limit_bytes)
+    for conditions in slices:
+        yield from _plan(engine, frames, conditions, inputs, schema)
 
 
 def _slices(
-    inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None, memory_limit_bytes: int
-) -> list[Expr | None]:
+    inputs: Sequence[Input], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
+) -> list[list[Expr | None]]:
     """Conditions that cut the rows into disjoint slices in key order, each of about a quarter of the limit in bytes.
 
     Rows of one row key and sort key stay together, however many.
     """
+    key_range, known = ranges[0], ranges[1:]
+    within = inside(schema, key_range)
     if any(item.is_arrow for item in inputs):
-        return [None]
+        return [[within]]
+    if known:
+        return [[inside(schema, part)] for part in known]
     places = spans(inputs, schema, key_range)
     total = sum(span.file_bytes for span in places)
     overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
-    slice_bytes = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 4))
-    if total <= slice_bytes:
-        return [None]
-    rows = sample(places, schema, max(1, slice_bytes // _SAMPLES))
+    size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 4))
+    if total <= size:
+        return [[within]]
+    rows = sample(places, schema, max(1, size // _SAMPLES))
     ends: list[list[pa.Scalar]] = []
     for index in range(_SAMPLES, rows.num_rows, _SAMPLES):
         end = [rows.column(name)[index] for name in schema.sort_names]
         if not ends or end != ends[-1]:
             ends.append(end)
     fields = (*schema.row_key, *schema.sort_key)
-    return [between(fields, low, high) for low, high in zip([None, *ends], [*ends, None], strict=True)]
+    return [[within, between(fields, low, high)] for low, high in zip([None, *ends], [*ends, None], strict=True)]
 
 
 def _scan(engine: SessionContext, item: Input, schema: Schema, index: int) -> DataFrame:
