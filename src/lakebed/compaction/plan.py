@@ -32,6 +32,10 @@ STRATEGIES = ("full",)
 SHARE_BYTES_MIN = 32 * 1024 * 1024
 """A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
 
+SLICE_SHARE = 8
+"""A merge plan reads an eighth of the memory limit at once: what it has read it holds to its end, some of it twice. At
+each border between slices one page of every input is decoded twice, so slices are no smaller than need be."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeafMerge:
@@ -118,6 +122,16 @@ def cut(merge: LeafMerge, summaries: Sequence[Summary], count: int) -> tuple[Enc
     edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
     lows = (merge.keys.min, *edges)
     return tuple(EncodedRange(low, high) for low, high in zip(lows, (*edges, merge.keys.max), strict=True))
+
+
+def share_out(
+    merge: LeafMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
+) -> list[tuple[EncodedRange, ...]]:
+    """For each task the slices of keys that it merges one after another, each of at most about so many bytes."""
+    slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
+    parts = cut(merge, summaries, tasks * slices)
+    count = min(tasks, len(parts))
+    return [parts[i * len(parts) // count : (i + 1) * len(parts) // count] for i in range(count)]
 
 
 def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:

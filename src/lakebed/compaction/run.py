@@ -27,7 +27,17 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.compaction.owner import is_gone, this_process
-from lakebed.compaction.plan import CompactionPlan, LeafMerge, Skipped, check_strategy, cut, inputs_of, plan, tasks_of
+from lakebed.compaction.plan import (
+    SLICE_SHARE,
+    CompactionPlan,
+    LeafMerge,
+    Skipped,
+    check_strategy,
+    inputs_of,
+    plan,
+    share_out,
+    tasks_of,
+)
 from lakebed.errors import DamagedError, Error
 from lakebed.files import DataFile, NewFile, data_name
 from lakebed.ingest.send import send_run
@@ -49,15 +59,24 @@ WAVE_TASKS_MIN = 16
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merge the rows that ``inputs`` have inside ``keys`` into new files of the job's run; ``rows`` about so many."""
+    """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
+
+    The slices are neighbours in key order, each as much as a merge plan should read at once. ``rows`` is about how many
+    rows there are.
+    """
 
     job: str
     table_id: str
-    keys: EncodedRange
+    slices: tuple[EncodedRange, ...]
     inputs: tuple[DataFile, ...]
     layout: Layout
     memory_limit_bytes: int
     rows: int
+
+    @property
+    def keys(self) -> EncodedRange:
+        """The keys of all slices."""
+        return EncodedRange(self.slices[0].min, self.slices[-1].max)
 
 
 TaskResult = tuple[NewFile, ...] | Error
@@ -191,6 +210,7 @@ def run_merge_task(
             scratch,
             key_range=None if whole else task.keys,
             memory_limit_bytes=task.memory_limit_bytes,
+            slices=task.slices if len(task.slices) > 1 else (),
             progress=progress,
         )
         return send_run(storage, task.table_id, run, job=task.job)
@@ -245,20 +265,28 @@ def _run_wave(table: Table, execute: Execute, wave: Sequence[tuple[LeafMerge, in
 
 def _open(table: Table, job_id: str, merge: LeafMerge, count: int) -> _Open | Skipped:
     settings = table.settings_in_force()
-    parts: tuple[EncodedRange, ...] = (merge.keys,)
-    if count > 1:
+    shares: Sequence[tuple[EncodedRange, ...]] = [(merge.keys,)]
+    slice_bytes = settings.memory_limit_bytes // SLICE_SHARE
+    if count > 1 or merge.size_bytes > slice_bytes:
         summaries = load_summaries(table.storage, table.id, merge.inputs, table.schema)
-        parts = cut(merge, list(summaries.values()), count)
+        shares = share_out(merge, list(summaries.values()), count, slice_bytes)
     ids = tuple(file.id for file in merge.inputs)
     outcome = table.try_commit(OpenJob(Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s)))
     if isinstance(outcome, NotCommitted):
         # Another process took the leaf, or changed it, since the plan was made.
         return Skipped(merge.leaf, outcome.reason)
     number_of(outcome, f"table {table.name}")
-    layout, rows = table.layout(), merge.rows // len(parts)
     tasks = tuple(
-        MergeTask(job_id, table.id, keys, inputs_of(merge.inputs, keys), layout, settings.memory_limit_bytes, rows)
-        for keys in parts
+        MergeTask(
+            job=job_id,
+            table_id=table.id,
+            slices=slices,
+            inputs=inputs_of(merge.inputs, EncodedRange(slices[0].min, slices[-1].max)),
+            layout=table.layout(),
+            memory_limit_bytes=settings.memory_limit_bytes,
+            rows=merge.rows // len(shares),
+        )
+        for slices in shares
     )
     return _Open(job_id, merge, tasks)
 

@@ -83,7 +83,7 @@ def encode_task(task: MergeTask) -> dict[str, Any]:
     return {
         "job": task.job,
         "table": task.table_id,
-        "keys": encode_range(task.keys),
+        "slices": [encode_range(keys) for keys in task.slices],
         "inputs": [encode_file(file) for file in task.inputs],
         "layout": encode_layout(task.layout),
         "memory_limit_bytes": task.memory_limit_bytes,
@@ -96,7 +96,7 @@ def decode_task(document: Any) -> MergeTask:
     return MergeTask(
         job=document["job"],
         table_id=document["table"],
-        keys=decode_range(document["keys"]),
+        slices=tuple(decode_range(keys) for keys in document["slices"]),
         inputs=tuple(decode_file(file) for file in document["inputs"]),
         layout=decode_layout(document["layout"]),
         memory_limit_bytes=document["memory_limit_bytes"],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakebed.compaction.plan import SHARE_BYTES_MIN, LeafMerge, cut, inputs_of, plan, tasks_of
+from lakebed.compaction.plan import SHARE_BYTES_MIN, LeafMerge, cut, inputs_of, plan, share_out, tasks_of
 from lakebed.errors import UsageError
 from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import MIB, Settings
@@ -88,3 +88,18 @@ def test_tasks_tile_the_leaf_and_take_only_the_files_that_reach_them():
 def test_a_single_key_cannot_be_shared_out():
     only = new_file("f1", "aaaa")
     assert cut(merge(10**12), [only.summary], 4) == (ALL_KEYS,)
+
+
+def test_a_task_merges_its_share_in_slices_that_fit_its_memory():
+    file = new_file("f1", "abcdefghijkl")
+    found = LeafMerge(1, EncodedRange(b"", key("x")), (file.file,), 2, 12, exact=True, size_bytes=1200)
+    shares = share_out(found, [file.summary], tasks=2, slice_bytes=200)
+    assert [len(slices) for slices in shares] == [3, 3]
+    tiles = [keys for slices in shares for keys in slices]
+    assert [keys.min for keys in tiles] == [b"", *(keys.max for keys in tiles[:-1])]
+    assert tiles[-1].max == key("x")
+
+
+def test_a_leaf_of_few_keys_has_fewer_tasks_than_wished():
+    file = new_file("f1", "aaaaab")
+    assert [len(slices) for slices in share_out(merge(1200), [file.summary], tasks=4, slice_bytes=200)] == [1, 1]

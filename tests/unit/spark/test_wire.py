@@ -19,7 +19,7 @@ def test_a_merge_task_arrives():
     task = MergeTask(
         job="job-1",
         table_id="table-1",
-        keys=EncodedRange(b"\xff\x00", None),
+        slices=(EncodedRange(b"", b"\xff\x00"), EncodedRange(b"\xff\x00", None)),
         inputs=(new_file("f1", "abc").file, new_file("f2", "xyz").file),
         layout=Layout.of(SCHEMA, Settings()),
         memory_limit_bytes=1,
