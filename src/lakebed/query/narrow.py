@@ -46,9 +46,9 @@ class Ask:
 class NarrowReader:
     """Narrow reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, kept: KeptPages) -> None:
         self._schema = schema
-        self._kept = KeptPages()
+        self._kept = kept
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
         """The rows asked for, in order, maybe with other columns too; None: not narrow, or not possible by pages.

@@ -30,9 +30,10 @@ from lakebed.query.footer import Chunk, Fences, RowGroup, Value, key_bounds, pla
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
 from lakebed.schema import Schema
 
-INDEXES_MAX = 4096
-"""Kept page indexes: of a row group of a million rows in pages of 4,000, a column's takes 6 kB and the key's 40 kB."""
+PAGES_MAX = 4_000_000
+"""Kept pages. One takes 24 bytes in an index, five times that with bounds of its keys: 96 MB at the most."""
 
+_KEY_PAGE = 5
 _MAGIC = b"PAR1"
 
 
@@ -100,7 +101,7 @@ class OpenPages:
 
     def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> Span:
         """Which rows of the row group at that position in the file may have such keys."""
-        return self._key_pages(position, group).rows(keys, group.rows, limit)
+        return self.key_pages(position, group).rows(keys, group.rows, limit)
 
     def read(self, position: int, group: RowGroup, names: Sequence[str], begin: int, end: int) -> dict[str, pa.Array]:
         """Rows ``[begin, end)`` of some columns. Raises ArrowException or OSError if a page is not what was written."""
@@ -146,7 +147,8 @@ class OpenPages:
             self._kept.add(self._kept.pages, place, found)
         return found
 
-    def _key_pages(self, position: int, group: RowGroup) -> KeyPages:
+    def key_pages(self, position: int, group: RowGroup) -> KeyPages:
+        """Where the keys of the row group at that position in the file lie, page by page."""
         place = (self._file_id, position)
         found = self._kept.key_pages.get(place)
         if found is None:
@@ -178,14 +180,18 @@ class KeptPages:
     def __init__(self) -> None:
         self.pages: dict[tuple[str, int, str], Pages] = {}
         self.key_pages: dict[tuple[str, int], KeyPages] = {}
+        self._held = 0
         self._lock = threading.Lock()
 
     def add(self, kept: dict[Any, Any], place: tuple[Any, ...], index: Pages | KeyPages) -> None:
-        """Keep an index in one of the two; when there are too many, begin anew."""
+        """Keep an index in one of the two; when there are too many pages, begin anew."""
         with self._lock:
-            if len(kept) >= INDEXES_MAX:
-                kept.clear()
+            if self._held >= PAGES_MAX:
+                self.pages.clear()
+                self.key_pages.clear()
+                self._held = 0
             kept[place] = index
+            self._held += len(index.offsets) if isinstance(index, Pages) else _KEY_PAGE * len(index.fences.starts)
 
 
 def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

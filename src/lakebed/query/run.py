@@ -30,6 +30,7 @@ from lakebed.query.footer import Value
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFiles
+from lakebed.query.pages import KeptPages
 from lakebed.query.plan import QueryPlan, successive
 from lakebed.schema import Field, Schema
 
@@ -48,7 +49,8 @@ class Reader:
         self._storage = storage
         self._schema = schema
         self._files = OpenFiles(storage, table_id, schema)
-        self._narrow = NarrowReader(schema)
+        self._kept = KeptPages()
+        self._narrow = NarrowReader(schema, self._kept)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
@@ -132,7 +134,7 @@ class Reader:
             if self._engine is None:
                 from lakebed.query.engine import Engine
 
-                self._engine = Engine(self._storage, self._schema)
+                self._engine = Engine(self._storage, self._schema, self._kept)
             return self._engine
 
     @contextmanager

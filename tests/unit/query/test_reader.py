@@ -11,7 +11,7 @@ from lakebed.files import data_name
 from lakebed.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.query import opening
 from lakebed.query.narrow import Ask, NarrowReader
-from lakebed.query.pages import OpenPages
+from lakebed.query.pages import KeptPages, OpenPages
 from lakebed.query.plan import QueryPlan
 from lakebed.query.run import Reader
 from lakebed.storage import LocalStorage, connect
@@ -271,7 +271,7 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     from lakebed.query.engine import Engine
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
-    reader, engine = reader_of(storage), Engine(storage, LETTERS)
+    reader, engine = reader_of(storage), Engine(storage, LETTERS, KeptPages())
     opened = [reader._files.open(file) for file in files]
     ask = Ask(EncodedRange(key("b"), key("d")), None, ("n",), 10)
     for used in (opened[:1], opened):
