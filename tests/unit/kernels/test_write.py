@@ -103,6 +103,20 @@ def test_repetitive_columns_get_a_dictionary_and_others_none(tmp_path):
     assert [group.column(i).has_dictionary_page for i in range(4)] == [False, True, False, False]
 
 
+def test_integers_and_times_without_a_dictionary_are_delta_packed(tmp_path):
+    kinds = {"at": "timestamp[us, tz=UTC]", "n": "uint64", "state": "int32", "price": "float64", "flag": "bool"}
+    schema = Schema({"k": "int64"}, values=kinds)
+    rows = batch_of(schema, [(i, i * 977, i * 31, i % 3, i / 3, i % 2 == 0) for i in range(5000)])
+
+    layout = small_layout(schema, file_bytes=1 << 30, row_group_rows=5000)
+    [file] = write_run([rows], layout, tmp_path, rows_estimate=5000)
+
+    group = pq.read_metadata(file.path).row_group(0)
+    packed = ["DELTA_BINARY_PACKED" in group.column(i).encodings for i in range(6)]
+    assert packed == [True, True, True, False, False, False]
+    assert pq.read_table(file.path).cast(schema.arrow).to_batches()[0].equals(rows)
+
+
 def test_files_are_cut_at_about_their_size_and_at_most_touch(tmp_path):
     layout = Layout(
         bench_schema(), file_bytes=40_000, page_rows=1000, page_bytes=32768, row_group_rows=500, bloom_fpp=0.01
