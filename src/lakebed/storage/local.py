@@ -41,6 +41,7 @@ Durability = Literal["fsync", "none"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
+_INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
 _REMEDIES = {
@@ -70,6 +71,8 @@ class LocalStorage:
         self._root = os.path.realpath(root)
         self._durable = durability == "fsync"
         self._synced: set[str] = set()
+        # Directories known to lie inside: to ask again cost a seventh of a lookup. A link is a mistake, not an attack.
+        self._inside: set[str] = set()
         self.url = Path(self._root).as_uri().rstrip("/")
 
     def __repr__(self) -> str:
@@ -220,10 +223,19 @@ class LocalStorage:
     def _place(self, name: str) -> str:
         """The path of an object; refuses one that a symbolic link leads out of the root."""
         target = os.path.join(self._root, check_name(name))
-        real = os.path.realpath(target)
-        if not real.startswith(self._root.rstrip("/") + "/"):
+        directory = os.path.dirname(target)
+        if directory in self._inside and not os.path.islink(target):
+            return target
+        if not self._within(os.path.realpath(target)):
             raise UsageError(f"{target} leads out of the root {self._root} by a symbolic link", name=name)
+        if os.path.isdir(directory) and self._within(os.path.realpath(directory)):
+            if len(self._inside) >= _INSIDE_MAX:
+                self._inside.clear()
+            self._inside.add(directory)
         return target
+
+    def _within(self, real: str) -> bool:
+        return real.startswith(self._root.rstrip("/") + "/")
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
         """(path, descriptor) of a new temporary beside the target; makes the parents."""
