@@ -247,7 +247,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
 
 
 def _stored_as_integer(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_temporal(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
 
 
 def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
