@@ -21,6 +21,7 @@ NUMBER_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
 
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
+_NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.parquet")
 
 
@@ -128,7 +129,18 @@ def parse_data_name(name: str) -> tuple[str, str, str] | None:
 
 def entry_name(prefix: str, number: int) -> str:
     """The object of a log entry; ``prefix`` is ``catalog`` or a table's."""
-    return f"{prefix}/log/{number:0{NUMBER_DIGITS}d}.ndjson"
+    return f"{entry_folder(prefix)}/{number:0{NUMBER_DIGITS}d}.ndjson"
+
+
+def entry_folder(prefix: str) -> str:
+    """Where the objects of a log's entries lie."""
+    return f"{prefix}/log"
+
+
+def parse_entry_name(prefix: str, name: str) -> int | None:
+    """The number of a log entry's object; None if the object is not one."""
+    text = name.removeprefix(f"{prefix}/log/").removesuffix(".ndjson")
+    return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
 def snapshot_name(prefix: str) -> str:

@@ -16,7 +16,9 @@ from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedErr
 from lakebed.files import instance_name
 from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, dump, parse_header
+from lakebed.log.objects import connect_logs
 from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.catalog import (
     CatalogChange,
     ForgetTable,
@@ -27,7 +29,7 @@ from lakebed.state.catalog import (
 )
 from lakebed.state.machine import CATALOG
 from lakebed.state.transactions import CreateTable, DropTable
-from lakebed.storage import connect
+from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
 
@@ -54,12 +56,10 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
         UnsafeStoreError: the store ignores create-if-absent.
         StorageError: it cannot be reached or written.
     """
-    from lakebed.storage.probe import check_conditional_puts
-
     storage = connect(url, storage_options)
     check_conditional_puts(storage)
     if log_url is not None:
-        check_conditional_puts(connect(log_url, storage_options))
+        connect_logs(log_url, storage, storage_options).check()
     document = {"format": FORMAT, "features": [], "instance": clock.new_id(), "log_url": log_url}
     data = dump(document) + b"\n"
     for _ in range(CREATE_PUTS_MAX):
@@ -98,8 +98,8 @@ class Instance:
         self.storage = storage
         self.storage_options = dict(storage_options or {})
         self.log_url: str | None = document.get("log_url")
-        self.log_storage = storage if self.log_url is None else connect(self.log_url, storage_options)
-        self._catalog = Log(self.log_storage, "catalog", self.id, CATALOG)
+        self._logs = connect_logs(self.log_url, storage, storage_options)
+        self._catalog = Log(self._logs.open("catalog"), SnapshotPlace(storage, "catalog"), self.id, CATALOG)
         self._tables: dict[str, Table] = {}
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Instance:
 
     def _handle(self, table_id: str, name: str) -> Table:
         if table_id not in self._tables:
-            self._tables[table_id] = Table(table_id, name, self.storage, self.log_storage, self._defaults)
+            self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
         return self._tables[table_id]
 
     def _defaults(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from lakebed.files import table_prefix
 from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
+from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferFiles
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.kernels.layout import Layout
+    from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
@@ -40,13 +42,14 @@ class Table:
         table_id: str,
         name: str,
         storage: Storage,
-        log_storage: Storage,
+        logs: LogPlace,
         defaults: Callable[[], dict[str, Any]],
     ) -> None:
         self.id = table_id
         self.name = name
         self.storage = storage
-        self.log = Log(log_storage, table_prefix(table_id), table_id, TABLE)
+        prefix = table_prefix(table_id)
+        self.log = Log(logs.open(prefix), SnapshotPlace(storage, prefix), table_id, TABLE)
         self._defaults = defaults
         self._probed_s: float | None = None
         self._reader: Reader | None = None

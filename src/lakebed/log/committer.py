@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
 from lakebed.errors import DamagedError, StorageError
-from lakebed.files import entry_name
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
-from lakebed.log.snapshot import Head, Snapshots
+from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Rejected, Repeated
 from lakebed.storage.contract import PutOutcome
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lakebed.storage.contract import Storage
+    from lakebed.log.backend import LogBackend
 
 GROUP_MAX = 256
 """Transactions in one entry; bounds its size and the time that the first of a group waits."""
@@ -72,14 +71,15 @@ class _Slot:
 
 
 class Log(Generic[State, Offered, Change]):
-    """The log under ``prefix``; ``identity`` is written into every entry, so that no other log's entry passes."""
+    """One log and its snapshots; ``identity`` is written into every entry, so that no other log's entry passes."""
 
-    def __init__(self, storage: Storage, prefix: str, identity: str, machine: Machine[State, Offered, Change]) -> None:
-        self._storage = storage
-        self._prefix = prefix
+    def __init__(
+        self, backend: LogBackend, snapshots: SnapshotPlace, identity: str, machine: Machine[State, Offered, Change]
+    ) -> None:
+        self._backend = backend
         self._identity = identity
         self._machine = machine
-        self._snapshots = Snapshots(storage, prefix, identity, machine)
+        self._snapshots = Snapshots(snapshots, identity, machine)
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
         self._advancing = threading.Lock()
@@ -97,7 +97,7 @@ class Log(Generic[State, Offered, Change]):
         if not self._opened:
             self._open()
         head = self._head
-        while (data := self._storage.get(entry_name(self._prefix, head.number + 1))) is not None:
+        while (data := self._backend.get(head.number + 1)) is not None:
             head = self._advance(head, self._decode(data, head))
         return self._head.state
 
@@ -126,18 +126,18 @@ class Log(Generic[State, Offered, Change]):
 
     def entry_stamp(self, number: int) -> datetime:
         """The store's stamp of an entry. Raises DamagedError if the entry is gone."""
-        stamp = self._storage.stamp(entry_name(self._prefix, number))
+        stamp = self._backend.stamp(number)
         if stamp is None:
             raise DamagedError(f"entry {number} of {self._identity} is gone from the store", number=number)
         return stamp
 
     def now(self) -> datetime:
         """The clock that stamps the entries: what an entry's age is reckoned by."""
-        return self._storage.now()
+        return self._backend.now()
 
     def entry(self, number: int) -> bytes | None:
         """The bytes of an entry as they are stored; None if there is none yet."""
-        return self._storage.get(entry_name(self._prefix, number))
+        return self._backend.get(number)
 
     # -- following ----------------------------------------------------------------------------------------------
 
@@ -240,12 +240,11 @@ class Log(Generic[State, Offered, Change]):
 
     def _put(self, slot: _Slot) -> bool | None:
         """True: the slot is ours. False: another's. None: not settled within the bound."""
-        name = entry_name(self._prefix, slot.number)
         for attempt in range(SETTLE_MAX):
             if attempt:
                 clock.sleep(clock.jitter_s(min(3.0, 0.02 * 2**attempt)))
             try:
-                outcome = self._storage.create(name, slot.data)
+                outcome = self._backend.create(slot.number, slot.data)
             except StorageError:
                 # The first put was refused outright: nothing is under way. A later one leaves the first unclear.
                 if attempt == 0:
@@ -253,14 +252,14 @@ class Log(Generic[State, Offered, Change]):
                 continue
             if outcome is PutOutcome.CREATED:
                 return True
-            if outcome is PutOutcome.EXISTS and (found := self._read_back(name)) is not None:
+            if outcome is PutOutcome.EXISTS and (found := self._read_back(slot.number)) is not None:
                 return found == slot.data
         return None
 
-    def _read_back(self, name: str) -> bytes | None:
+    def _read_back(self, number: int) -> bytes | None:
         """What fills the slot; None if it cannot be read just now, or "exists" was about a racing delete."""
         try:
-            return self._storage.get(name)
+            return self._backend.get(number)
         except StorageError:
             return None
 

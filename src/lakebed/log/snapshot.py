@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """Where one log's snapshots lie: always beside the data, wherever the entries are kept."""
+
+    storage: Storage
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
 class Head(Generic[State]):
     """The newest entry known: its number, its digest (the next one's ``previous``), and the state after it."""
 
@@ -33,9 +41,9 @@ class Head(Generic[State]):
 class Snapshots(Generic[State]):
     """The snapshot object of one log, and when the next is due."""
 
-    def __init__(self, storage: Storage, prefix: str, identity: str, machine: Machine[State, Any, Any]) -> None:
-        self._storage = storage
-        self._name = snapshot_name(prefix)
+    def __init__(self, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]) -> None:
+        self._storage = place.storage
+        self._name = snapshot_name(place.prefix)
         self._identity = identity
         self._machine = machine
         self._size_bytes = 0

@@ -229,9 +229,7 @@ class LocalStorage:
         if not self._within(os.path.realpath(target)):
             raise UsageError(f"{target} leads out of the root {self._root} by a symbolic link", name=name)
         if os.path.isdir(directory) and self._within(os.path.realpath(directory)):
-            if len(self._inside) >= _INSIDE_MAX:
-                self._inside.clear()
-            self._inside.add(directory)
+            self._inside = {*self._inside, directory} if len(self._inside) < _INSIDE_MAX else {directory}
         return target
 
     def _within(self, real: str) -> bool:

@@ -9,7 +9,9 @@ from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import entry_name, snapshot_name
 from lakebed.log import committer
 from lakebed.log.committer import Log
+from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
+from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CloseJob, CreateTable, OfferFiles
 from lakebed.storage import connect
@@ -30,7 +32,7 @@ def _no_waiting(monkeypatch):
 
 
 def log_on(storage):
-    return Log(storage, LOG, "table-00", TABLE)
+    return Log(ObjectLog(storage, LOG), SnapshotPlace(storage, LOG), "table-00", TABLE)
 
 
 def created(storage):
@@ -190,7 +192,7 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
     assert not failures
     state = log_on(store).follow()
     assert len(state.files) == 80
-    assert sum(log._storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
+    assert sum(log._backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "renumbered", "foreign", "unchained", "newer", "empty"])

@@ -1,0 +1,53 @@
+"""What a log asks of the place that keeps its entries.
+
+Entries are numbered 1, 2, 3 … and immutable. Everything above rests on these promises, which the conformance suite in
+:mod:`lakebed.testing.logs` checks:
+
+* Of any number of racing creates of one number at most one takes effect, and none overwrites.
+* What was acknowledged is durable, and is seen by every later read of that number.
+* An entry is there whole or not at all.
+* An entry's stamp is the place's own clock, the same that :meth:`LogBackend.now` reads.
+
+Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`, settled the same way: UNCLEAR says that the entry
+may be there, or may yet come; put the same bytes to the same number again. EXISTS says "look whose it is".
+Failures are StorageError with a ``transient`` fact; a create that raises has stored nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from lakebed.storage.contract import PutOutcome
+
+
+class LogBackend(Protocol):
+    """The entries of one log. Safe to use from many threads."""
+
+    def create(self, number: int, data: bytes) -> PutOutcome:
+        """Put entry ``number`` if there is none, in one request: nothing below this call retries silently."""
+
+    def get(self, number: int) -> bytes | None:
+        """The bytes of an entry; None: there is none."""
+
+    def stamp(self, number: int) -> datetime | None:
+        """When the entry was stored, aware UTC; None: there is none."""
+
+    def now(self) -> datetime:
+        """The clock that stamps the entries."""
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all entries, in any order. For recovery and verification only: it may take many requests."""
+
+
+class LogPlace(Protocol):
+    """Where the logs of an instance are kept: one for each table, and the catalog's."""
+
+    def open(self, prefix: str) -> LogBackend:
+        """The log of that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
+
+    def check(self) -> None:
+        """Raise UnsafeStoreError if the place cannot keep a log, StorageError if it cannot be reached or written."""
