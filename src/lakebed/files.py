@@ -144,5 +144,15 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
 
 
 def snapshot_name(prefix: str) -> str:
-    """The newest whole-state snapshot of a log."""
+    """The manifest of a log's newest snapshot."""
     return f"{prefix}/snapshots/latest.ndjson"
+
+
+def part_folder(prefix: str) -> str:
+    """Where the parts of a log's snapshots lie."""
+    return f"{prefix}/snapshots/parts"
+
+
+def part_name(prefix: str, token: str) -> str:
+    """One part of a snapshot."""
+    return f"{part_folder(prefix)}/{token}.arrow"

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from immutables import Map
 
 from lakebed.errors import DamagedError
 from lakebed.keys import EncodedRange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +27,23 @@ class Leaves:
     boundaries: tuple[bytes, ...] = ()
     ids: tuple[int, ...] = (1,)
     next_id: int = 2
-    parents: dict[int, int] = field(default_factory=dict)
-    _positions: dict[int, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        ascending = all(a < b for a, b in zip((b"", *self.boundaries), self.boundaries, strict=False))
-        if not ascending or len(self.ids) != len(self.boundaries) + 1 or len(set(self.ids)) != len(self.ids):
-            raise DamagedError("the leaves do not tile the key space", boundaries=self.boundaries, ids=self.ids)
-        object.__setattr__(self, "_positions", {leaf: position for position, leaf in enumerate(self.ids)})
+    parents: Map[int, int] = field(default_factory=Map)
+    _lower: Map[int, bytes] = field(default_factory=lambda: Map({1: b""}), repr=False, compare=False)
 
     @classmethod
-    def at(cls, boundaries: tuple[bytes, ...]) -> Leaves:
-        """Fresh leaves cut at these ascending boundaries."""
+    def at(cls, boundaries: tuple[bytes, ...]) -> Self:
+        """Fresh leaves cut at these ascending boundaries. Raises DamagedError if they do not ascend."""
         count = len(boundaries) + 1
-        return cls(boundaries, tuple(range(1, count + 1)), count + 1)
+        return cls.of(boundaries, tuple(range(1, count + 1)), count + 1, {})
+
+    @classmethod
+    def of(cls, boundaries: tuple[bytes, ...], ids: tuple[int, ...], next_id: int, parents: Mapping[int, int]) -> Self:
+        """Leaves as they were written. Raises DamagedError if they do not tile the key space."""
+        lows = (b"", *boundaries)
+        ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
+        if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
+            raise DamagedError("the leaves do not tile the key space", leaves=len(ids), boundaries=len(boundaries))
+        return cls(boundaries, ids, next_id, Map(parents), Map(zip(ids, lows, strict=True)))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,7 +60,8 @@ class Leaves:
 
     def position_of(self, leaf: int) -> int | None:
         """Where the leaf of that id stands; None if it is gone."""
-        return self._positions.get(leaf)
+        low = self._lower.get(leaf)
+        return None if low is None else self.position(low)
 
     def overlapping(self, keys: EncodedRange) -> range:
         """Positions of the leaves that share a key with the range, in key order."""
@@ -66,13 +76,23 @@ class Leaves:
         return self.boundaries[bisect_right(self.boundaries, keys.min) : last]
 
     def split(self, leaf: int, keys: tuple[bytes, ...]) -> Leaves:
-        """The leaves with one cut at ascending keys strictly inside it; the parts get the next ids in key order."""
-        position = self._positions[leaf]
+        """The leaves with one cut at ascending keys strictly inside it; the parts get the next ids in key order.
+
+        Raises DamagedError if there is no such leaf, or a key is not inside it.
+        """
+        position = self.position_of(leaf)
+        if position is None:
+            raise DamagedError(f"there is no leaf {leaf} to split", leaf=leaf)
+        low, high = self._lower[leaf], self.range_at(position).max
+        ascending = all(a < b for a, b in zip((low, *keys), keys, strict=False))
+        if not keys or not ascending or (high is not None and keys[-1] >= high):
+            raise DamagedError(f"the keys to split leaf {leaf} at do not ascend strictly inside it", leaf=leaf)
         parts = tuple(range(self.next_id, self.next_id + len(keys) + 1))
         return replace(
             self,
             boundaries=(*self.boundaries[:position], *keys, *self.boundaries[position:]),
             ids=(*self.ids[:position], *parts, *self.ids[position + 1 :]),
             next_id=self.next_id + len(parts),
-            parents={**self.parents, **dict.fromkeys(parts, leaf)},
+            parents=self.parents.update(dict.fromkeys(parts, leaf)),
+            _lower=self._lower.delete(leaf).update(zip(parts, (low, *keys), strict=True)),
         )

@@ -27,7 +27,9 @@ def rows(begin, end):
 @pytest.fixture
 def url(s3_server):
     made = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
-    made.create_table("t", SCHEMA).write(rows(0, 20_000))
+    table = made.create_table("t", SCHEMA)
+    table.write(rows(0, 20_000))
+    table.log.wait_for_snapshot()
     return made.url
 
 
@@ -43,9 +45,11 @@ def test_one_write_takes_at_most_five_requests(s3_server, url):
     """Data file, its stamp, summary, entry; now and then a snapshot."""
     table = opened(s3_server, url)
     table.write(rows(20_000, 20_010))
+    table.log.wait_for_snapshot()
     for count in range(10):
         s3_server.requests.clear()
         table.write(rows(30_000 + count, 30_010 + count))
+        table.log.wait_for_snapshot()
         assert len(s3_server.requests) <= 5, shown(s3_server)
 
 

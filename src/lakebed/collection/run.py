@@ -30,7 +30,10 @@ REFUSALS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class CollectionReport:
-    """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young."""
+    """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
+
+    ``snapshot_parts`` are objects that only older snapshots had named; a dry run does not look for them.
+    """
 
     table: str
     files: int
@@ -38,6 +41,7 @@ class CollectionReport:
     waiting: int
     dry_run: bool
     number: int | None
+    snapshot_parts: int = 0
 
 
 def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
@@ -65,12 +69,15 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
             number = _finish(table, batch, gone) or number
         planned = _plan(table)
     size_bytes = sum(f.size_bytes for f in gone.values())
-    return CollectionReport(table.name, len(gone), size_bytes, planned.waiting, dry_run=False, number=number)
+    parts = table.log.sweep_snapshots()
+    return CollectionReport(
+        table.name, len(gone), size_bytes, planned.waiting, dry_run=False, number=number, snapshot_parts=parts
+    )
 
 
 def _plan(table: Table) -> CollectionPlan:
     state = table.state()
-    if not any(c.dead or c.dropped is not None for c in state.files.values()):
+    if next(state.files.having("dropped"), None) is None:
         return CollectionPlan((), (), 0)
     return plan(state, table.log.entry_stamp, horizon(table.log.now(), table.settings_in_force()))
 

@@ -22,13 +22,14 @@ tests/model/protocol.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import DamagedError, Error, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
@@ -50,6 +51,10 @@ ATTEMPTS_MAX = 60
 
 SETTLE_MAX = 12
 """Puts of the same bytes before an unclear outcome is called unknown: about 15 seconds with the waits between."""
+
+
+FOLLOWED_MAX = 10_000
+"""Entries that may come while a snapshot is written for the state to be put on top of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +91,7 @@ class Log(Generic[State, Offered, Change]):
         self._committing = threading.Lock()
         self._queue: deque[_Ticket[Offered]] = deque()
         self._unsettled: _Slot | None = None
+        self._writing: threading.Thread | None = None
 
     @property
     def head(self) -> Head[State]:
@@ -98,7 +104,7 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
-            head = self._advance(head, self._decode(data, head))
+            head = self._publish(self._after(head, data))
         return self._head.state
 
     def commit(self, offer: Offered) -> Outcome:
@@ -147,21 +153,53 @@ class Log(Generic[State, Offered, Change]):
                 self._head = self._snapshots.newest() or self._head
                 self._opened = True
 
-    def _decode(self, data: bytes, head: Head[State]) -> entries.Entry:
-        return entries.decode(data, self._identity, head.number + 1, head.digest)
-
-    def _advance(self, head: Head[State], entry: entries.Entry) -> Head[State]:
-        """The head after an entry; published unless another thread was further already."""
+    def _after(self, head: Head[State], data: bytes) -> Head[State]:
+        """The head after the next entry, of these bytes."""
+        entry = entries.decode(data, self._identity, head.number + 1, head.digest)
         state = head.state
         for document in entry.documents:
             state = self._machine.apply(state, self._machine.decode(document), entry.number)
-        return self._publish(Head(entry.number, entry.digest, state))
+        return Head(entry.number, entry.digest, state)
 
     def _publish(self, head: Head[State]) -> Head[State]:
+        """The newest head; this one unless another thread was further already."""
         with self._advancing:
             if head.number > self._head.number:
                 self._head = head
             return self._head
+
+    # -- snapshots ----------------------------------------------------------------------------------------------
+
+    def wait_for_snapshot(self) -> None:
+        """Return when no snapshot is being written by this process."""
+        if self._writing is not None:
+            self._writing.join()
+
+    def sweep_snapshots(self) -> int:
+        """Delete what old snapshots left behind; returns how many objects. Raises DamagedError, StorageError."""
+        return self._snapshots.sweep()
+
+    def _start_snapshot(self) -> None:
+        """Write a snapshot of the head in a thread of its own: that of a large table takes seconds."""
+        if self._writing is None or not self._writing.is_alive():
+            self._writing = threading.Thread(target=self._write_snapshot, args=(self._head,), name="lakebed-snapshot")
+            self._writing.start()
+
+    def _write_snapshot(self, head: Head[State]) -> None:
+        rested = self._snapshots.write(head)
+        # From now on the state rests on what was written: it then takes less memory, and the next snapshot what changed
+        # since. If that fails, or others commit faster than this thread follows, it is as right as before.
+        with contextlib.suppress(Error):
+            for _ in range(FOLLOWED_MAX if rested is not None else 0):
+                assert rested is not None
+                with self._advancing:
+                    if self._head.number == rested.number:
+                        self._head = rested
+                        return
+                data = self._backend.get(rested.number + 1)
+                if data is None:
+                    return
+                rested = self._after(rested, data)
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -190,7 +228,8 @@ class Log(Generic[State, Offered, Change]):
             if won:
                 self._publish(Head(slot.number, entries.digest_of(slot.data), state))
                 _tell(judged)
-                self._snapshots.written(self._head, len(slot.data))
+                if self._snapshots.due(len(slot.data)):
+                    self._start_snapshot()
                 return
             self.follow()
         for ticket in group:

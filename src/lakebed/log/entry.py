@@ -16,7 +16,7 @@ import xxhash
 from lakebed.errors import DamagedError, FormatTooNewError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 FORMAT = 0
 """Version 0 may change without migration; every reader refuses a version above its own."""
@@ -101,7 +101,7 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
 
 
 def encode_snapshot(log: str, number: int, entry_digest: str, document: Any) -> bytes:
-    """The bytes of a snapshot: the whole state after entry ``number``, and that entry's digest to go on from."""
+    """The bytes of the manifest of the state after entry ``number``, with that entry's digest to go on from."""
     body = dump(document) + b"\n"
     header = {
         "format": FORMAT,
@@ -114,8 +114,8 @@ def encode_snapshot(log: str, number: int, entry_digest: str, document: Any) -> 
     return dump(header) + b"\n" + body
 
 
-def decode_snapshot(data: bytes, log: str) -> tuple[int, str, Sequence[Any] | Mapping[str, Any]]:
-    """Number, entry digest and state document of a snapshot. Raises as :func:`decode` does."""
+def decode_snapshot(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:
+    """Number, entry digest and document of a snapshot's manifest. Raises as :func:`decode` does."""
     head, _, body = data.partition(b"\n")
     header = parse_header(head, f"the snapshot of {log}")
     if header.get("log") != log or header.get("digest") != digest_of(body):

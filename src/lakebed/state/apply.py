@@ -48,7 +48,7 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case AddFiles():
             requests = state.requests
             if transaction.request_key is not None:
-                requests = {**requests, transaction.request_key: number}
+                requests = requests.updated({transaction.request_key: number})
             state = replace(state, requests=requests)
             _check_whole(transaction.files, transaction.references)
             return _add(state, transaction.files, transaction.references, None)
@@ -65,10 +65,11 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
         case MarkDead():
             dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
-            return replace(state, files={**state.files, **dead})
+            return replace(state, files=state.files.updated(dead))
         case ForgetFiles():
-            gone = set(transaction.files)
-            return replace(state, files={k: v for k, v in state.files.items() if k not in gone})
+            for name in transaction.files:
+                _known(state, name)
+            return replace(state, files=state.files.updated({}, transaction.files))
         case DropTable():
             return replace(state, dropped=True)
         case _:
@@ -99,39 +100,46 @@ def _add(
     hull: tuple[int, int] | None,
 ) -> TableState:
     """Add files and references. Each file takes the next sequence number, or all take the hull of their inputs'."""
-    known = dict(state.files)
+    known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:
-        if file.id in known:
+        if file.id in known or file.id in state.files:
             raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
         lo, hi = hull or (sequence, sequence)
         known[file.id] = CommittedFile(file, lo, hi, added=state.number)
         sequence += hull is None
-    leaves = dict(state.references)
+    leaves: dict[int, tuple[Reference, ...]] = {}
     for reference in references:
         position = state.leaves.position_of(reference.leaf)
-        if position is None or reference.file not in known:
+        counted = known.get(reference.file) or state.files.get(reference.file)
+        if position is None or counted is None:
             raise DamagedError(f"entry {state.number} references {reference.file} from leaf {reference.leaf}")
-        if not known[reference.file].file.reaches(state.leaves.range_at(position)):
+        if not counted.file.reaches(state.leaves.range_at(position)):
             raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
-        leaves[reference.leaf] = (*leaves.get(reference.leaf, ()), reference)
-        counted = known[reference.file]
+        held = leaves.get(reference.leaf) or state.references_of(reference.leaf)
+        leaves[reference.leaf] = (*held, reference)
         known[reference.file] = replace(counted, references=counted.references + 1, dropped=None)
-    return replace(state, files=known, references=leaves, next_sequence=sequence)
+    return replace(
+        state, files=state.files.updated(known), references=state.references.updated(leaves), next_sequence=sequence
+    )
 
 
 def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
     """Drop (file, leaf) references; a file that loses its last one remembers this number."""
-    files, leaves = dict(state.files), dict(state.references)
+    files: dict[str, CommittedFile] = {}
+    leaves: dict[int, tuple[Reference, ...]] = {}
     for name, leaf in pairs:
-        kept = tuple(r for r in leaves.get(leaf, ()) if r.file != name)
-        if len(kept) == len(leaves.get(leaf, ())):
+        held = leaves[leaf] if leaf in leaves else state.references_of(leaf)
+        kept = tuple(r for r in held if r.file != name)
+        if len(kept) == len(held):
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
         leaves[leaf] = kept
-        counted = _known(state, name) if name not in files else files[name]
+        counted = files.get(name) or _known(state, name)
         left = counted.references - 1
         files[name] = replace(counted, references=left, dropped=None if left else state.number)
-    return replace(state, files=files, references={k: v for k, v in leaves.items() if v})
+    kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
+    emptied = [leaf for leaf, kept in leaves.items() if not kept]
+    return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:

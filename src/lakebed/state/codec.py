@@ -1,4 +1,4 @@
-"""Table transactions and table states as JSON documents, byte for byte as docs/format.md says.
+"""Table transactions as JSON documents, byte for byte as docs/format.md says.
 
 Keys are hex digits, because JSON cannot hold bytes. A document of an unknown type is an error, never skipped: to miss
 one change is to have another table. Pure.
@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, assert_never
 
 from lakebed.errors import DamagedError, FormatTooNewError, UsageError
-from lakebed.files import CommittedFile, DataFile, Reference
+from lakebed.files import DataFile, Reference
 from lakebed.keys import EncodedRange
-from lakebed.partitions import Leaves
 from lakebed.schema import Schema
-from lakebed.state.table import TableState
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -47,7 +45,7 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
         case AddFiles():
             return {"type": "add_files", "request_key": transaction.request_key, **_encode_added(transaction)}
         case OpenJob():
-            return {"type": "open_job", "job": _encode_job(transaction.job)}
+            return {"type": "open_job", "job": encode_job(transaction.job)}
         case Replace():
             drop = [list(pair) for pair in transaction.drop]
             return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction)}
@@ -92,7 +90,7 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
         case "add_files":
             return AddFiles(*_decode_added(document), document["request_key"])
         case "open_job":
-            return OpenJob(_decode_job(document["job"]))
+            return OpenJob(decode_job(document["job"]))
         case "replace":
             drop = tuple((name, leaf) for name, leaf in document["drop"])
             return Replace(document["job"], drop, *_decode_added(document))
@@ -111,71 +109,6 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return DropTable()
         case other:
             raise FormatTooNewError(f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it")
-
-
-def encode_state(state: TableState) -> dict[str, Any]:
-    """The JSON document of a whole state."""
-    leaves = state.leaves
-    return {
-        "number": state.number,
-        "table": state.table,
-        "schema": state.created.to_json(),
-        "settings": dict(state.settings),
-        "boundaries": [b.hex() for b in leaves.boundaries],
-        "leaves": list(leaves.ids),
-        "next_leaf": leaves.next_id,
-        "parents": [[child, parent] for child, parent in leaves.parents.items()],
-        "files": [
-            _encode_file(c.file) | {"sequence": [c.sequence_lo, c.sequence_hi], "added": c.added}
-            | {"dropped": c.dropped, "references": c.references, "dead": c.dead}
-            for c in state.files.values()
-        ],
-        "references": [_encode_reference(r) for held in state.references.values() for r in held],
-        "jobs": [_encode_job(job) for job in state.jobs.values()],
-        "requests": dict(state.requests),
-        "next_sequence": state.next_sequence,
-        "dropped": state.dropped,
-    }  # fmt: skip
-
-
-def decode_state(document: Mapping[str, Any]) -> TableState:
-    """The state of a JSON document. Raises DamagedError if it is none."""
-    try:
-        files = (
-            CommittedFile(
-                _decode_file(f),
-                f["sequence"][0],
-                f["sequence"][1],
-                f["added"],
-                f["dropped"],
-                f["references"],
-                f["dead"],
-            )
-            for f in document["files"]
-        )
-        references: dict[int, tuple[Reference, ...]] = {}
-        for reference in map(_decode_reference, document["references"]):
-            references[reference.leaf] = (*references.get(reference.leaf, ()), reference)
-        return TableState(
-            number=document["number"],
-            table=document["table"],
-            schema=Schema.from_json(document["schema"]),
-            settings=document["settings"],
-            leaves=Leaves(
-                tuple(bytes.fromhex(b) for b in document["boundaries"]),
-                tuple(document["leaves"]),
-                document["next_leaf"],
-                {child: parent for child, parent in document["parents"]},  # noqa: C416 - pairs arrive as lists
-            ),
-            files={c.file.id: c for c in files},
-            references=references,
-            jobs={job.id: job for job in map(_decode_job, document["jobs"])},
-            requests=document["requests"],
-            next_sequence=document["next_sequence"],
-            dropped=document["dropped"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-        raise DamagedError(f"not the state of a table ({error!r})") from error
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:
@@ -231,7 +164,8 @@ def _decode_added(document: Mapping[str, Any]) -> tuple[tuple[DataFile, ...], tu
     return files, tuple(_decode_reference(r) for r in document["references"])
 
 
-def _encode_job(job: Job) -> dict[str, Any]:
+def encode_job(job: Job) -> dict[str, Any]:
+    """The JSON document of a job."""
     return {
         "id": job.id,
         "min": job.keys.min.hex(),
@@ -243,7 +177,8 @@ def _encode_job(job: Job) -> dict[str, Any]:
     }
 
 
-def _decode_job(document: Mapping[str, Any]) -> Job:
+def decode_job(document: Mapping[str, Any]) -> Job:
+    """The job of a JSON document."""
     upper = document["max"]
     keys = EncodedRange(bytes.fromhex(document["min"]), None if upper is None else bytes.fromhex(upper))
     return Job(

@@ -1,17 +1,19 @@
-"""What a log must know about the state it carries: how offers resolve, transactions apply, and both are written.
+"""What a log must know about the state it carries: how offers resolve, transactions apply, and how both are written.
 
 Two exist: a table's and the catalog's. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from lakebed.state import apply as table_apply
-from lakebed.state import catalog, codec
+from lakebed.state import catalog, codec, image
 from lakebed.state import resolve as table_resolve
+from lakebed.state.columns import Form, Part
+from lakebed.state.image import Image
 from lakebed.state.table import TableState
 from lakebed.state.transactions import Offer, Rejected, Repeated, Transaction
 
@@ -29,8 +31,9 @@ class Machine(Generic[State, Offered, Change]):
     apply: Callable[[State, Change, int], State]
     encode: Callable[[Change], dict[str, Any]]
     decode: Callable[[Mapping[str, Any]], Change]
-    encode_state: Callable[[State], dict[str, Any]]
-    decode_state: Callable[[Mapping[str, Any]], State]
+    image: Callable[[State], Image[State]]
+    restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Part[Any, Any]]]], State]
+    forms: Mapping[str, Form[Any, Any]]
 
 
 TABLE: Machine[TableState, Offer, Transaction] = Machine(
@@ -39,8 +42,9 @@ TABLE: Machine[TableState, Offer, Transaction] = Machine(
     table_apply.apply,
     codec.encode_transaction,
     codec.decode_transaction,
-    codec.encode_state,
-    codec.decode_state,
+    image.of_table,
+    image.to_table,
+    image.FORMS,
 )
 
 CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogChange] = Machine(
@@ -49,6 +53,7 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     catalog.apply,
     catalog.encode_change,
     catalog.decode_change,
-    catalog.encode_state,
-    catalog.decode_state,
+    image.of_catalog,
+    image.to_catalog,
+    {},
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import DamagedError
 from lakebed.partitions import Leaves
+from lakebed.state.layers import Layers
 
 if TYPE_CHECKING:
     from lakebed.files import CommittedFile, Reference
@@ -29,10 +30,10 @@ class TableState:
     schema: Schema | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     leaves: Leaves = field(default_factory=Leaves)
-    files: Mapping[str, CommittedFile] = field(default_factory=dict)
-    references: Mapping[int, tuple[Reference, ...]] = field(default_factory=dict)
+    files: Layers[str, CommittedFile] = field(default_factory=Layers)
+    references: Layers[int, tuple[Reference, ...]] = field(default_factory=Layers)
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    requests: Mapping[str, int] = field(default_factory=dict)
+    requests: Layers[str, int] = field(default_factory=Layers)
     next_sequence: int = 1
     dropped: bool = False
 

@@ -1,17 +1,20 @@
 """Commits: group by group, against other writers, and whatever the store answers or does not answer."""
 
 import threading
+from datetime import timedelta
 
 import pytest
 
 from lakebed import clock
 from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import entry_name, snapshot_name
-from lakebed.log import committer
+from lakebed.log import committer, snapshot
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state import columns
+from lakebed.state.columns import Columns
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CloseJob, CreateTable, OfferFiles
 from lakebed.storage import connect
@@ -91,7 +94,7 @@ def test_an_unclear_put_is_settled_by_putting_again(store, fault, call):
 
     assert faulty.fired[fault] == 1
     assert outcomes == [Committed(n + 2) for n in range(4)]
-    assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
+    assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
 
 
 def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
@@ -104,7 +107,7 @@ def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
     other.commit(adding("other"))
     assert log.commit(adding("ours")) == Committed(3)
     faulty.settle()
-    assert list(log_on(store).follow().files) == ["other", "ours"]
+    assert sorted(log_on(store).follow().files) == ["other", "ours"]
 
 
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
@@ -125,7 +128,7 @@ def test_while_an_unknown_put_is_under_way_nothing_else_is_offered(store):
     assert log.commit(adding("f1")) == Unknown(2)
     assert isinstance(log.commit(adding("f2")), Contended)
     assert log.commit(adding("f3")) == Committed(3)
-    assert list(log_on(store).follow().files) == ["f1", "f3"]
+    assert sorted(log_on(store).follow().files) == ["f1", "f3"]
 
 
 def test_a_full_store_is_an_error_and_commits_nothing(store):
@@ -201,6 +204,7 @@ def test_a_damaged_entry_stops_every_reader(store, damage):
     log = created(store)
     log.commit(adding("f1"))
     log.commit(adding("f2"))
+    log.wait_for_snapshot()
     store.delete([snapshot_name(LOG)])
     name = entry_name(LOG, 3)
     data = store.get(name)
@@ -226,8 +230,9 @@ def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, damage):
     """The log is read instead."""
     log = created(store)
     log.commit(adding("f1"))
+    log.wait_for_snapshot()
     data = store.get(snapshot_name(LOG))
-    changed = {b"flip": data.replace(b'"rows":4', b'"rows":5'), b"foreign": data.replace(b"table-00", b"table-01")}
+    changed = {b"flip": data.replace(b'"number":', b'"number":1'), b"foreign": data.replace(b"table-00", b"table-01")}
     store.replace(snapshot_name(LOG), changed.get(damage, damage))
     assert log_on(store).follow() == log.head.state
 
@@ -245,6 +250,7 @@ def test_opening_a_long_log_reads_few_entries(store):
     log = created(store)
     for count in range(200):
         log.commit(adding(f"f{count}"))
+        log.wait_for_snapshot()
     counting = CountingStorage(store)
     assert log_on(counting).follow() == log.head.state
     assert counting.calls["get"] < 100
@@ -255,3 +261,101 @@ def test_opening_a_long_log_reads_few_entries(store):
     reader.follow()
     assert counting.calls["get"] - before == 1
     assert idle > 1
+
+
+@pytest.fixture
+def large_parts(monkeypatch):
+    """No part is small enough for the manifest."""
+    monkeypatch.setattr(snapshot, "INLINE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_snapshot_writes_what_changed_and_the_state_rests_on_it(store, monkeypatch):
+    """Parts that no change touched are named again; a reader of the new snapshot has the same state."""
+    monkeypatch.setattr(columns, "PART_ROWS", 8)
+    log = created(store)
+    for count in range(64):
+        log.commit(adding(f"f{count:03d}"))
+        log.wait_for_snapshot()
+    before = {listed.name for listed in store.list("tables/table-00/snapshots/parts")}
+    while {listed.name for listed in store.list("tables/table-00/snapshots/parts")} == before:
+        log.commit(adding(f"g{log.head.number:03d}"))
+        log.wait_for_snapshot()
+    fresh = {listed.name for listed in store.list("tables/table-00/snapshots/parts")} - before
+    held = log.head.state.files.base
+    assert isinstance(held, Columns)
+    assert 0 < len(fresh) < len(held.parts)
+    assert log.head.state.files.changes == {}
+    assert log_on(store).follow() == log.head.state
+
+
+def test_a_small_snapshot_is_one_object(store):
+    log = created(store)
+    log.commit(adding("f1"))
+    log.wait_for_snapshot()
+    assert [listed.name for listed in store.list("tables/table-00/snapshots")] == [snapshot_name(LOG)]
+    counting = CountingStorage(store)
+    assert log_on(counting).follow() == log.head.state
+    assert counting.calls["get"] <= 3
+    assert not counting.calls["fetch"]
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_missing_or_damaged_part_costs_only_time(store):
+    log = created(store)
+    log.commit(adding("f1"))
+    log.wait_for_snapshot()
+    for listed in list(store.list("tables/table-00/snapshots/parts")):
+        data = store.get(listed.name)
+        for changed in (None, data[:-9], data[:200] + b"!" + data[201:], b""):
+            store.delete([listed.name])
+            if changed is not None:
+                assert changed != data
+                store.replace(listed.name, changed)
+            assert log_on(store).follow() == log.head.state
+        store.replace(listed.name, data)
+
+
+def test_commits_go_on_while_a_snapshot_is_written(store, monkeypatch):
+    """The state then rests on the snapshot all the same, with what came meanwhile on top."""
+    log = created(store)
+    log.wait_for_snapshot()
+    begun, go_on = threading.Event(), threading.Event()
+    write = log._snapshots.write
+
+    def slow(head):
+        begun.set()
+        assert go_on.wait(10)
+        return write(head)
+
+    monkeypatch.setattr(log._snapshots, "write", slow)
+    count = 0
+    while not begun.is_set():
+        log.commit(adding(f"f{count}"))
+        count += 1
+    for more in range(5):
+        assert isinstance(log.commit(adding(f"g{more}")), Committed)
+    go_on.set()
+    log.wait_for_snapshot()
+
+    assert isinstance(log.head.state.files.base, Columns)
+    assert len(log.head.state.files) == count + 5
+    assert log_on(store).follow() == log.head.state
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_parts_that_no_snapshot_names_are_swept_when_they_are_old(store, monkeypatch):
+    log = created(store)
+    for count in range(30):
+        log.commit(adding(f"f{count}"))
+        log.wait_for_snapshot()
+    parts = len(list(store.list("tables/table-00/snapshots/parts")))
+    assert log.sweep_snapshots() == 0
+    monkeypatch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=-60))
+
+    assert 0 < log.sweep_snapshots() < parts
+    assert log.sweep_snapshots() == 0
+    assert log_on(store).follow() == log.head.state
+    store.replace(snapshot_name(LOG), b"{}")
+    with pytest.raises(DamagedError):
+        log.sweep_snapshots()

@@ -1,9 +1,13 @@
 """Small tables to reason about: files of letters, as if each row's key were one letter."""
 
+import json
+
 from lakebed import Schema
 from lakebed.files import DataFile, NewFile
 from lakebed.keys import ALL_KEYS
 from lakebed.state.apply import apply
+from lakebed.state.columns import Part
+from lakebed.state.image import FORMS, of_table, to_table
 from lakebed.state.resolve import resolve
 from lakebed.state.table import TableState, check_invariants
 from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated
@@ -40,6 +44,14 @@ def step(state, offer):
     state = apply(state, resolved, state.number + 1)
     check_invariants(state)
     return state
+
+
+def through_an_image(state):
+    """The state as a reader of its snapshot would have it."""
+    image = of_table(state)
+    assert image.state == state
+    parts = {kind: [Part(FORMS[kind], part.batch) for part in held] for kind, held in image.parts.items()}
+    return to_table(json.loads(json.dumps(image.document)), parts)
 
 
 def job(name, *inputs, keys=ALL_KEYS):

@@ -1,0 +1,91 @@
+"""A mapping that is cheap to change and keeps what it was: a base, and the changes since on top of it.
+
+A table may have millions of files and references, and each commit makes a new state of them. Copying a dictionary of
+132,000 would cost some milliseconds a commit, so a state shares all that a commit did not touch: changes are a hash
+trie, of which a commit copies a few nodes, over a base that never changes. The base may be columns that were read from
+a snapshot and are decoded row by row as they are asked for.
+
+Pure. Order of iteration means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from immutables import Map
+
+from lakebed.state.columns import Columns
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_GONE: Any = object()
+_UNTOUCHED: Any = object()
+
+
+class Layers(Mapping[K, V], Generic[K, V]):
+    """An immutable mapping; :meth:`updated` gives a changed one, in time that does not grow with its size."""
+
+    __slots__ = ("_base", "_changes", "_count")
+
+    def __init__(self, base: Mapping[K, V] | None = None) -> None:
+        self._base: Mapping[K, V] = {} if base is None else base
+        self._changes: Map[K, Any] = Map()
+        self._count = len(self._base)
+
+    @property
+    def base(self) -> Mapping[K, V]:
+        """What lies below the changes."""
+        return self._base
+
+    @property
+    def changes(self) -> dict[K, V | None]:
+        """What differs from the base; None: gone."""
+        return {key: None if value is _GONE else value for key, value in self._changes.items()}
+
+    def having(self, name: str) -> Iterator[V]:
+        """The values of which that attribute is not None. Columns decode no others."""
+        if isinstance(self._base, Columns):
+            yield from (value for key, value in self._base.having(name) if key not in self._changes)
+        else:
+            yield from (v for k, v in self._base.items() if k not in self._changes and getattr(v, name) is not None)
+        yield from (v for v in self._changes.values() if v is not _GONE and getattr(v, name) is not None)
+
+    def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> Layers[K, V]:
+        """With these values, and without those keys. Raises KeyError if one that should go is not there."""
+        count = self._count
+        with self._changes.mutate() as changes:
+            for key, value in changed.items():
+                count += key not in self
+                changes[key] = value
+            for key in gone:
+                if key not in self:
+                    raise KeyError(key)
+                count -= 1
+                changes[key] = _GONE
+            made: Layers[K, V] = Layers.__new__(Layers)
+            made._base, made._changes, made._count = self._base, changes.finish(), count
+        return made
+
+    def __getitem__(self, key: K) -> V:
+        found = self._changes.get(key, _UNTOUCHED)
+        if found is _UNTOUCHED:
+            return self._base[key]
+        if found is _GONE:
+            raise KeyError(key)
+        return found  # type: ignore[no-any-return]
+
+    def __contains__(self, key: object) -> bool:
+        found = self._changes.get(key, _UNTOUCHED)  # type: ignore[arg-type]
+        return key in self._base if found is _UNTOUCHED else found is not _GONE
+
+    def __iter__(self) -> Iterator[K]:
+        yield from (key for key in self._base if key not in self._changes)
+        yield from (key for key, value in self._changes.items() if value is not _GONE)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"Layers({dict(self)!r})"

@@ -1,0 +1,36 @@
+"""The persistent mapping: like a dictionary, and nothing that was is ever changed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed.state.layers import Layers
+
+KEYS = st.integers(0, 8)
+STEPS = st.lists(st.tuples(st.dictionaries(KEYS, st.integers()), st.sets(KEYS)), max_size=8)
+
+
+@given(st.dictionaries(KEYS, st.integers()), STEPS)
+def test_every_state_stays_what_it_was(base, steps):
+    made = [(Layers(base), dict(base))]
+    for changed, gone in steps:
+        layers, model = made[-1]
+        leaving = [key for key in gone if key in model and key not in changed]
+        model = {key: value for key, value in {**model, **changed}.items() if key not in leaving}
+        made.append((layers.updated(changed, leaving), model))
+    for layers, model in made:
+        assert layers == model
+        assert len(layers) == len(model) == len(list(layers))
+        assert {key: layers.get(key) for key in range(9)} == {key: model.get(key) for key in range(9)}
+        assert all((key in layers) == (key in model) for key in range(9))
+        seen = {**base, **layers.changes}
+        assert {key: value for key, value in seen.items() if value is not None} == model
+
+
+def test_what_is_not_there_cannot_go():
+    layers = Layers({1: "a"}).updated({}, [1])
+    with pytest.raises(KeyError):
+        layers.updated({}, [1])
+    with pytest.raises(KeyError):
+        layers.updated({2: "b"}, [3])
+    assert 2 not in layers
