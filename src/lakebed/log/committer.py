@@ -24,14 +24,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
+from lakebed.log.stamps import Stamps, from_us, to_us
+from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Rejected, Repeated
 from lakebed.storage.contract import PutOutcome
@@ -80,6 +82,7 @@ class Log(Generic[State, Offered, Change]):
         self._identity = identity
         self._machine = machine
         self._snapshots = Snapshots(snapshots, identity, machine)
+        self._stamps = Stamps(backend, identity)
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
         self._advancing = threading.Lock()
@@ -125,11 +128,8 @@ class Log(Generic[State, Offered, Change]):
         return group
 
     def entry_stamp(self, number: int) -> datetime:
-        """The store's stamp of an entry. Raises DamagedError if the entry is gone."""
-        stamp = self._backend.stamp(number)
-        if stamp is None:
-            raise DamagedError(f"entry {number} of {self._identity} is gone from the store", number=number)
-        return stamp
+        """The store's stamp of an entry: from the header of the next if that was read. Raises DamagedError if gone."""
+        return self._stamps.of(number)
 
     def now(self) -> datetime:
         """The clock that stamps the entries: what an entry's age is reckoned by."""
@@ -153,6 +153,8 @@ class Log(Generic[State, Offered, Change]):
     def _advance(self, head: Head[State], entry: entries.Entry) -> Head[State]:
         """The head after an entry; published unless another thread was further already."""
         state = head.state
+        if entry.stamp_us is not None:
+            self._stamps.note(head.number, from_us(entry.stamp_us))
         for document in entry.documents:
             state = self._machine.apply(state, self._machine.decode(document), entry.number)
         return self._publish(Head(entry.number, entry.digest, state))
@@ -183,7 +185,7 @@ class Log(Generic[State, Offered, Change]):
                     continue
                 _tell(judged)
                 return
-            slot = self._slot(head, changes)
+            slot = self._slot(head, changes, attempt)
             won = self._put_told(slot, group)
             if won is None:
                 return
@@ -217,10 +219,29 @@ class Log(Generic[State, Offered, Change]):
                     judged.append((ticket, Committed(number)))
         return judged, changes, state
 
-    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]]) -> _Slot:
-        number, token = head.number + 1, clock.random_token()
-        entry = entries.Entry(number, token, clock.now().isoformat(), "", head.digest, tuple(changes))
-        return _Slot(number, token, entries.encode(self._identity, entry))
+    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], attempt: int) -> _Slot:
+        number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
+        body = entries.encode_body(changes)
+        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
+        data = entries.encode(self._identity, entry, body)
+        # A request for the stamp is worth it, but not beside that for a snapshot, nor between a lost race and the next
+        # try, where a wait loses more of them.
+        spared = attempt > 0 or self._snapshots.due(len(data) + entries.STAMP_BYTES)
+        stamp_us = self._stamp_us(head.number, spared=spared)
+        if stamp_us is not None:
+            data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), body)
+        return _Slot(number, token, data)
+
+    def _stamp_us(self, number: int, *, spared: bool) -> int | None:
+        """The stamp of the head, for the entry after it; None if it is not known, and cannot be had or is not asked."""
+        if number == 0:
+            return None
+        try:
+            stamp = self._stamps.known(number) if spared else self._stamps.of(number)
+        except StorageError:
+            # It spares others a request, and is not worth failing for.
+            return None
+        return None if stamp is None else to_us(stamp)
 
     def _put_told(self, slot: _Slot, group: Sequence[_Ticket[Offered]]) -> bool | None:
         """As :meth:`_put`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""

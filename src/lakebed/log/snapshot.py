@@ -62,10 +62,15 @@ class Snapshots(Generic[State]):
         self._size_bytes = len(data)
         return Head(number, digest, state)
 
+    def due(self, entry_bytes: int) -> bool:
+        """Whether the commit of an entry of that size will be followed by a snapshot."""
+        return self._since_bytes + entry_bytes > self._size_bytes // 2
+
     def written(self, head: Head[State], entry_bytes: int) -> None:
         """Take note of a commit, and write a snapshot if one is due."""
+        due = self.due(entry_bytes)
         self._since_bytes += entry_bytes
-        if self._since_bytes <= self._size_bytes // 2:
+        if not due:
             return
         document = self._machine.encode_state(head.state)
         data = entries.encode_snapshot(self._identity, head.number, head.digest, document)

@@ -4,45 +4,14 @@ import threading
 
 import pytest
 
-from lakebed import clock
 from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import entry_name, snapshot_name
 from lakebed.log import committer
-from lakebed.log.committer import Log
-from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
-from lakebed.log.snapshot import SnapshotPlace
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CloseJob, CreateTable, OfferFiles
-from lakebed.storage import connect
+from lakebed.state.transactions import CloseJob, CreateTable
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.state.cases import SCHEMA, new_file
-
-LOG = "tables/table-00"
-
-
-@pytest.fixture
-def store():
-    return connect(f"memory://{clock.random_token()}")
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
-
-
-def log_on(storage):
-    return Log(ObjectLog(storage, LOG), SnapshotPlace(storage, LOG), "table-00", TABLE)
-
-
-def created(storage):
-    log = log_on(storage)
-    assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
-    return log
-
-
-def adding(name, request=None):
-    return OfferFiles((new_file(name, "abyz"),), request)
+from tests.unit.log.cases import LOG, adding, created, log_on
+from tests.unit.state.cases import SCHEMA
 
 
 def test_entries_are_numbered_without_gap_and_every_reader_sees_the_same(store):
