@@ -28,18 +28,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import StorageError
+from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
-from lakebed.log.stamps import Stamps, from_us, to_us
+from lakebed.log.stamps import Stamps, from_us, gone, to_us
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Rejected, Repeated
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from lakebed.log.backend import LogBackend
@@ -101,7 +101,7 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
-            head = self._advance(head, self._decode(data, head))
+            head = self._advance(head, self._decode(data, head.number + 1, head.digest))
         return self._head.state
 
     def commit(self, offer: Offered) -> Outcome:
@@ -139,6 +139,36 @@ class Log(Generic[State, Offered, Change]):
         """The bytes of an entry as they are stored; None if there is none yet."""
         return self._backend.get(number)
 
+    def read(self, number: int) -> entries.StoredEntry | None:
+        """One entry, whose place in the chain is not checked; None if there is none. Raises DamagedError."""
+        data = self._backend.get(number)
+        if data is None:
+            return None
+        return entries.StoredEntry(self._decode(data, number, None), self._stamps.of(number), len(data))
+
+    def newest_first(self) -> Iterator[entries.StoredEntry]:
+        """All entries from the newest to the first, each read as it is asked for, the chain checked backwards.
+
+        The newest one's stamp is asked of the store, and any that the entry after it does not tell.
+        """
+        self.follow()
+        digest = self._head.digest
+        for number in range(self._head.number, 0, -1):
+            found = self.read(number)
+            if found is None:
+                raise gone(self._identity, number)
+            if found.entry.digest != digest:
+                raise DamagedError(
+                    f"entry {number} of {self._identity} is not the one that the entry after it was written behind; "
+                    "restore the object from a copy",
+                    log=self._identity,
+                    number=number,
+                )
+            if found.entry.stamp_us is not None:
+                self._stamps.note(number - 1, from_us(found.entry.stamp_us))
+            digest = found.entry.previous
+            yield found
+
     # -- following ----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -147,8 +177,8 @@ class Log(Generic[State, Offered, Change]):
                 self._head = self._snapshots.newest() or self._head
                 self._opened = True
 
-    def _decode(self, data: bytes, head: Head[State]) -> entries.Entry:
-        return entries.decode(data, self._identity, head.number + 1, head.digest)
+    def _decode(self, data: bytes, number: int, previous: str | None) -> entries.Entry:
+        return entries.decode(data, self._identity, number, previous)
 
     def _advance(self, head: Head[State], entry: entries.Entry) -> Head[State]:
         """The head after an entry; published unless another thread was further already."""
@@ -156,7 +186,9 @@ class Log(Generic[State, Offered, Change]):
         if entry.stamp_us is not None:
             self._stamps.note(head.number, from_us(entry.stamp_us))
         for document in entry.documents:
-            state = self._machine.apply(state, self._machine.decode(document), entry.number)
+            with entries.naming(self._identity, entry.number):
+                change = self._machine.decode(document)
+            state = self._machine.apply(state, change, entry.number)
         return self._publish(Head(entry.number, entry.digest, state))
 
     def _publish(self, head: Head[State]) -> Head[State]:

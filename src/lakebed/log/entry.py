@@ -9,6 +9,7 @@ stamp of itself, so each holds that of the one before. Pure.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ import xxhash
 from lakebed.errors import DamagedError, FormatTooNewError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
 FORMAT = 0
 """Version 0 may change without migration; every reader refuses a version above its own."""
@@ -43,6 +45,15 @@ class Entry:
     digest: str
     previous: str
     documents: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as it was found: when it was stored, by the store's clock, and how large it is."""
+
+    entry: Entry
+    stored_at: datetime
+    size_bytes: int
 
 
 def digest_of(data: bytes) -> str:
@@ -112,6 +123,16 @@ def _sensible(header: Mapping[str, Any], number: int) -> bool:
     stamp_us = header.get("stamp_us", "")
     stamped = stamp_us is None or (type(stamp_us) is int and stamp_us >= 0 and number > 1)
     return stamped and all(isinstance(header.get(field), str) for field in ("id", "time", "writer", "previous"))
+
+
+@contextmanager
+def naming(log: str, number: int) -> Iterator[None]:
+    """Whatever is wrong with a transaction inside the block is told with the entry that it stands in."""
+    try:
+        yield
+    except (DamagedError, FormatTooNewError) as error:
+        facts = {**error.facts, "log": log, "number": number}
+        raise type(error)(f"entry {number} of {log}: {error.message}", **facts) from error
 
 
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:

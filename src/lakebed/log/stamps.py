@@ -31,6 +31,13 @@ def to_us(stamp: datetime) -> int:
     return (stamp - _EPOCH) // timedelta(microseconds=1)
 
 
+def gone(log: str, number: int) -> DamagedError:
+    """For an entry that was there, or must have been, and is not."""
+    return DamagedError(
+        f"entry {number} of {log} is gone from the store; restore the object from a copy", log=log, number=number
+    )
+
+
 class Stamps:
     """The stamps of one log's entries. Safe to use from many threads."""
 
@@ -55,9 +62,5 @@ class Stamps:
         """The stamp of an entry. Raises DamagedError if the entry is gone."""
         found = self.known(number) or self._backend.stamp(number)
         if found is None:
-            raise DamagedError(
-                f"entry {number} of {self._identity} is gone from the store; restore the object from a copy",
-                log=self._identity,
-                number=number,
-            )
+            raise gone(self._identity, number)
         return self.note(number, found)

@@ -34,6 +34,7 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc", "readings"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
+    "history": ["history", "readings"],
 }
 
 
