@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
     from lakebed.storage.contract import Storage
+    from lakebed.verification import VerificationReport
 
 
 class Table:
@@ -193,6 +194,15 @@ class Table:
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
         return islice(history_rows(self.log, self.id), limit)
+
+    def verify(self, *, files: bool = False) -> VerificationReport:
+        """Whether the log is whole, its snapshot true to it and, with ``files``, every referenced object there.
+
+        Reads the whole log. What is wrong is in the report's findings, each with its remedy; nothing is changed.
+        """
+        from lakebed.verification import verify
+
+        return verify(self.log, self.id, self.name, self.storage if files else None)
 
     def settings(self) -> dict[str, int | float]:
         """The value in force of every setting, by name."""

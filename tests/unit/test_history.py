@@ -7,16 +7,14 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
-from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.files import entry_name, snapshot_name, table_prefix
 from lakebed.history import SCHEMA
-from lakebed.ingest.run import write_files
-from lakebed.keys import EncodedRange
 from lakebed.log.committer import _Ticket
 from lakebed.log.objects import ObjectLogs
-from lakebed.state.transactions import AlterSettings, Job, OfferOutput, OfferSplit, OpenJob
+from lakebed.state.transactions import AlterSettings, OfferSplit
 from lakebed.table import Table
 from lakebed.testing.faults import CountingStorage
+from tests.unit.cases import compact
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -27,18 +25,6 @@ def table(request, tmp_path):
 
 def rows(letters):
     return pa.table({"k": list(letters), "v": range(len(letters))})
-
-
-def compact(table):
-    """The only leaf's files become one: what a compaction commits, without Spark."""
-    (merge,) = plan_compaction(table.state(), None).merges
-    keys = EncodedRange(b"", None)
-    job = clock.new_id()
-    table.commit(OpenJob(Job(job, keys, tuple(file.id for file in merge.inputs), "", 60)))
-    batches = table.scan()
-    files = write_files(batches, table.layout(), (table.storage, table.id, job), memory_limit_bytes=2**28, cuts=())
-    table.commit(OfferOutput(job, files))
-    return job
 
 
 def told(table, *names):
@@ -98,6 +84,7 @@ def test_a_writer_whose_clock_is_wrong_changes_neither_order_nor_times(table, mo
     assert [key for (key,) in told(other, "request_key")] == [*reversed(keys), None]
     times = [time for (time,) in told(other, "time")]
     assert times == sorted(times, reverse=True)
+    assert other.verify().sound
     assert all(abs(true() - time) < dt.timedelta(minutes=10) for time in times)
 
 

@@ -31,6 +31,7 @@ from lakebed import clock
 from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
+from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us, gone, to_us
 from lakebed.log.writer import this_writer
@@ -101,7 +102,7 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
-            head = self._advance(head, self._decode(data, head.number + 1, head.digest))
+            head = self._advance(head, data)
         return self._head.state
 
     def commit(self, offer: Offered) -> Outcome:
@@ -144,7 +145,8 @@ class Log(Generic[State, Offered, Change]):
         data = self._backend.get(number)
         if data is None:
             return None
-        return entries.StoredEntry(self._decode(data, number, None), self._stamps.of(number), len(data))
+        entry = entries.decode(data, self._identity, number, None)
+        return entries.StoredEntry(entry, self._stamps.of(number), len(data))
 
     def newest_first(self) -> Iterator[entries.StoredEntry]:
         """All entries from the newest to the first, each read as it is asked for, the chain checked backwards.
@@ -169,6 +171,20 @@ class Log(Generic[State, Offered, Change]):
             digest = found.entry.previous
             yield found
 
+    # -- for verification ---------------------------------------------------------------------------------------
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all entries that the place lists, in any order."""
+        return self._backend.numbers()
+
+    def foreign(self) -> Iterator[str]:
+        """What the place lists among the entries that is none."""
+        return self._backend.foreign()
+
+    def snapshot(self) -> Head[State] | None:
+        """The stored snapshot; None if there is none. Raises DamagedError if it cannot be trusted."""
+        return self._snapshots.read()
+
     # -- following ----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -177,19 +193,12 @@ class Log(Generic[State, Offered, Change]):
                 self._head = self._snapshots.newest() or self._head
                 self._opened = True
 
-    def _decode(self, data: bytes, number: int, previous: str | None) -> entries.Entry:
-        return entries.decode(data, self._identity, number, previous)
-
-    def _advance(self, head: Head[State], entry: entries.Entry) -> Head[State]:
+    def _advance(self, head: Head[State], data: bytes) -> Head[State]:
         """The head after an entry; published unless another thread was further already."""
-        state = head.state
+        after, entry = advance(head, data, self._identity, self._machine)
         if entry.stamp_us is not None:
             self._stamps.note(head.number, from_us(entry.stamp_us))
-        for document in entry.documents:
-            with entries.naming(self._identity, entry.number):
-                change = self._machine.decode(document)
-            state = self._machine.apply(state, change, entry.number)
-        return self._publish(Head(entry.number, entry.digest, state))
+        return self._publish(after)
 
     def _publish(self, head: Head[State]) -> Head[State]:
         with self._advancing:

@@ -51,14 +51,21 @@ class Snapshots(Generic[State]):
 
     def newest(self) -> Head[State] | None:
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
+        try:
+            return self.read()
+        except DamagedError:
+            return None
+
+    def read(self) -> Head[State] | None:
+        """The stored snapshot; None if there is none. Raises DamagedError if it cannot be trusted."""
         data = self._storage.get(self._name)
         if data is None:
             return None
         try:
             number, digest, document = entries.decode_snapshot(data, self._identity)
             state = self._machine.decode_state(document)  # type: ignore[arg-type]
-        except (DamagedError, ValueError, KeyError):
-            return None
+        except (ValueError, KeyError) as error:
+            raise DamagedError(f"the snapshot of {self._identity} holds no state", name=self._name) from error
         self._size_bytes = len(data)
         return Head(number, digest, state)
 

@@ -35,6 +35,8 @@ WORDS: dict[str, list[str]] = {
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
     "history": ["history", "readings"],
+    "log show": ["log", "show", "readings"],
+    "log verify": ["log", "verify", "readings", "--files"],
 }
 
 
