@@ -195,7 +195,10 @@ def compared(what: str, claim: Head[TableState], head: Head[TableState]) -> list
         return []
     if claim.digest != head.digest:
         text = f"entry {head.number} is not the one that {what} was made behind: another was put in its place"
-        return [_damage("forked", text)]
+        remedy = (
+            "restore the entry from a copy; or, if it is the right one, delete the snapshot and open the table anew"
+        )
+        return [_damage("forked", text, remedy)]
     if claim.state != head.state:
         text = f"{what} of {head.number} is not the state that the entries lead to"
         return [_damage("differs", text, f"delete the snapshot and open the table anew; {_MENDS_ITSELF}")]

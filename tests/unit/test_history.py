@@ -1,7 +1,5 @@
 """A table's history, read from its log alone: what each transaction did, when and by whom."""
 
-import datetime as dt
-
 import pyarrow as pa
 import pytest
 
@@ -68,24 +66,6 @@ def test_times_are_the_stores_of_every_entry_the_newest_too(table):
     prefix = table_prefix(table.id)
     stamps = [table.storage.stamp(entry_name(prefix, number)) for number in range(21, 0, -1)]
     assert [time for (time,) in told(table, "time")] == stamps
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_writer_whose_clock_is_wrong_changes_neither_order_nor_times(table, monkeypatch, hours):
-    """The clock of one of two writers is an hour off."""
-    other = lakebed.open(table.storage.url).table("t")
-    true = clock.now
-    for count in range(6):
-        monkeypatch.setattr(clock, "now", lambda: true() + dt.timedelta(hours=hours))
-        table.write(rows("ab"), commit_id=f"wrong {count}")
-        monkeypatch.setattr(clock, "now", true)
-        other.write(rows("ab"), commit_id=f"right {count}")
-    keys = [f"{clock} {count}" for count in range(6) for clock in ("wrong", "right")]
-    assert [key for (key,) in told(other, "request_key")] == [*reversed(keys), None]
-    times = [time for (time,) in told(other, "time")]
-    assert times == sorted(times, reverse=True)
-    assert other.verify().sound
-    assert all(abs(true() - time) < dt.timedelta(minutes=10) for time in times)
 
 
 def test_a_limit_reads_no_more_of_the_log(table):

@@ -4,13 +4,12 @@ import threading
 
 import pytest
 
-from lakebed.errors import DamagedError, FormatTooNewError, StorageError
-from lakebed.files import entry_name, snapshot_name
+from lakebed.errors import StorageError
 from lakebed.log import committer
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
 from lakebed.state.transactions import CloseJob, CreateTable
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.log.cases import LOG, adding, created, log_on
+from tests.unit.log.cases import adding, created, log_on
 from tests.unit.state.cases import SCHEMA
 
 
@@ -162,43 +161,6 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
     state = log_on(store).follow()
     assert len(state.files) == 80
     assert sum(log._backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
-
-
-@pytest.mark.parametrize("damage", ["cut", "flip", "renumbered", "foreign", "unchained", "newer", "empty"])
-def test_a_damaged_entry_stops_every_reader(store, damage):
-    """Named by log and number; no state advances beyond it."""
-    log = created(store)
-    log.commit(adding("f1"))
-    log.commit(adding("f2"))
-    store.delete([snapshot_name(LOG)])
-    name = entry_name(LOG, 3)
-    data = store.get(name)
-    changed = {
-        "cut": data[:-5],
-        "flip": data.replace(b'"rows":4', b'"rows":5'),
-        "renumbered": data.replace(b'"number":3', b'"number":4'),
-        "foreign": data.replace(b'"log":"table-00"', b'"log":"table-01"'),
-        "unchained": data.replace(b'"previous":"', b'"previous":"0'),
-        "newer": data.replace(b'"format":0', b'"format":1'),
-        "empty": b"",
-    }[damage]
-    assert changed != data
-    store.replace(name, changed)
-    reader = log_on(store)
-    with pytest.raises(FormatTooNewError if damage == "newer" else DamagedError):
-        reader.follow()
-    assert reader.head.number == 2
-
-
-@pytest.mark.parametrize("damage", [b"", b"{}", b"flip", b"foreign"])
-def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, damage):
-    """The log is read instead."""
-    log = created(store)
-    log.commit(adding("f1"))
-    data = store.get(snapshot_name(LOG))
-    changed = {b"flip": data.replace(b'"rows":4', b'"rows":5'), b"foreign": data.replace(b"table-00", b"table-01")}
-    store.replace(snapshot_name(LOG), changed.get(damage, damage))
-    assert log_on(store).follow() == log.head.state
 
 
 def test_a_failing_snapshot_does_not_fail_the_commit(store):
