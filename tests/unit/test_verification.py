@@ -61,6 +61,17 @@ def test_objects_are_looked_for_by_listing(table):
     assert counting.calls == {"get": 1, "list": 1}
 
 
+def test_a_log_at_a_url_of_its_own_is_verified_there(tmp_path):
+    """Entries there, snapshot and data here."""
+    made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
+    table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+    table.write(pa.table({"k": ["a"], "v": [1]}))
+    assert table.verify(files=True).findings == ()
+    (folder,) = (tmp_path / "logs").glob("tables/*/log")
+    (folder / "stray").write_bytes(b"")
+    assert kinds(table.verify()) == [("foreign", False)]
+
+
 def test_a_lost_data_file_is_damage(table):
     table.storage.delete([data_name(table.id, a_file(table))])
     report = table.verify(files=True)
