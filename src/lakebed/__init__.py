@@ -19,8 +19,9 @@ from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.schema import Field, Schema
 from lakebed.table import Table
+from lakebed.version import VERSION
 
-__version__ = "0.0.1"
+__version__ = VERSION
 
 __all__ = [
     "BadKeyError",

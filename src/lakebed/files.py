@@ -101,6 +101,11 @@ def table_prefix(table_id: str) -> str:
     return f"tables/{table_id}"
 
 
+def data_folder(table_id: str) -> str:
+    """Where the objects of a table's data files lie, a folder a job."""
+    return f"tables/{table_id}/data"
+
+
 def data_object(table_id: str, job: str, file_id: str) -> str:
     """The object that a job writes a data file to."""
     return f"tables/{table_id}/data/{job}/{file_id}.parquet"

@@ -6,6 +6,7 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
@@ -19,10 +20,11 @@ from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
+    from lakebed.history import HistoryRow
     from lakebed.kernels.layout import Layout
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
     from lakebed.storage.contract import Storage
+    from lakebed.verification import VerificationReport
 
 
 class Table:
@@ -172,6 +175,34 @@ class Table:
         from lakebed.report import partitions_table
 
         return partitions_table(self.state())
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
+
+        Raises:
+            UsageError: a negative limit.
+            DamagedError: an entry is not the one that was written.
+        """
+        from lakebed.history import history_table
+
+        return history_table(self.history_rows(limit))
+
+    def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
+        """The same as a stream of values, each entry read when it is its turn."""
+        from lakebed.history import history_rows
+
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit = {limit}: must be 0 or more")
+        return islice(history_rows(self.log, self.id), limit)
+
+    def verify(self, *, files: bool = False) -> VerificationReport:
+        """Whether the log is whole, its snapshot true to it and, with ``files``, every referenced object there.
+
+        Reads the whole log. What is wrong is in the report's findings, each with its remedy; nothing is changed.
+        """
+        from lakebed.verification import verify
+
+        return verify(self.log, self.id, self.name, self.storage if files else None)
 
     def settings(self) -> dict[str, int | float]:
         """The value in force of every setting, by name."""

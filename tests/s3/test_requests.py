@@ -53,6 +53,34 @@ def test_one_write_takes_at_most_five_requests(s3_server, url):
         assert len(s3_server.requests) <= 5, shown(s3_server)
 
 
+def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_others(s3_server, url):
+    """A probe, the newest entry's stamp, the entries, and a stamp for each that the entry after it does not tell."""
+    table = opened(s3_server, url)
+    for count in range(20):
+        table.write(rows(count, count + 1))
+    untold = sum(stored.entry.stamp_us is None for stored in table.log.newest_first())
+    assert 0 < untold < 10
+
+    fresh = opened(s3_server, url)
+    fresh.state()
+    s3_server.requests.clear()
+    assert fresh.history(limit=20).num_rows == 20
+    asked = [r.method for r in s3_server.requests]
+    assert asked.count("GET") == 1 + 20, shown(s3_server)
+    assert asked.count("HEAD") <= 1 + untold, shown(s3_server)
+    assert set(asked) == {"GET", "HEAD"}
+
+
+def test_verification_lists_the_data_once(s3_server, url):
+    """A snapshot, two listings of the log, its entries and the read that finds no more; one listing of the data."""
+    table = opened(s3_server, url)
+    table.write(rows(0, 10))
+    s3_server.requests.clear()
+    report = table.verify(files=True)
+    assert (report.sound, report.entries, report.objects) == (True, 3, 4)
+    assert len(s3_server.requests) == 1 + 2 + 3 + 1 + 1, shown(s3_server)
+
+
 def test_a_warm_get_takes_at_most_two_requests(s3_server, url):
     """The probe for a newer entry, and the file's pages."""
     table = opened(s3_server, url)

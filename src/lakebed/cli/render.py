@@ -15,8 +15,9 @@ import datetime as dt
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ ABOUT = "~"
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _GAP = "  "
+_RECORDS_AT_ONCE = 500
+"""As wide as any column gets in these is what the next ones begin with."""
 
 
 class Output:
@@ -60,6 +63,21 @@ class Output:
             else:
                 lines = _lines(names, rows, widths)
             # One write a batch: a line each would spend more time in calls than on the rows.
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        return count
+
+    def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> int:
+        """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each."""
+        count = 0
+        widths: list[int] = []
+        left = iter(records)
+        while batch := list(islice(left, _RECORDS_AT_ONCE)):
+            count += len(batch)
+            if self.as_json:
+                lines: Iterable[str] = (json_text(plain(record)) for record in batch)
+            else:
+                lines = _lines(names, [[plain(value) for value in cells(record)] for record in batch], widths)
             sys.stdout.write("".join(f"{line}\n" for line in lines))
             sys.stdout.flush()
         return count

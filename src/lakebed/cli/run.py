@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import lakebed
 from lakebed import errors
 from lakebed.cli.arguments import Parser, add_global_options
+from lakebed.cli.log import add_history, add_log
 from lakebed.cli.maintenance import add_maintenance
 from lakebed.cli.render import Output, json_text, plain
 from lakebed.cli.reports import add_report
@@ -70,6 +71,8 @@ def build_parser() -> Parser:
     add_rows(commands)
     add_maintenance(commands)
     add_report(commands)
+    add_history(commands)
+    add_log(commands)
     return parser
 
 

@@ -1,4 +1,5 @@
 """The log of one table or of the catalog: numbered entries, the only source of truth.
 
-``entry`` is the written form, ``committer`` the protocol, ``snapshot`` a derived short cut for opening.
+``backend`` is what a place for entries promises, ``entry`` their written form, ``committer`` the protocol, ``stamps``
+when an entry was stored, ``snapshot`` a derived short cut for opening.
 """

@@ -36,11 +36,17 @@ class LogBackend(Protocol):
     def stamp(self, number: int) -> datetime | None:
         """When the entry was stored, aware UTC; None: there is none."""
 
+    def known_stamp(self, number: int) -> datetime | None:
+        """The same where it costs no request: the place told it with the create, or is a local disk. None: ask."""
+
     def now(self) -> datetime:
         """The clock that stamps the entries."""
 
     def numbers(self) -> Iterator[int]:
         """The numbers of all entries, in any order. For recovery and verification only: it may take many requests."""
+
+    def foreign(self) -> Iterator[str]:
+        """The names of what lies among the entries and is none; nothing reads it. For verification only."""
 
 
 class LogPlace(Protocol):

@@ -25,20 +25,23 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
 from lakebed.errors import DamagedError, Error, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
+from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
+from lakebed.log.stamps import Stamps, from_us, gone, to_us
+from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Rejected, Repeated
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from lakebed.log.backend import LogBackend
@@ -85,6 +88,7 @@ class Log(Generic[State, Offered, Change]):
         self._identity = identity
         self._machine = machine
         self._snapshots = Snapshots(snapshots, identity, machine)
+        self._stamps = Stamps(backend, identity)
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
         self._advancing = threading.Lock()
@@ -104,7 +108,7 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
-            head = self._publish(self._after(head, data))
+            head = self._advance(head, data)
         return self._head.state
 
     def commit(self, offer: Offered) -> Outcome:
@@ -131,11 +135,8 @@ class Log(Generic[State, Offered, Change]):
         return group
 
     def entry_stamp(self, number: int) -> datetime:
-        """The store's stamp of an entry. Raises DamagedError if the entry is gone."""
-        stamp = self._backend.stamp(number)
-        if stamp is None:
-            raise DamagedError(f"entry {number} of {self._identity} is gone from the store", number=number)
-        return stamp
+        """The store's stamp of an entry: from the header of the next if that was read. Raises DamagedError if gone."""
+        return self._stamps.of(number)
 
     def now(self) -> datetime:
         """The clock that stamps the entries: what an entry's age is reckoned by."""
@@ -145,6 +146,51 @@ class Log(Generic[State, Offered, Change]):
         """The bytes of an entry as they are stored; None if there is none yet."""
         return self._backend.get(number)
 
+    def read(self, number: int) -> entries.StoredEntry | None:
+        """One entry, whose place in the chain is not checked; None if there is none. Raises DamagedError."""
+        data = self._backend.get(number)
+        if data is None:
+            return None
+        entry = entries.decode(data, self._identity, number, None)
+        return entries.StoredEntry(entry, self._stamps.of(number), len(data))
+
+    def newest_first(self) -> Iterator[entries.StoredEntry]:
+        """All entries from the newest to the first, each read as it is asked for, the chain checked backwards.
+
+        The newest one's stamp is asked of the store, and any that the entry after it does not tell.
+        """
+        self.follow()
+        digest = self._head.digest
+        for number in range(self._head.number, 0, -1):
+            found = self.read(number)
+            if found is None:
+                raise gone(self._identity, number)
+            if found.entry.digest != digest:
+                raise DamagedError(
+                    f"entry {number} of {self._identity} is not the one that the entry after it was written behind; "
+                    "restore the object from a copy",
+                    log=self._identity,
+                    number=number,
+                )
+            if found.entry.stamp_us is not None:
+                self._stamps.note(number - 1, from_us(found.entry.stamp_us))
+            digest = found.entry.previous
+            yield found
+
+    # -- for verification ---------------------------------------------------------------------------------------
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all entries that the place lists, in any order."""
+        return self._backend.numbers()
+
+    def foreign(self) -> Iterator[str]:
+        """What the place lists among the entries that is none."""
+        return self._backend.foreign()
+
+    def snapshot(self) -> Head[State] | None:
+        """The stored snapshot; None if there is none. Raises DamagedError if it cannot be trusted."""
+        return self._snapshots.read()
+
     # -- following ----------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
@@ -153,13 +199,12 @@ class Log(Generic[State, Offered, Change]):
                 self._head = self._snapshots.newest() or self._head
                 self._opened = True
 
-    def _after(self, head: Head[State], data: bytes) -> Head[State]:
-        """The head after the next entry, of these bytes."""
-        entry = entries.decode(data, self._identity, head.number + 1, head.digest)
-        state = head.state
-        for document in entry.documents:
-            state = self._machine.apply(state, self._machine.decode(document), entry.number)
-        return Head(entry.number, entry.digest, state)
+    def _advance(self, head: Head[State], data: bytes) -> Head[State]:
+        """The head after an entry; published unless another thread was further already."""
+        after, entry = advance(head, data, self._identity, self._machine)
+        if entry.stamp_us is not None:
+            self._stamps.note(head.number, from_us(entry.stamp_us))
+        return self._publish(after)
 
     def _publish(self, head: Head[State]) -> Head[State]:
         """The newest head; this one unless another thread was further already."""
@@ -199,7 +244,7 @@ class Log(Generic[State, Offered, Change]):
                 data = self._backend.get(rested.number + 1)
                 if data is None:
                     return
-                rested = self._after(rested, data)
+                rested, _ = advance(rested, data, self._identity, self._machine)
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -221,14 +266,15 @@ class Log(Generic[State, Offered, Change]):
                     continue
                 _tell(judged)
                 return
-            slot = self._slot(head, changes)
+            slot = self._slot(head, changes, attempt)
             won = self._put_told(slot, group)
             if won is None:
                 return
             if won:
                 self._publish(Head(slot.number, entries.digest_of(slot.data), state))
                 _tell(judged)
-                if self._snapshots.due(len(slot.data)):
+                self._snapshots.noted(len(slot.data))
+                if self._snapshots.due():
                     self._start_snapshot()
                 return
             self.follow()
@@ -256,10 +302,29 @@ class Log(Generic[State, Offered, Change]):
                     judged.append((ticket, Committed(number)))
         return judged, changes, state
 
-    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]]) -> _Slot:
-        number, token = head.number + 1, clock.random_token()
-        entry = entries.Entry(number, token, clock.now().isoformat(), "", head.digest, tuple(changes))
-        return _Slot(number, token, entries.encode(self._identity, entry))
+    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], attempt: int) -> _Slot:
+        number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
+        body = entries.encode_body(changes)
+        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
+        data = entries.encode(self._identity, entry, body)
+        # A request for the stamp is worth it, but not beside that for a snapshot, nor between a lost race and the next
+        # try, where a wait loses more of them.
+        spared = attempt > 0 or self._snapshots.due(len(data) + entries.STAMP_BYTES)
+        stamp_us = self._stamp_us(head.number, spared=spared)
+        if stamp_us is not None:
+            data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), body)
+        return _Slot(number, token, data)
+
+    def _stamp_us(self, number: int, *, spared: bool) -> int | None:
+        """The stamp of the head, for the entry after it; None if it is not known, and cannot be had or is not asked."""
+        if number == 0:
+            return None
+        try:
+            stamp = self._stamps.known(number) if spared else self._stamps.of(number)
+        except StorageError:
+            # It spares others a request, and is not worth failing for.
+            return None
+        return None if stamp is None else to_us(stamp)
 
     def _put_told(self, slot: _Slot, group: Sequence[_Ticket[Offered]]) -> bool | None:
         """As :meth:`_put`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""

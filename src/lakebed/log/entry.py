@@ -2,12 +2,14 @@
 
 The header carries what a reader must check before it believes a line: the format version, required features, the log
 and number the entry belongs to, a digest of the lines below it, and the digest of the previous entry, which chains
-the log. JSON alone does not notice damage: a few changed bytes often still parse. Pure.
+the log. JSON alone does not notice damage: a few changed bytes often still parse. An entry cannot hold the store's
+stamp of itself, so each holds that of the one before. Pure.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +18,42 @@ import xxhash
 from lakebed.errors import DamagedError, FormatTooNewError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
 FORMAT = 0
 """Version 0 may change without migration; every reader refuses a version above its own."""
 
+STAMP_BYTES = 17
+"""What a stamp adds to an entry without one: its digits, till the year 5138, in place of ``null``, and one to spare."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decoded entry: its number, who wrote it (``id``), its own digest, and the documents of its transactions."""
+    """One decoded entry; ``documents`` are its transactions.
+
+    ``id`` tells it from any other that was offered for its number; ``time`` and ``writer`` are the writer's own words,
+    for people. ``stamp_us`` is the store's stamp of the entry *before* it, in microseconds since 1970; None: its
+    writer did not know.
+    """
 
     number: int
     id: str
     time: str
+    writer: str
+    stamp_us: int | None
     digest: str
     previous: str
     documents: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry as it was found: when it was stored, by the store's clock, and how large it is."""
+
+    entry: Entry
+    stored_at: datetime
+    size_bytes: int
 
 
 def digest_of(data: bytes) -> str:
@@ -44,9 +66,13 @@ def dump(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-def encode(log: str, entry: Entry) -> bytes:
-    """The bytes of an entry; ``entry.digest`` is not read: it is the digest of these bytes."""
-    body = b"".join(dump(document) + b"\n" for document in entry.documents)
+def encode_body(documents: Sequence[Mapping[str, Any]]) -> bytes:
+    """The lines below the header."""
+    return b"".join(dump(document) + b"\n" for document in documents)
+
+
+def encode(log: str, entry: Entry, body: bytes) -> bytes:
+    """The bytes of an entry whose documents are ``body``; ``entry.digest``, the digest of these bytes, is not read."""
     header = {
         "format": FORMAT,
         "features": [],
@@ -54,6 +80,8 @@ def encode(log: str, entry: Entry) -> bytes:
         "number": entry.number,
         "id": entry.id,
         "time": entry.time,
+        "writer": entry.writer,
+        "stamp_us": entry.stamp_us,
         "count": len(entry.documents),
         "digest": digest_of(body),
         "previous": entry.previous,
@@ -61,9 +89,10 @@ def encode(log: str, entry: Entry) -> bytes:
     return dump(header) + b"\n" + body
 
 
-def decode(data: bytes, log: str, number: int, previous: str) -> Entry:
+def decode(data: bytes, log: str, number: int, previous: str | None) -> Entry:
     """The entry of these bytes, which must be entry ``number`` of ``log`` after an entry of digest ``previous``.
 
+    Without ``previous`` (whoever reads backwards has not seen it yet) that one claim is for the caller to check.
     Raises FormatTooNewError for a newer format or an unknown feature, DamagedError for anything else that is wrong.
     """
     name = f"entry {number} of {log}"
@@ -75,16 +104,35 @@ def decode(data: bytes, log: str, number: int, previous: str) -> Entry:
         else f"says it is number {header.get('number')}" if header.get("number") != number
         else "is cut short" if lines.pop() or len(lines) != header.get("count")
         else "was changed after it was written" if header.get("digest") != digest_of(body)
-        else "does not follow the entry before it" if header.get("previous") != previous
+        else "does not follow the entry before it" if previous not in (None, header.get("previous"))
+        else "has a header that makes no sense" if not _sensible(header, number)
         else None
     )  # fmt: skip
     if wrong:
         raise DamagedError(f"{name} {wrong}; restore the object from a copy", log=log, number=number)
     try:
         documents = tuple(json.loads(line) for line in lines)
-        return Entry(number, header["id"], header["time"], digest_of(data), previous, documents)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise DamagedError(f"{name} holds a line that is not JSON", log=log, number=number) from error
+    facts = (header["id"], header["time"], header["writer"], header["stamp_us"])
+    return Entry(number, *facts, digest_of(data), header["previous"], documents)
+
+
+def _sensible(header: Mapping[str, Any], number: int) -> bool:
+    """Whether the fields that nothing else checks are there, and what they must be."""
+    stamp_us = header.get("stamp_us", "")
+    stamped = stamp_us is None or (type(stamp_us) is int and stamp_us >= 0 and number > 1)
+    return stamped and all(isinstance(header.get(field), str) for field in ("id", "time", "writer", "previous"))
+
+
+@contextmanager
+def naming(log: str, number: int) -> Iterator[None]:
+    """Whatever is wrong with a transaction inside the block is told with the entry that it stands in."""
+    try:
+        yield
+    except (DamagedError, FormatTooNewError) as error:
+        facts = {**error.facts, "log": log, "number": number}
+        raise type(error)(f"entry {number} of {log}: {error.message}", **facts) from error
 
 
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:

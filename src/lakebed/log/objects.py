@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.files import entry_folder, entry_name, parse_entry_name
-from lakebed.storage import check_conditional_puts, connect
+from lakebed.storage import LocalStorage, check_conditional_puts, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,6 +35,10 @@ class ObjectLog:
         """When the entry was stored; None: there is none."""
         return self.storage.stamp(entry_name(self.prefix, number))
 
+    def known_stamp(self, number: int) -> datetime | None:
+        """On local disk a look costs no request; object stores do not say with a create when it was."""
+        return self.stamp(number) if isinstance(self.storage, LocalStorage) else None
+
     def now(self) -> datetime:
         """The store's clock."""
         return self.storage.now()
@@ -45,6 +49,12 @@ class ObjectLog:
             number = parse_entry_name(self.prefix, listed.name)
             if number is not None:
                 yield number
+
+    def foreign(self) -> Iterator[str]:
+        """Objects in the folder that are no entries."""
+        for listed in self.storage.list(entry_folder(self.prefix)):
+            if parse_entry_name(self.prefix, listed.name) is None:
+                yield listed.name
 
 
 @dataclass(frozen=True, slots=True)

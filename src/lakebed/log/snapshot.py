@@ -88,21 +88,31 @@ class Snapshots(Generic[State]):
 
     def newest(self) -> Head[State] | None:
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
-        manifest = self._trusted_manifest()
+        try:
+            return self.read()
+        except (DamagedError, NotFoundError):
+            return None
+
+    def read(self) -> Head[State] | None:
+        """The stored snapshot; None if there is none.
+
+        Raises DamagedError if it cannot be trusted, NotFoundError if a part of it is gone.
+        """
+        manifest = self._manifest()
         if manifest is None:
             return None
-        try:
-            parts = {kind: self._opened(kind, stored) for kind, stored in manifest.parts.items()}
-            state = self._machine.restore(manifest.document, parts)
-        except (DamagedError, NotFoundError, ValueError, KeyError, TypeError):
-            return None
+        parts = {kind: self._opened(kind, stored) for kind, stored in manifest.parts.items()}
+        state = self._machine.restore(manifest.document, parts)
         self._size_bytes = manifest.size_bytes
         return Head(manifest.number, manifest.entry_digest, state)
 
-    def due(self, entry_bytes: int) -> bool:
-        """Take note of an entry of that size; whether a snapshot should be written now."""
+    def noted(self, entry_bytes: int) -> None:
+        """Take note of a commit of that size."""
         self._since_bytes += entry_bytes
-        return self._since_bytes > self._size_bytes // 2
+
+    def due(self, entry_bytes: int = 0) -> bool:
+        """Whether a snapshot should be written, after another entry of that size."""
+        return self._since_bytes + entry_bytes > self._size_bytes // 2
 
     def write(self, head: Head[State]) -> Head[State] | None:
         """Write the snapshot of a head; returns the same head resting on what was written.
@@ -150,7 +160,7 @@ class Snapshots(Generic[State]):
         """What is stored; None too if it is not to be trusted."""
         try:
             return self._manifest()
-        except (DamagedError, ValueError, KeyError, TypeError):
+        except DamagedError:
             return None
 
     def _manifest(self) -> _Manifest | None:
@@ -158,7 +168,9 @@ class Snapshots(Generic[State]):
         return None if data is None else _decode(data, self._identity)
 
     def _opened(self, kind: str, stored: Sequence[AnyPart]) -> list[Part[Any, Any]]:
-        form = self._machine.forms[kind]
+        form = self._machine.forms.get(kind)
+        if form is None:
+            raise DamagedError(f"the snapshot of {self._identity} has parts of {kind}", log=self._identity)
         with ThreadPoolExecutor(_FETCHES) as threads:
             return list(threads.map(lambda part: self._open(form, part), stored))
 
@@ -244,8 +256,11 @@ def _encode(log: str, head: Head[Any], document: Mapping[str, Any], parts: Mappi
 
 def _decode(data: bytes, log: str) -> _Manifest:
     number, digest, body = entries.decode_snapshot(data, log)
-    parts: dict[str, tuple[AnyPart, ...]] = {
-        kind: tuple(base64.b64decode(part) if isinstance(part, str) else StoredPart(*part) for part in stored)
-        for kind, stored in body["parts"].items()
-    }
-    return _Manifest(number, digest, body["state"], parts, _size(data, parts))
+    try:
+        parts: dict[str, tuple[AnyPart, ...]] = {
+            kind: tuple(base64.b64decode(part) if isinstance(part, str) else StoredPart(*part) for part in stored)
+            for kind, stored in body["parts"].items()
+        }
+        return _Manifest(number, digest, body["state"], parts, _size(data, parts))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"the snapshot of {log} holds no state ({error!r})", log=log) from error

@@ -34,6 +34,9 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc", "readings"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
+    "history": ["history", "readings"],
+    "log show": ["log", "show", "readings"],
+    "log verify": ["log", "verify", "readings", "--files"],
 }
 
 

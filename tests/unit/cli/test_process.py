@@ -32,6 +32,9 @@ STATE_ONLY = [
     ["settings", "list"],
     ["report", "files", "t"],
     ["report", "partitions", "t"],
+    ["history", "t"],
+    ["log", "show", "t"],
+    ["log", "verify", "t", "--files"],
     ["split", "t", "--dry-run"],
     ["compact", "t", "--dry-run"],
 ]

@@ -1,0 +1,170 @@
+"""What happened to a table, transaction by transaction, read from its log and nothing else.
+
+Newest first, one entry in memory at a time, so that a look at the last few costs as many reads. The counts are those
+that the resolved transaction tells: what it does not tell (how many rows a replaced reference had) is None, for to know
+it would take the state before, and so the whole log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+
+from lakebed.log.entry import naming
+from lakebed.state.codec import decode_transaction
+from lakebed.state.transactions import (
+    AddFiles,
+    AlterSettings,
+    CloseJob,
+    CreateTable,
+    DropTable,
+    ForgetFiles,
+    MarkDead,
+    OpenJob,
+    Replace,
+    SplitLeaf,
+    Transaction,
+)
+
+if TYPE_CHECKING:
+    from lakebed.log.committer import Log
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Offer
+
+BATCH_ROWS = 10_000
+
+DETAIL_CHARS_MAX = 200
+"""A reason or a setting may be of any length; in a table of many rows it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One transaction. ``time`` is the store's stamp of its entry; None where the transaction does not tell."""
+
+    number: int
+    time: datetime
+    writer: str
+    type: str
+    rows_added: int
+    rows_removed: int | None
+    files_added: int
+    references_dropped: int | None
+    bytes_added: int
+    request_key: str | None
+    job: str | None
+    detail: str
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("writer", pa.string(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("rows_added", pa.int64(), nullable=False),
+        pa.field("rows_removed", pa.int64()),
+        pa.field("files_added", pa.int64(), nullable=False),
+        pa.field("references_dropped", pa.int64()),
+        pa.field("bytes_added", pa.int64(), nullable=False),
+        pa.field("request_key", pa.string()),
+        pa.field("job", pa.string()),
+        pa.field("detail", pa.string(), nullable=False),
+    ]
+)
+
+
+def history_rows(log: Log[TableState, Offer, Transaction], table_id: str) -> Iterator[HistoryRow]:
+    """Every transaction, newest first. Raises DamagedError, FormatTooNewError at an entry that cannot be believed."""
+    for stored in log.newest_first():
+        entry = stored.entry
+        for document in reversed(entry.documents):
+            with naming(table_id, entry.number):
+                transaction = decode_transaction(document)
+            added, removed, dropped = _counts(transaction)
+            files = transaction.files if isinstance(transaction, AddFiles | Replace) else ()
+            yield HistoryRow(
+                number=entry.number,
+                time=stored.stored_at,
+                writer=entry.writer,
+                type=document["type"],
+                rows_added=added,
+                rows_removed=removed,
+                files_added=len(files),
+                references_dropped=dropped,
+                bytes_added=sum(file.size_bytes for file in files),
+                request_key=transaction.request_key if isinstance(transaction, AddFiles) else None,
+                job=_job(transaction),
+                detail=detail(transaction),
+            )
+
+
+def history_table(rows: Iterable[HistoryRow]) -> pa.Table:
+    """The rows as Arrow, ten thousand at a time."""
+    left = iter(rows)
+    batches = []
+    while batch := [asdict(row) for row in islice(left, BATCH_ROWS)]:
+        batches.append(pa.RecordBatch.from_pylist(batch, schema=SCHEMA))
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+def detail(transaction: Transaction) -> str:
+    """What else there is to say about a transaction, on one short line."""
+    match transaction:
+        case CreateTable():
+            text = _some(len(transaction.boundaries) + 1, "leaf")
+        case AddFiles():
+            leaves = len({reference.leaf for reference in transaction.references})
+            text = f"{_some(len(transaction.references), 'reference')} in {_some(leaves, 'leaf')}"
+        case OpenJob():
+            text = f"over {_some(len(transaction.job.inputs), 'file')}, for {transaction.job.deadline_s} s"
+        case Replace():
+            text = f"{_some(len(transaction.drop), 'reference')} replaced by {len(transaction.references)}"
+        case CloseJob():
+            text = transaction.reason
+        case SplitLeaf():
+            text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
+        case AlterSettings():
+            text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
+        case MarkDead() | ForgetFiles():
+            text = _some(len(transaction.files), "file")
+        case DropTable():
+            text = ""
+        case _:
+            assert_never(transaction)
+    return text if len(text) <= DETAIL_CHARS_MAX else text[: DETAIL_CHARS_MAX - 1] + "…"
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count:,} {noun if count == 1 else {'leaf': 'leaves'}.get(noun, noun + 's')}"
+
+
+def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
+    """Rows added, rows removed, references dropped; a split moves references and drops none for good."""
+    match transaction:
+        case AddFiles():
+            return sum(file.rows for file in transaction.files), 0, 0
+        case Replace():
+            return sum(r.rows for r in transaction.references), None, len(transaction.drop)
+        case DropTable():
+            return 0, None, None
+        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
+            return 0, 0, 0
+        case _:
+            assert_never(transaction)
+
+
+def _job(transaction: Transaction) -> str | None:
+    match transaction:
+        case OpenJob():
+            return transaction.job.id
+        case Replace() | CloseJob():
+            return transaction.job
+        case AddFiles(files=(first, *_)):
+            return first.job
+        case _:
+            return None

@@ -1,0 +1,16 @@
+"""Who writes an entry, as a short text for people: nothing decides by it."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from lakebed.version import VERSION
+
+WRITER_CHARS_MAX = 200
+
+
+def this_writer() -> str:
+    """``lakebed 1.2.3 on host, pid 4711``; asked anew each time, for a fork has another pid."""
+    host = "".join(c for c in platform.node() if c.isascii() and c.isprintable()) or "?"
+    return f"lakebed {VERSION} on {host[:100]}, pid {os.getpid()}"[:WRITER_CHARS_MAX]

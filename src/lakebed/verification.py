@@ -1,0 +1,224 @@
+"""Whether a table is what its log says: the log replayed from entry 1, held against its snapshot and its objects.
+
+What is wrong is found, not raised: a report names each finding with its remedy, so that one damaged entry does not hide
+the next. Applying is a pure function, so a snapshot that equals the replayed state at its number leads to the same
+state at the head; it is compared there, and invariants are checked once, at the end. Nothing is mended here: what is
+derived mends itself, and what is not can only come from a copy.
+
+Others may commit meanwhile: the snapshot is read before the entries are listed, the list before they are replayed, and
+a file that is missing counts only if it is still referenced afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed.files import data_folder, data_name, summary_name
+from lakebed.log import entry as entries
+from lakebed.log.replay import advance
+from lakebed.log.snapshot import Head
+from lakebed.log.stamps import gone
+from lakebed.state.machine import TABLE
+from lakebed.state.table import TableState, check_invariants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from lakebed.files import DataFile
+    from lakebed.log.committer import Log
+    from lakebed.state.transactions import Offer, Transaction
+    from lakebed.storage.contract import Storage
+
+_RESTORE = "restore the object from a copy"
+_MENDS_ITSELF = "nothing is lost: the log is read instead, and a later commit writes another"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be; without ``damage`` it is only worth knowing."""
+
+    kind: str
+    damage: bool
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationReport:
+    """What was looked at, and what was found.
+
+    ``number`` is the last entry that could be applied, ``entries`` how many the store lists, ``snapshot`` the
+    snapshot's number, ``objects`` how many were looked for (None: none, for it was not asked).
+    """
+
+    table: str
+    number: int
+    entries: int
+    snapshot: int | None
+    objects: int | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged."""
+        return not any(finding.damage for finding in self.findings)
+
+
+def verify(
+    log: Log[TableState, Offer, Transaction], table_id: str, name: str, storage: Storage | None
+) -> VerificationReport:
+    """Verify a table's log; and, where the ``storage`` of its data is given, that its objects are there.
+
+    Raises StorageError if the store cannot be read: then nothing is known.
+    """
+    claims = {"this process's view": log.head} if log.head.number else {}
+    snapshot, findings = _snapshot(log)
+    if snapshot is not None:
+        claims["the snapshot"] = snapshot
+    listed = sorted(log.numbers())
+    findings += numbering(listed)
+    findings += [
+        _note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
+        for stranger in log.foreign()
+    ]
+    head, broken = _replay(log, table_id, claims)
+    findings += broken
+    unapplied = [number for number in listed if number > head.number]
+    findings += [finding for finding in _chain(log, table_id, unapplied) if finding not in broken]
+    if not unapplied:
+        findings += [
+            _damage("cut_off", f"the log ends at {head.number}, {what} is of {claim.number}: newer entries are gone")
+            for what, claim in claims.items()
+            if claim.number > head.number
+        ]
+    objects = None
+    if storage is not None:
+        # Where the log is broken, a claim may know of files that came after.
+        known = max((head, *claims.values()), key=lambda one: one.number).state
+        referenced = [committed.file for committed in known.files.values() if committed.references]
+        amiss = objects_amiss(table_id, referenced, _sizes(storage, table_id, referenced))
+        latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
+        # A file that lost its references while all this was looked at may go.
+        findings += [f for file, f in amiss if file in latest.files and latest.files[file].references]
+        objects = 2 * len(referenced)
+    number = snapshot.number if snapshot is not None else None
+    return VerificationReport(name, head.number, len(listed), number, objects, tuple(findings))
+
+
+def _snapshot(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
+    try:
+        found = log.snapshot()
+    except (DamagedError, FormatTooNewError) as error:
+        return None, [_damage("snapshot_damaged", error.message, _MENDS_ITSELF)]
+    return found, [] if found is not None else [_note("snapshot_missing", "there is no snapshot", _MENDS_ITSELF)]
+
+
+def _replay(
+    log: Log[TableState, Offer, Transaction], table_id: str, claims: Mapping[str, Head[TableState]]
+) -> tuple[Head[TableState], list[Finding]]:
+    """The head of all that can be applied from entry 1 on; ``claims`` are heads that it should pass."""
+    head: Head[TableState] = Head(0, "", TABLE.empty)
+    findings: list[Finding] = []
+    while (data := log.entry(head.number + 1)) is not None:
+        try:
+            head, _ = advance(head, data, table_id, TABLE)
+        except (DamagedError, FormatTooNewError) as error:
+            findings.append(_unbelieved(error))
+            break
+        findings += [finding for what, claim in claims.items() for finding in compared(what, claim, head)]
+    try:
+        check_invariants(head.state)
+    except DamagedError as error:
+        findings.append(_damage("invariant", error.message, "report this: no sequence of entries may lead here"))
+    return head, findings
+
+
+def _chain(log: Log[TableState, Offer, Transaction], table_id: str, numbers: Iterable[int]) -> Iterator[Finding]:
+    """What is wrong with entries that could not be applied: each by itself, and with the one before it."""
+    last, digest = 0, None
+    for number in dict.fromkeys(numbers):
+        data = log.entry(number)
+        try:
+            if data is None:
+                raise gone(table_id, number)
+            digest = entries.decode(data, table_id, number, digest if last == number - 1 else None).digest
+        except (DamagedError, FormatTooNewError) as error:
+            digest = None
+            yield _unbelieved(error)
+        last = number
+
+
+def _sizes(storage: Storage, table_id: str, files: Iterable[DataFile]) -> dict[str, int]:
+    """The sizes of those objects of the files that are there, by listing: one request a thousand objects."""
+    names = {name for file in files for name in (data_name(table_id, file), summary_name(table_id, file))}
+    listing = storage.list(data_folder(table_id))
+    return {listed.name: listed.size_bytes for listed in listing if listed.name in names}
+
+
+def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, int]) -> list[tuple[str, Finding]]:
+    """Objects of the files that are not there, or not of their size; with the file's id. Pure."""
+    amiss = []
+    for file in files:
+        name, summary = data_name(table_id, file), summary_name(table_id, file)
+        size_bytes = sizes.get(name)
+        if size_bytes is None:
+            amiss.append((file.id, _damage("file_missing", f"{name} is not there")))
+        elif size_bytes != file.size_bytes:
+            text = f"{name} has {size_bytes} bytes; {file.size_bytes} were written"
+            amiss.append((file.id, _damage("file_size", text)))
+        if summary not in sizes:
+            remedy = "nothing is lost: it is made again from its file when it is needed"
+            amiss.append((file.id, _note("summary_missing", f"{summary} is not there", remedy)))
+    return amiss
+
+
+def numbering(numbers: Sequence[int]) -> list[Finding]:
+    """Gaps and doubles in an ascending list of entry numbers. Pure."""
+    if not numbers:
+        return [_damage("gap", "the log has no entries")]
+    steps = pairwise((0, *numbers))
+    found = [_damage("gap", f"{_entries(a + 1, b - 1)} missing") for a, b in steps if b > a + 1]
+    return found + [
+        _damage("double", f"entry {number} is there {count} times", "keep the one that the next entry's header names")
+        for number, count in Counter(numbers).items()
+        if count > 1
+    ]
+
+
+def compared(what: str, claim: Head[TableState], head: Head[TableState]) -> list[Finding]:
+    """How a head that someone told of differs from the replayed one, if that is of the same number. Pure."""
+    if claim.number != head.number:
+        return []
+    if claim.digest != head.digest:
+        text = f"entry {head.number} is not the one that {what} was made behind: another was put in its place"
+        remedy = (
+            "restore the entry from a copy; or, if it is the right one, delete the snapshot and open the table anew"
+        )
+        return [_damage("forked", text, remedy)]
+    if claim.state != head.state:
+        text = f"{what} of {head.number} is not the state that the entries lead to"
+        return [_damage("differs", text, f"delete the snapshot and open the table anew; {_MENDS_ITSELF}")]
+    return []
+
+
+def _entries(first: int, last: int) -> str:
+    return f"entry {first} is" if first == last else f"entries {first} to {last} are"
+
+
+def _unbelieved(error: DamagedError | FormatTooNewError) -> Finding:
+    what, _, remedy = error.message.partition("; ")
+    if isinstance(error, FormatTooNewError):
+        return _damage(error.kind, error.message, "upgrade Lakebed")
+    return _damage(error.kind, what, remedy or _RESTORE)
+
+
+def _damage(kind: str, what: str, remedy: str = _RESTORE) -> Finding:
+    return Finding(kind, damage=True, what=what, remedy=remedy)
+
+
+def _note(kind: str, what: str, remedy: str) -> Finding:
+    return Finding(kind, damage=False, what=what, remedy=remedy)

@@ -1,0 +1,70 @@
+"""``history`` and ``log``: what happened, the entries that say so, and whether they are sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Cli
+from tests.unit.cli.shapes import differences, documented
+
+
+def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, parquet: Path) -> None:
+    cli("write", table, parquet, "--commit-id", "monday")
+    ran = cli("history", table)
+    assert ran.code == 0, ran.err
+    heading, *lines = ran.out.splitlines()
+    assert heading.split()[:3] == ["number", "time", "type"]
+    assert [line.split()[0] for line in lines] == ["3", "2", "1"]
+    assert "monday" in lines[0]
+    assert "create_table" in lines[-1]
+    newest = cli("history", table, "--limit", 1, "--json").lines
+    assert [(row["number"], row["request_key"], row["rows_added"]) for row in newest] == [(3, "monday", 5)]
+    assert cli("history", table, "--limit", -1).code == 2
+    assert cli("history", "nothing").code == 4
+
+
+def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parquet: Path) -> None:
+    for count in range(11):
+        cli("write", table, parquet, "--commit-id", f"day {count}")
+    lines = cli("log", "show", table).out.splitlines()
+    assert [line.split()[1].rstrip(",") for line in lines if line.startswith("entry")] == [*map(str, range(13, 3, -1))]
+    assert [entry["number"] for entry in cli("log", "show", table, "--limit", 2, "--json").lines] == [13, 12]
+    one = cli("log", "show", table, 13)
+    assert one.out.count("entry ") == 1
+    assert "request_key: day 10" in one.out
+    (document,) = cli("log", "show", table, 13, "--json").lines
+    assert document["transactions"][0]["request_key"] == "day 10"
+    assert not differences(document, documented()["log show"])
+    assert document["previous"] == cli("log", "show", table, 12, "--json").json["digest"]
+
+
+@pytest.mark.parametrize(("words", "code"), [(["9"], 4), (["0"], 2), (["x"], 2), (["--limit", "-1"], 2)])
+def test_an_entry_that_cannot_be_shown(cli: Cli, table: str, words: list[str], code: int) -> None:
+    assert cli("log", "show", table, *words).code == code
+
+
+def test_a_sound_table_is_told_as_such(cli: Cli, table: str) -> None:
+    ran = cli("log", "verify", table, "--files")
+    assert (ran.code, ran.out.splitlines()[-1], ran.err) == (0, "sound", "")
+    assert cli("log", "verify", table, "--json").json["objects"] is None
+
+
+def test_damage_is_listed_with_its_remedy_and_exits_with_3(cli: Cli, table: str, url: str) -> None:
+    """A file that is gone, and beside it what is only worth knowing."""
+    (data,) = Path(url).rglob("*.parquet")
+    data.unlink()
+    (log,) = (folder for folder in Path(url).glob("tables/*/log"))
+    (log / "notes.txt").write_text("mine", "utf-8")
+    ran = cli("log", "verify", table, "--files")
+    assert ran.code == 3
+    told = [line.split()[0] for line in ran.out.splitlines()[1:]]
+    assert told == ["note", "DAMAGE"]
+    assert "restore" in ran.out
+    assert ran.err == "lakebed: table readings: 1 finding of damage\n"
+    document = cli("log", "verify", table, "--files", "--json").json
+    assert document["sound"] is False
+    assert [(f["kind"], f["damage"]) for f in document["findings"]] == [("foreign", False), ("file_missing", True)]
+    assert not differences(document, documented()["log verify"])
+    assert cli("log", "verify", table).code == 0

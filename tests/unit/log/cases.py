@@ -1,0 +1,28 @@
+"""A small log to reason about: files of letters committed to a table's log, on whatever store."""
+
+from lakebed.log.committer import Log
+from lakebed.log.objects import ObjectLog
+from lakebed.log.outcomes import Committed
+from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CreateTable, OfferFiles
+from tests.unit.state.cases import SCHEMA, new_file
+
+LOG = "tables/table-00"
+
+
+def log_on(storage):
+    """A log object of its own, as if of another process."""
+    return Log(ObjectLog(storage, LOG), SnapshotPlace(storage, LOG), "table-00", TABLE)
+
+
+def created(storage):
+    """A log with entry 1."""
+    log = log_on(storage)
+    assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
+    return log
+
+
+def adding(name, request=None):
+    """An offer of one file of four rows."""
+    return OfferFiles((new_file(name, "abyz"),), request)

@@ -1,0 +1,36 @@
+"""A store of its own for each test, and no real waiting."""
+
+import pytest
+
+from lakebed import clock
+from lakebed.log.committer import Log
+from lakebed.storage import connect
+
+
+@pytest.fixture
+def store():
+    return connect(f"memory://{clock.random_token()}")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(clock, "sleep", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def _snapshots_at_once(request, monkeypatch):
+    """A commit returns when the snapshot that it made due is written, unless a test is about their going on."""
+    if "snapshots_later" in request.fixturenames:
+        return
+    start = Log._start_snapshot
+
+    def start_and_wait(log):
+        start(log)
+        log.wait_for_snapshot()
+
+    monkeypatch.setattr(Log, "_start_snapshot", start_and_wait)
+
+
+@pytest.fixture
+def snapshots_later():
+    """Snapshots are written while commits go on, as outside of tests."""

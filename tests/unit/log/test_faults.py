@@ -1,0 +1,378 @@
+"""Faults by name: what is told, what goes on, and that nothing that was committed is lost.
+
+Answers that a store does not give are in test_committer; what verification alone finds, in test_verification.
+"""
+
+import datetime as dt
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.files import entry_name, snapshot_name
+from lakebed.history import history_rows
+from lakebed.log import entry as entries
+from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.state.transactions import CloseJob, OpenJob
+from lakebed.storage import LocalStorage
+from lakebed.testing.faults import CountingStorage
+from lakebed.verification import verify
+from tests.unit.log.cases import LOG, adding, created, log_on
+from tests.unit.state.cases import SCHEMA, job
+
+SNAPSHOT = snapshot_name(LOG)
+
+
+def filled(store, count=3):
+    """Entries 1 to count + 1."""
+    log = created(store)
+    for n in range(count):
+        assert log.commit(adding(f"f{n}")) == Committed(n + 2)
+    return log
+
+
+def kinds(store, log=None):
+    """What verification finds, as a process that knows nothing yet."""
+    return [finding.kind for finding in verify(log or log_on(store), "table-00", "t", None).findings]
+
+
+def rewritten(data, **header):
+    """An entry whose header says something else."""
+    line, _, body = data.partition(b"\n")
+    return entries.dump(json.loads(line) | header) + b"\n" + body
+
+
+def rebodied(data, *documents):
+    """An entry with other transactions, as a writer would have made it."""
+    body = entries.encode_body(documents)
+    return rewritten(data.partition(b"\n")[0] + b"\n" + body, digest=entries.digest_of(body), count=len(documents))
+
+
+# -- entries ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut", "halved", "flip", "renumbered", "foreign", "unchained", "newer", "unknown type", "empty"]
+)
+def test_a_damaged_entry_stops_every_reader(store, damage):
+    """Named by log and number; no state advances beyond it, and verification says the same."""
+    filled(store, 2)
+    store.delete([SNAPSHOT])
+    name = entry_name(LOG, 3)
+    data = store.get(name)
+    changed = {
+        "cut": data[:-5],
+        "halved": data[: len(data) // 2],
+        "flip": data.replace(b'"rows":4', b'"rows":5'),
+        "renumbered": data.replace(b'"number":3', b'"number":4'),
+        "foreign": data.replace(b'"log":"table-00"', b'"log":"table-01"'),
+        "unchained": data.replace(b'"previous":"', b'"previous":"0'),
+        "newer": data.replace(b'"format":0', b'"format":1'),
+        "unknown type": rebodied(data, {"type": "merge_tables"}),
+        "empty": b"",
+    }[damage]
+    assert changed != data
+    store.replace(name, changed)
+    error, kind = (
+        (FormatTooNewError, "format_too_new") if damage in ("newer", "unknown type") else (DamagedError, "damaged")
+    )
+    reader = log_on(store)
+    with pytest.raises(error, match="entry 3 of table-00"):
+        reader.follow()
+    assert reader.head.number == 2
+    assert kinds(store) == ["snapshot_missing", kind]
+    store.replace(name, data)
+    assert kinds(store) == ["snapshot_missing"]
+
+
+def test_damage_does_not_hide_what_lies_behind_it(store):
+    """Entries behind a damaged one are checked by themselves."""
+    filled(store, 8)
+    for number in (3, 6, 7):
+        name = entry_name(LOG, number)
+        store.replace(name, store.get(name)[:-5])
+    found = verify(log_on(store), "table-00", "t", None).findings
+    assert [finding.what for finding in found] == [f"entry {n} of table-00 is cut short" for n in (3, 6, 7)]
+
+
+def test_a_gap_is_named_and_filling_it_is_noticed_by_the_chain(store):
+    """No reader lists the log, so one without a snapshot stops before the gap."""
+    filled(store, 4)
+    gone = store.get(entry_name(LOG, 3))
+    store.delete([entry_name(LOG, 3), SNAPSHOT])
+    writer = log_on(store)
+    assert writer.follow().number == 2
+    assert kinds(store) == ["snapshot_missing", "gap"]
+    assert writer.commit(adding("stray")) == Committed(3)
+    with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
+        writer.follow()
+    assert "damaged" in kinds(store)
+    store.replace(entry_name(LOG, 3), gone)
+    assert kinds(store) == ["forked"]
+    store.delete([SNAPSHOT])
+    assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
+
+
+def test_two_entries_of_one_number_are_told_by_the_chain(store):
+    """A store that lied: what one process saw as entry 3 is another's entry 3 now."""
+    saw = filled(store, 2)
+    store.delete([SNAPSHOT, entry_name(LOG, 3)])
+    other = log_on(store)
+    assert other.commit(adding("other")) == Committed(3)
+    assert other.commit(adding("more")) == Committed(4)
+    with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
+        saw.follow()
+    assert "f1" in saw.head.state.files
+    assert "forked" in kinds(store, saw)
+    assert "forked" not in kinds(store)
+
+
+def test_a_log_that_lost_its_newest_entries_is_told_by_the_snapshot(store):
+    """And by any process that has seen them."""
+    log = filled(store)
+    number = log.snapshot().number
+    store.delete([entry_name(LOG, n) for n in range(number, log.head.number + 1)])
+    assert kinds(store) == ["cut_off"]
+    assert kinds(store, log) == ["cut_off", "cut_off"]
+
+
+def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path):
+    """Written, followed, told in history and verified."""
+    store = LocalStorage(tmp_path, durability="none")
+    log = filled(store, 1)
+    assert log.commit(OpenJob(job("j1", "f0"))) == Committed(3)
+    assert log.commit(CloseJob("j1", "x" * 50_000_000)) == Committed(4)
+    assert log.commit(adding("after")) == Committed(5)
+    assert sorted(log_on(store).follow().files) == ["after", "f0"]
+    row = list(history_rows(log_on(store), "table-00"))[1]
+    assert (row.type, len(row.detail)) == ("close_job", 200)
+    assert kinds(store) == []
+
+
+def test_foreign_files_in_the_folder_disturb_nobody(tmp_path):
+    """Notes, a backup, a number without its zeros, a folder, a hidden file."""
+    store = LocalStorage(tmp_path, durability="none")
+    log = filled(store)
+    folder = tmp_path / LOG / "log"
+    strangers = ["notes.txt", "3.ndjson", f"{3:020d}.ndjson.bak", f"{9:021d}.ndjson"]
+    for name in (*strangers, ".hidden"):
+        (folder / name).write_bytes(b"not an entry")
+    (folder / "old").mkdir()
+    shutil.copy(folder / f"{2:020d}.ndjson", folder / "old" / f"{2:020d}.ndjson")
+    assert log.commit(adding("after")) == Committed(5)
+    assert log_on(store).follow() == log.head.state
+    report = verify(log_on(store), "table-00", "t", None)
+    assert report.sound
+    assert {finding.kind for finding in report.findings} == {"foreign"}
+    named = {finding.what.split()[0].removeprefix(f"{LOG}/log/") for finding in report.findings}
+    assert named == {*strangers, f"old/{2:020d}.ndjson"}
+
+
+# -- snapshots --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("missing", "snapshot_missing"),
+        ("empty", "snapshot_damaged"),
+        ("no header", "snapshot_damaged"),
+        ("flip", "snapshot_damaged"),
+        ("cut", "snapshot_damaged"),
+        ("another table's", "snapshot_damaged"),
+    ],
+)
+def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, fault, kind):
+    """The log is read instead; verification says so; a later commit writes another."""
+    log = filled(store, 1)
+    data = store.get(SNAPSHOT)
+    changed = {
+        "empty": b"",
+        "no header": b"{}",
+        "flip": data.replace(b'"next_sequence":', b'"next_sequence":1'),
+        "cut": data[:-5],
+        "another table's": data.replace(b"table-00", b"table-01"),
+    }
+    if fault == "missing":
+        store.delete([SNAPSHOT])
+    else:
+        store.replace(SNAPSHOT, changed[fault])
+    reader = log_on(store)
+    assert reader.follow() == log.head.state
+    assert kinds(store) == [kind]
+    assert reader.commit(adding("after")) == Committed(3)
+    assert kinds(store) == []
+
+
+def test_a_snapshot_that_is_not_what_the_entries_lead_to_is_damage(store):
+    """Whole, with a good digest, and wrong: only a replay can tell."""
+    log = filled(store, 3)
+    number = log.snapshot().number
+    head, body = store.get(SNAPSHOT).splitlines()
+    document = json.loads(body)
+    document["state"]["next_sequence"] = 99
+    body = entries.dump(document) + b"\n"
+    store.replace(SNAPSHOT, entries.dump(json.loads(head) | {"digest": entries.digest_of(body)}) + b"\n" + body)
+    report = verify(log_on(store), "table-00", "t", None)
+    assert [(finding.kind, finding.damage) for finding in report.findings] == [("differs", True)]
+    assert str(number) in report.findings[0].what
+
+
+def test_a_snapshot_of_another_history_is_damage(store):
+    """Its digest is not that of the entry."""
+    filled(store, 1)
+    head, body = store.get(SNAPSHOT).splitlines(keepends=True)
+    store.replace(SNAPSHOT, entries.dump(json.loads(head) | {"entry_digest": "0" * 32}) + b"\n" + body)
+    assert kinds(store) == ["forked"]
+
+
+# -- writers ----------------------------------------------------------------------------------------------------
+
+
+def rows(letters):
+    return pa.table({"k": list(letters), "v": range(len(letters))})
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_writer_whose_clock_is_wrong_changes_neither_order_nor_times(tmp_path, monkeypatch, hours):
+    """One of two is an hour off. Order is numbers, and times are the store's."""
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", SCHEMA)
+    other = lakebed.open(table.storage.url).table("t")
+    true = clock.now
+    for count in range(6):
+        monkeypatch.setattr(clock, "now", lambda: true() + dt.timedelta(hours=hours))
+        table.write(rows("ab"), commit_id=f"wrong {count}")
+        monkeypatch.setattr(clock, "now", true)
+        other.write(rows("ab"), commit_id=f"right {count}")
+    keys = [f"{clock} {count}" for count in range(6) for clock in ("wrong", "right")]
+    assert other.history().column("request_key").to_pylist() == [*reversed(keys), None]
+    times = other.history().column("time").to_pylist()
+    assert times == sorted(times, reverse=True)
+    assert other.verify().sound
+    assert all(abs(true() - time) < dt.timedelta(minutes=10) for time in times)
+
+
+STOPPED = """
+import os, signal, sys
+from lakebed.storage import LocalStorage
+from lakebed.testing.faults import CountingStorage
+from tests.unit.log.cases import adding, log_on
+
+class Stopping(CountingStorage):
+    def create(self, name, data):
+        if "/log/" in name and not self.calls["create"]:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().create(name, data)
+
+log = log_on(Stopping(LocalStorage(sys.argv[1], durability="none")))
+log.follow()
+print(log.commit(adding("mine", sys.argv[2])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_key", "outcome"),
+    [("mine", Committed(4)), ("theirs", Committed(3, repeated=True))],
+)
+def test_a_process_stopped_between_read_and_commit_is_judged_again(tmp_path, request_key, outcome):
+    """SIGSTOP before its put; meanwhile another wins the number, once with the very same request."""
+    store = LocalStorage(tmp_path, durability="none")
+    log = filled(store, 1)
+    words = [sys.executable, "-c", STOPPED, str(tmp_path), request_key]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as stopped:
+        _, status = os.waitpid(stopped.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        assert log.commit(adding("theirs", "theirs")) == Committed(3)
+        stopped.send_signal(signal.SIGCONT)
+        said, _ = stopped.communicate(timeout=60)
+    assert said.strip() == str(outcome)
+    expected = ["f0", "theirs"] if outcome.repeated else ["f0", "theirs", "mine"]
+    assert sorted(log.follow().files) == sorted(expected)
+    assert kinds(store) == []
+
+
+def test_what_the_winner_made_void_is_refused_after_the_race(store):
+    """A job that was closed while its commit stood still."""
+    log = filled(store, 1)
+    assert log.commit(OpenJob(job("j1", "f0"))) == Committed(3)
+
+    class Overtaken(CountingStorage):
+        def create(self, name, data):
+            if not self.calls["create"]:
+                log.commit(CloseJob("j1", "too slow"))
+            return super().create(name, data)
+
+    late = log_on(Overtaken(store))
+    late.follow()
+    assert isinstance(late.commit(CloseJob("j1", "done")), NotCommitted)
+
+
+@pytest.fixture
+def open_folder():
+    """A log on local disk that every user can reach."""
+    root = Path(tempfile.mkdtemp(prefix="lakebed-"))
+    root.chmod(0o755)
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+def denied():
+    """Takes the rights to a folder from this process, which may be root: then as nobody, whom rights bind."""
+    user = os.geteuid()
+    changed = []
+
+    def deny(folder, mode):
+        changed.append(folder)
+        folder.chmod(mode)
+        if user == 0:
+            os.seteuid(65534)
+
+    def allow():
+        os.seteuid(user)
+        for folder in changed:
+            folder.chmod(0o777)
+
+    yield deny, allow
+    allow()
+
+
+@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["no writing", "nothing"])
+def test_permission_denied_on_the_log_is_told_and_loses_nothing(open_folder, denied, mode):
+    """With the remedy, and not as if it could pass by itself; once allowed, the same process goes on."""
+    deny, allow = denied
+    store = LocalStorage(open_folder)
+    log = filled(store, 2)
+    deny(open_folder / LOG / "log", mode)
+    with pytest.raises(StorageError, match="permission denied") as caught:
+        log.commit(adding("refused"))
+    assert caught.value.transient is False
+    if not mode:
+        with pytest.raises(StorageError, match="permission denied"):
+            log.follow()
+        with pytest.raises(StorageError, match="permission denied"):
+            kinds(store)
+    allow()
+    assert log.commit(adding("allowed")) == Committed(4)
+    assert sorted(log_on(store).follow().files) == ["allowed", "f0", "f1"]
+
+
+def test_a_file_in_place_of_the_log_folder_is_told(tmp_path):
+    """Nothing is written over it."""
+    store = LocalStorage(tmp_path)
+    (tmp_path / LOG).mkdir(parents=True)
+    (tmp_path / LOG / "log").write_bytes(b"mine")
+    with pytest.raises(StorageError, match="log"):
+        created(store)
+    assert (tmp_path / LOG / "log").read_bytes() == b"mine"
+    assert kinds(store) == ["snapshot_missing", "gap"]

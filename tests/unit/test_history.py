@@ -1,0 +1,106 @@
+"""A table's history, read from its log alone: what each transaction did, when and by whom."""
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import DamagedError, Schema, UsageError, clock
+from lakebed.files import entry_name, snapshot_name, table_prefix
+from lakebed.history import SCHEMA
+from lakebed.log.committer import _Ticket
+from lakebed.log.objects import ObjectLogs
+from lakebed.state.transactions import AlterSettings, OfferSplit
+from lakebed.table import Table
+from lakebed.testing.faults import CountingStorage
+from tests.unit.cases import compact
+
+
+@pytest.fixture(params=["local", "memory"])
+def table(request, tmp_path):
+    url = str(tmp_path / "lake") if request.param == "local" else f"memory://{clock.random_token()}"
+    return lakebed.create(url).create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+
+
+def rows(letters):
+    return pa.table({"k": list(letters), "v": range(len(letters))})
+
+
+def told(table, *names):
+    return [tuple(row[name] for name in names) for row in table.history().to_pylist()]
+
+
+def test_every_transaction_is_one_row_newest_first(table):
+    table.write(rows("abc"), commit_id="monday")
+    table.write(rows("de"))
+    job = compact(table)
+    table.commit(OfferSplit(1, (table.schema.codec.encode_key(("c",)),)))
+    table.set(page_rows=500)
+    assert told(table, "number", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
+        (7, "alter_settings", 0, 0, 0, 0),
+        (6, "split_leaf", 0, 0, 0, 0),
+        (5, "replace", 5, None, 1, 2),
+        (4, "open_job", 0, 0, 0, 0),
+        (3, "add_files", 2, 0, 1, 0),
+        (2, "add_files", 3, 0, 1, 0),
+        (1, "create_table", 0, 0, 0, 0),
+    ]
+    assert told(table, "request_key")[5] == ("monday",)
+    assert told(table, "job")[2:4] == [(job,), (job,)]
+    assert told(table, "detail") == [
+        ("page_rows=500",),
+        ("leaf 1 cut into 2",),
+        ("2 references replaced by 1",),
+        ("over 2 files, for 60 s",),
+        ("1 reference in 1 leaf",),
+        ("1 reference in 1 leaf",),
+        ("1 leaf",),
+    ]
+    sizes = {committed.file.size_bytes for committed in table.state().files.values()}
+    assert {size for (size,) in told(table, "bytes_added")} == {0, *sizes}
+    assert table.history().schema == SCHEMA
+
+
+def test_times_are_the_stores_of_every_entry_the_newest_too(table):
+    for count in range(20):
+        table.write(rows("ab"), commit_id=str(count))
+    prefix = table_prefix(table.id)
+    stamps = [table.storage.stamp(entry_name(prefix, number)) for number in range(21, 0, -1)]
+    assert [time for (time,) in told(table, "time")] == stamps
+
+
+def test_a_limit_reads_no_more_of_the_log(table):
+    for count in range(30):
+        table.write(rows("ab"), commit_id=str(count))
+    counting = CountingStorage(table.storage)
+    fresh = Table(table.id, "t", counting, ObjectLogs(counting), dict)
+    fresh.state()
+    counting.clear()
+    found = fresh.history(limit=3)
+    assert found.column("number").to_pylist() == [31, 30, 29]
+    assert sum(counting.calls.values()) <= 1 + 3 + 3
+    assert fresh.history(limit=0).num_rows == 0
+    with pytest.raises(UsageError, match="limit"):
+        fresh.history(limit=-1)
+
+
+def test_an_entry_of_several_transactions_is_as_many_rows(table):
+    """The later one first."""
+    before = table.number
+    changes = [AlterSettings({"page_rows": rows}) for rows in (500, 501)]
+    table.log._commit_group([_Ticket(change) for change in changes])
+    assert told(table, "number")[:2] == [(before + 1,), (before + 1,)]
+    assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
+
+
+def test_an_entry_that_was_changed_is_named_when_the_reader_comes_to_it(table):
+    """Its header is in no digest but the chain's."""
+    for count in range(5):
+        table.write(rows("ab"), commit_id=str(count))
+    name = entry_name(table_prefix(table.id), 3)
+    table.storage.replace(name, table.storage.get(name).replace(b" pid ", b" PID "))
+    assert table.history(limit=3).column("number").to_pylist() == [6, 5, 4]
+    with pytest.raises(DamagedError, match=r"entry 3 .* is not the one"):
+        table.history()
+    table.storage.delete([name, snapshot_name(table_prefix(table.id))])
+    with pytest.raises(DamagedError, match=r"entry 3 .* is gone"):
+        table.history()

@@ -1,0 +1,113 @@
+"""Verifying a table: what is pure, and what the objects of its files add. Faults of the log: tests/unit/log."""
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema, clock
+from lakebed.files import data_name, summary_name
+from lakebed.log.objects import ObjectLogs
+from lakebed.table import Table
+from lakebed.testing.faults import CountingStorage
+from lakebed.verification import numbering
+from tests.unit.cases import compact
+
+FILES = 5
+
+
+@pytest.fixture
+def table():
+    made = lakebed.create(f"memory://{clock.random_token()}")
+    found = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+    for count in range(FILES):
+        found.write(pa.table({"k": ["a", "b"], "v": [count, count]}))
+    return found
+
+
+def kinds(report):
+    return [(finding.kind, finding.damage) for finding in report.findings]
+
+
+def a_file(table):
+    return next(iter(table.state().files.values())).file
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([1, 2, 3], []),
+        ([], ["the log has no entries"]),
+        ([2, 3], ["entry 1 is missing"]),
+        ([1, 5, 6, 8], ["entries 2 to 4 are missing", "entry 7 is missing"]),
+        ([1, 2, 2, 2], ["entry 2 is there 3 times"]),
+    ],
+)
+def test_gaps_and_doubles(numbers, told):
+    assert [finding.what for finding in numbering(numbers)] == told
+
+
+def test_a_sound_table_has_no_findings(table):
+    report = table.verify(files=True)
+    assert report.sound
+    assert (report.number, report.entries, report.objects, report.findings) == (FILES + 1, FILES + 1, 2 * FILES, ())
+    assert table.verify().objects is None
+
+
+def test_objects_are_looked_for_by_listing(table):
+    """Not one request a file."""
+    counting = CountingStorage(table.storage)
+    fresh = Table(table.id, "t", counting, ObjectLogs(table.storage), dict)
+    assert fresh.verify(files=True).sound
+    assert counting.calls == {"get": 1, "list": 1}
+
+
+def test_a_log_at_a_url_of_its_own_is_verified_there(tmp_path):
+    """Entries there, snapshot and data here."""
+    made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
+    table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+    table.write(pa.table({"k": ["a"], "v": [1]}))
+    assert table.verify(files=True).findings == ()
+    (folder,) = (tmp_path / "logs").glob("tables/*/log")
+    (folder / "stray").write_bytes(b"")
+    assert kinds(table.verify()) == [("foreign", False)]
+
+
+def test_a_lost_data_file_is_damage(table):
+    table.storage.delete([data_name(table.id, a_file(table))])
+    report = table.verify(files=True)
+    assert kinds(report) == [("file_missing", True)]
+    assert a_file(table).id in report.findings[0].what
+    assert table.verify().sound
+
+
+def test_a_data_file_of_another_size_is_damage(table):
+    name = data_name(table.id, a_file(table))
+    table.storage.replace(name, table.storage.get(name)[:-1])
+    assert kinds(table.verify(files=True)) == [("file_size", True)]
+
+
+def test_a_lost_summary_is_a_note(table):
+    """It is derived."""
+    table.storage.delete([summary_name(table.id, a_file(table))])
+    report = table.verify(files=True)
+    assert kinds(report) == [("summary_missing", False)]
+    assert report.sound
+
+
+def test_a_file_that_was_collected_while_it_was_looked_for_is_none_of_its_business(table):
+    """A compaction and a collection between the replay and the listing."""
+
+    class Late(CountingStorage):
+        def list(self, prefix):
+            if not self.calls["list"]:
+                compact(table)
+                state = table.state()
+                gone = [c.file for c in state.files.values() if not c.references]
+                self.inner.delete([data_name(table.id, file) for file in gone])
+            return super().list(prefix)
+
+    late = Late(table.storage)
+    fresh = Table(table.id, "t", late, ObjectLogs(table.storage), dict)
+    report = fresh.verify(files=True)
+    assert report.number == FILES + 1
+    assert kinds(report) == []
