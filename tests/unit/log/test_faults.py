@@ -105,22 +105,52 @@ def test_damage_does_not_hide_what_lies_behind_it(store):
     assert [finding.what for finding in found] == [f"entry {n} of table-00 is cut short" for n in (3, 6, 7)]
 
 
-def test_a_gap_is_named_and_filling_it_is_noticed_by_the_chain(store):
-    """No reader lists the log, so one without a snapshot stops before the gap."""
+def test_a_gap_is_named_and_not_filled(store):
+    """No reader lists the log, so one without a snapshot stops before the gap; a writer looks past it first."""
     filled(store, 4)
     gone = store.get(entry_name(LOG, 3))
     store.delete([entry_name(LOG, 3), SNAPSHOT])
     writer = log_on(store)
     assert writer.follow().number == 2
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="entry 3 of table-00 is gone"):
+            writer.commit(adding("stray"))
     assert kinds(store) == ["snapshot_missing", "gap"]
+    store.create(entry_name(LOG, 3), gone)
+    assert writer.commit(adding("after")) == Committed(6)
+    assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3", "after"]
+
+
+def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
+    """Of two lost entries the first can be written anew: whoever reads on stops behind it."""
+    filled(store, 4)
+    lost = {number: store.get(entry_name(LOG, number)) for number in (3, 4)}
+    store.delete([*(entry_name(LOG, number) for number in lost), SNAPSHOT])
+    writer = log_on(store)
     assert writer.commit(adding("stray")) == Committed(3)
+    store.create(entry_name(LOG, 4), lost[4])
     with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
         writer.follow()
     assert "damaged" in kinds(store)
-    store.replace(entry_name(LOG, 3), gone)
+    store.replace(entry_name(LOG, 3), lost[3])
     assert kinds(store) == ["forked"]
     store.delete([SNAPSHOT])
     assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
+
+
+def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store):
+    """Two of another process, between its probe and its look."""
+    other = filled(store, 1)
+
+    class Slow(CountingStorage):
+        def get(self, name):
+            if name == entry_name(LOG, 4) and not other.head.number > 2:
+                other.commit(adding("f1"))
+                other.commit(adding("f2"))
+            return super().get(name)
+
+    late = log_on(Slow(store))
+    assert late.commit(adding("mine")) == Committed(5)
 
 
 def test_two_entries_of_one_number_are_told_by_the_chain(store):
