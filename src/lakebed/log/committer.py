@@ -247,8 +247,10 @@ class Log(Generic[State, Offered, Change]):
 
     def _look_past_end(self) -> None:
         """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
-        end = self._head.number
-        if self._backend.get(end + 2) is not None:
+        for _ in range(ATTEMPTS_MAX):
+            end = self._head.number
+            if self._backend.get(end + 2) is None:
+                break
             self.follow()
             if self._head.number == end:
                 raise gone(self._identity, end + 1)

@@ -121,6 +121,18 @@ def test_a_gap_is_named_and_not_filled(store):
     assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3", "after"]
 
 
+def test_a_gap_behind_an_old_view_is_not_filled(store):
+    """A process that read long ago reads on before it looks."""
+    other = filled(store, 1)
+    late = log_on(store)
+    late.follow()
+    for n in range(1, 6):
+        other.commit(adding(f"f{n}"))
+    store.delete([entry_name(LOG, 6)])
+    with pytest.raises(DamagedError, match="entry 6 of table-00 is gone"):
+        late.commit(adding("stray"))
+
+
 def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
     """Of two lost entries the first can be written anew: whoever reads on stops behind it."""
     filled(store, 4)
@@ -254,6 +266,15 @@ def test_a_snapshot_that_is_not_what_the_entries_lead_to_is_damage(store):
     report = verify(log_on(store), "table-00", "t", None)
     assert [(finding.kind, finding.damage) for finding in report.findings] == [("differs", True)]
     assert str(number) in report.findings[0].what
+
+
+def test_a_snapshot_that_a_newer_lakebed_wrote_is_not_passed_over(store):
+    """Its entries may mean more than this one knows."""
+    filled(store, 1)
+    store.replace(SNAPSHOT, store.get(SNAPSHOT).replace(b'"format":0', b'"format":1'))
+    with pytest.raises(FormatTooNewError, match="snapshot of table-00"):
+        log_on(store).follow()
+    assert kinds(store) == ["format_too_new"]
 
 
 def test_a_snapshot_of_another_history_is_damage(store):
