@@ -80,13 +80,12 @@ def verify(
     if snapshot is not None:
         claims["the snapshot"] = snapshot
     listed = sorted(log.numbers())
-    findings += numbering(listed)
     findings += [
         _note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
         for stranger in log.foreign()
     ]
     head, broken = _replay(log, table_id, claims)
-    findings += broken
+    findings += [*numbering(listed, head.number), *broken]
     unapplied = [number for number in listed if number > head.number]
     findings += [finding for finding in _chain(log, table_id, unapplied) if finding not in broken]
     if not unapplied:
@@ -113,6 +112,8 @@ def _snapshot(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState
     try:
         found = log.snapshot()
     except (DamagedError, FormatTooNewError) as error:
+        if isinstance(error, FormatTooNewError):
+            return None, [_unbelieved(error)]
         return None, [_damage("snapshot_damaged", error.message, _MENDS_ITSELF)]
     return found, [] if found is not None else [_note("snapshot_missing", "there is no snapshot", _MENDS_ITSELF)]
 
@@ -176,11 +177,14 @@ def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, 
     return amiss
 
 
-def numbering(numbers: Sequence[int]) -> list[Finding]:
-    """Gaps and doubles in an ascending list of entry numbers. Pure."""
-    if not numbers:
+def numbering(numbers: Sequence[int], applied: int = 0) -> list[Finding]:
+    """Gaps and doubles in an ascending list of entry numbers. Pure.
+
+    What was ``applied`` is there, even if a listing made while others committed passed it over.
+    """
+    if not numbers and not applied:
         return [_damage("gap", "the log has no entries")]
-    steps = pairwise((0, *numbers))
+    steps = pairwise((applied, *(number for number in numbers if number > applied)))
     found = [_damage("gap", f"{_entries(a + 1, b - 1)} missing") for a, b in steps if b > a + 1]
     return found + [
         _damage("double", f"entry {number} is there {count} times", "keep the one that the next entry's header names")

@@ -16,6 +16,9 @@ Three answers to a create:
   bytes go to the same number again until the slot is seen filled. If that takes too long the outcome is *unknown*; the
   slot is remembered, and nothing else is offered by this process until it is settled.
 
+A store that lost an entry would let a writer fill the gap, and part the log for good. Nobody lists the log to find one,
+but before its first commit a process looks one entry past the end: what stands there shows that the end is none.
+
 Entries are never deleted yet, so a number can never be won twice. Source: docs/decisions/0004, the model in
 tests/model/protocol.
 """
@@ -96,6 +99,7 @@ class Log(Generic[State, Offered, Change]):
         self._queue: deque[_Ticket[Offered]] = deque()
         self._unsettled: _Slot | None = None
         self._writing: threading.Thread | None = None
+        self._looked_past_end = False
 
     @property
     def head(self) -> Head[State]:
@@ -255,6 +259,8 @@ class Log(Generic[State, Offered, Change]):
             for ticket in group:
                 ticket.outcome = Contended(0)
             return
+        if not self._looked_past_end:
+            self._look_past_end()
         for attempt in range(ATTEMPTS_MAX):
             if attempt:
                 clock.sleep(clock.jitter_s(min(0.5, 0.005 * 2**attempt)))
@@ -280,6 +286,17 @@ class Log(Generic[State, Offered, Change]):
             self.follow()
         for ticket in group:
             ticket.outcome = Contended(ATTEMPTS_MAX)
+
+    def _look_past_end(self) -> None:
+        """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
+        for _ in range(ATTEMPTS_MAX):
+            end = self._head.number
+            if self._backend.get(end + 2) is None:
+                break
+            self.follow()
+            if self._head.number == end:
+                raise gone(self._identity, end + 1)
+        self._looked_past_end = True
 
     def _judge(
         self, group: Sequence[_Ticket[Offered]], head: Head[State]

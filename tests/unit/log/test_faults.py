@@ -105,22 +105,64 @@ def test_damage_does_not_hide_what_lies_behind_it(store):
     assert [finding.what for finding in found] == [f"entry {n} of table-00 is cut short" for n in (3, 6, 7)]
 
 
-def test_a_gap_is_named_and_filling_it_is_noticed_by_the_chain(store):
-    """No reader lists the log, so one without a snapshot stops before the gap."""
+def test_a_gap_is_named_and_not_filled(store):
+    """No reader lists the log, so one without a snapshot stops before the gap; a writer looks past it first."""
     filled(store, 4)
     gone = store.get(entry_name(LOG, 3))
     store.delete([entry_name(LOG, 3), SNAPSHOT])
     writer = log_on(store)
     assert writer.follow().number == 2
+    for _ in range(2):
+        with pytest.raises(DamagedError, match="entry 3 of table-00 is gone"):
+            writer.commit(adding("stray"))
     assert kinds(store) == ["snapshot_missing", "gap"]
+    store.create(entry_name(LOG, 3), gone)
+    assert writer.commit(adding("after")) == Committed(6)
+    assert list(log_on(store).follow().files) == ["f0", "f1", "f2", "f3", "after"]
+
+
+def test_a_gap_behind_an_old_view_is_not_filled(store):
+    """A process that read long ago reads on before it looks."""
+    other = filled(store, 1)
+    late = log_on(store)
+    late.follow()
+    for n in range(1, 6):
+        other.commit(adding(f"f{n}"))
+    store.delete([entry_name(LOG, 6)])
+    with pytest.raises(DamagedError, match="entry 6 of table-00 is gone"):
+        late.commit(adding("stray"))
+
+
+def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
+    """Of two lost entries the first can be written anew: whoever reads on stops behind it."""
+    filled(store, 4)
+    lost = {number: store.get(entry_name(LOG, number)) for number in (3, 4)}
+    store.delete([*(entry_name(LOG, number) for number in lost), SNAPSHOT])
+    writer = log_on(store)
     assert writer.commit(adding("stray")) == Committed(3)
+    store.create(entry_name(LOG, 4), lost[4])
     with pytest.raises(DamagedError, match="entry 4 of table-00 does not follow"):
         writer.follow()
     assert "damaged" in kinds(store)
-    store.replace(entry_name(LOG, 3), gone)
+    store.replace(entry_name(LOG, 3), lost[3])
     assert kinds(store) == ["forked"]
     store.delete([SNAPSHOT])
     assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
+
+
+def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store):
+    """Two of another process, between its probe and its look."""
+    other = filled(store, 1)
+
+    class Slow(CountingStorage):
+        def get(self, name):
+            if name == entry_name(LOG, 4) and not other.head.number > 2:
+                other.commit(adding("f1"))
+                other.commit(adding("f2"))
+            return super().get(name)
+
+    late = log_on(Slow(store))
+    assert late.commit(adding("mine")) == Committed(5)
 
 
 def test_two_entries_of_one_number_are_told_by_the_chain(store):
@@ -226,6 +268,15 @@ def test_a_snapshot_that_is_not_what_the_entries_lead_to_is_damage(store):
     report = verify(log_on(store), "table-00", "t", None)
     assert [(finding.kind, finding.damage) for finding in report.findings] == [("differs", True)]
     assert str(number) in report.findings[0].what
+
+
+def test_a_snapshot_that_a_newer_lakebed_wrote_is_not_passed_over(store):
+    """Its entries may mean more than this one knows."""
+    filled(store, 1)
+    store.replace(SNAPSHOT, store.get(SNAPSHOT).replace(b'"format":0', b'"format":1'))
+    with pytest.raises(FormatTooNewError, match="snapshot of table-00"):
+        log_on(store).follow()
+    assert kinds(store) == ["format_too_new"]
 
 
 def test_a_snapshot_of_another_history_is_damage(store):
