@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 POOL_CONNECTIONS_MAX = 8
-"""For each instance and process. A log's commits need one; a hundred processes' worth would fill a server."""
+"""For each process. A log's commit needs one for a millisecond; PostgreSQL has a hundred for all, unless told."""
 
 POOL_WAIT_S = 30.0
 """How long a call waits for one of them before it fails as transient."""
@@ -34,7 +34,7 @@ class Meaning:
 
 
 class Database(Protocol):
-    """One database, not yet connected. ``url`` holds no password and may be shown."""
+    """One database, not yet connected; equal to another by its URL. ``url`` holds no password and may be shown."""
 
     @property
     def url(self) -> str:

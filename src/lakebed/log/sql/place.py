@@ -4,8 +4,10 @@ Each statement is a transaction of its own (the connections are in autocommit), 
 holds no lock while Python runs. A create is sent once and never again by itself: whoever called settles what is
 unclear. Reads change nothing, and are repeated within a bound, so that a restart of the server is no reader's trouble.
 
-A connection cannot be shared with a forked child, whose answers would be the parent's. So each process has a pool of
-its own, found by its process id; the parent's is kept, unused, because dropping it would close the parent's sessions.
+All places in one database share one pool, for as long as one of them lives: a process that opens an instance again
+and again must not fill the server. A connection cannot be shared with a forked child, who would take the parent's
+answers. So each process has a pool of its own, found by its process id; a child keeps the parent's, unused, because
+dropping it would close the parent's sessions.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -45,6 +48,8 @@ ENTRIES = sa.Table(
     sa.Column("data", sa.LargeBinary, nullable=False),
     sa.Column("stored", sa.DateTime(timezone=True), nullable=False),
 )
+
+_pools: WeakValueDictionary[tuple[int, Database], sa.Engine] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +162,12 @@ class SqlLogs:
 
     def _engine(self) -> sa.Engine:
         pid = os.getpid()
-        # Two threads may each make one; setdefault lets one of them be used, and the other never connects.
-        return self._engines.get(pid) or self._engines.setdefault(pid, self.database.engine())
+        engine = self._engines.get(pid)
+        if engine is None:
+            # Two threads may each make one: the other's is dropped before it connects.
+            pool = _pools.get((pid, self.database)) or _pools.setdefault((pid, self.database), self.database.engine())
+            engine = self._engines.setdefault(pid, pool)
+        return engine
 
     def _make_table(self, connection: sa.Connection) -> None:
         try:
