@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Engine
+    from sqlalchemy import ColumnElement, Connection, Engine, Insert, Table
     from sqlalchemy.exc import DBAPIError
 
 POOL_CONNECTIONS_MAX = 8
@@ -36,6 +37,8 @@ class Meaning:
 class Database(Protocol):
     """One database, not yet connected; equal to another by its URL. ``url`` holds no password and may be shown."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def url(self) -> str:
         """What error messages call it."""
@@ -45,6 +48,9 @@ class Database(Protocol):
 
     def clock(self) -> ColumnElement[datetime]:
         """The database's clock, as an expression that an INSERT may store."""
+
+    def insert_absent(self, table: Table, key: Sequence[str]) -> Insert:
+        """An INSERT that passes over a row whose key is taken, and fails if the table does not keep the key unique."""
 
     def make(self) -> None:
         """Make the database if it is a file that is not there. Raises StorageError if that cannot be."""

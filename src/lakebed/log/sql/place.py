@@ -16,11 +16,12 @@ import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateTable
 
@@ -30,7 +31,7 @@ from lakebed.log.sql.database import SAID_CHARS_MAX, Database
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 READS_MAX = 8
 """Tries of a read before it fails: about five seconds with the waits between, as long as a server takes to restart."""
@@ -49,6 +50,13 @@ ENTRIES = sa.Table(
     sa.Column("stored", sa.DateTime(timezone=True), nullable=False),
 )
 
+# Built once: making a statement anew costs as much as sending it.
+_OF_LOG = ENTRIES.c.log == sa.bindparam("of_log")
+_THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
+_DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
+_STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
+_NUMBERS = sa.select(ENTRIES.c.number).where(_OF_LOG).order_by(ENTRIES.c.number)
+
 _pools: WeakValueDictionary[tuple[int, Database], sa.Engine] = WeakValueDictionary()
 
 
@@ -61,13 +69,10 @@ class SqlLog:
 
     def create(self, number: int, data: bytes) -> PutOutcome:
         """Put entry ``number`` if there is none."""
-        row = {"log": self.name, "number": number, "data": data, "stored": self.place.database.clock()}
+        row = {"log": self.name, "number": number, "data": data}
         with self.place.connection(f"write entry {number} of {self.name} to") as connection:
-            # The conflict is named, so that a table without that key refuses every entry instead of taking it twice.
-            insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-            statement = insert(ENTRIES).values(row).on_conflict_do_nothing(index_elements=["log", "number"])
             try:
-                inserted = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+                inserted = connection.execute(_insertion(self.place.database), row).rowcount
             except DBAPIError as error:
                 if self.place.database.meaning(error).unclear:
                     return PutOutcome.UNCLEAR
@@ -76,12 +81,12 @@ class SqlLog:
 
     def get(self, number: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
-        rows = self.place.read(sa.select(ENTRIES.c.data).where(self._is(number)))
+        rows = self.place.read(_DATA, {"of_log": self.name, "of_number": number})
         return bytes(rows[0][0]) if rows else None
 
     def stamp(self, number: int) -> datetime | None:
         """When the database stored the entry; None: there is none."""
-        rows = self.place.read(sa.select(ENTRIES.c.stored).where(self._is(number)))
+        rows = self.place.read(_STORED, {"of_log": self.name, "of_number": number})
         return _utc(rows[0][0]) if rows else None
 
     def now(self) -> datetime:
@@ -90,18 +95,14 @@ class SqlLog:
 
     def numbers(self) -> Iterator[int]:
         """The numbers of all entries, ascending, page by page: no transaction stays open between two of them."""
-        page = sa.select(ENTRIES.c.number).where(ENTRIES.c.log == self.name).order_by(ENTRIES.c.number)
-        last: int | None = None
+        last = None
         while True:
-            rest = page if last is None else page.where(ENTRIES.c.number > last)
-            found = [row[0] for row in self.place.read(rest.limit(NUMBERS_A_PAGE))]
+            page = _NUMBERS if last is None else _NUMBERS.where(ENTRIES.c.number > last)
+            found = [row[0] for row in self.place.read(page.limit(NUMBERS_A_PAGE), {"of_log": self.name})]
             yield from found
             if len(found) < NUMBERS_A_PAGE:
                 return
             last = found[-1]
-
-    def _is(self, number: int) -> sa.ColumnElement[bool]:
-        return sa.and_(ENTRIES.c.log == self.name, ENTRIES.c.number == number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +139,12 @@ class SqlLogs:
         except SQLAlchemyError as error:
             raise self.failure(action, error) from error
 
-    def read(self, statement: sa.Select[Any]) -> list[Any]:
+    def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         """The rows of a query. Raises StorageError if they cannot be had within the tries."""
         for attempt in range(1, READS_MAX + 1):
             try:
                 with self.connection("read the log in") as connection:
-                    return list(connection.execute(statement))
+                    return list(connection.execute(statement, values))
             except StorageError as failure:
                 if attempt == READS_MAX or not failure.transient:
                     raise
@@ -218,3 +219,11 @@ def _settled(log: SqlLog, data: bytes) -> PutOutcome:
 def _utc(stored: datetime) -> datetime:
     """Aware, UTC: SQLite's times are UTC by our own expression, PostgreSQL's come in the session's time zone."""
     return stored.replace(tzinfo=UTC) if stored.tzinfo is None else stored.astimezone(UTC)
+
+
+@cache
+def _insertion(database: Database) -> sa.Insert:
+    """Stores a row unless its number is taken, and says how many it stored."""
+    # The conflict is named, so that a table without that key refuses every entry instead of taking it twice.
+    statement = database.insert_absent(ENTRIES, ["log", "number"]).values(stored=database.clock())
+    return statement.execution_options(preserve_rowcount=True)

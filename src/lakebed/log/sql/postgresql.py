@@ -17,11 +17,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from lakebed.errors import UnsafeStoreError, UsageError
 from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Meaning
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy.exc import DBAPIError
@@ -107,6 +109,10 @@ class Postgresql:
     def clock(self) -> sa.ColumnElement[datetime]:
         """The server's clock."""
         return sa.func.clock_timestamp(type_=sa.DateTime(timezone=True))
+
+    def insert_absent(self, table: sa.Table, key: Sequence[str]) -> sa.Insert:
+        """``INSERT … ON CONFLICT (key) DO NOTHING``."""
+        return postgresql.insert(table).on_conflict_do_nothing(index_elements=key)
 
     def make(self) -> None:
         """Nothing: making a database is its administrator's work."""

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 
 from lakebed.errors import StorageError, UnsafeStoreError, UsageError
 from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Meaning
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from sqlalchemy.exc import DBAPIError
@@ -88,6 +90,10 @@ class Sqlite:
     def clock(self) -> sa.ColumnElement[datetime]:
         """This machine's clock, UTC. SQLite has milliseconds, the column's form has microseconds."""
         return sa.literal_column("(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')", sa.DateTime())
+
+    def insert_absent(self, table: sa.Table, key: Sequence[str]) -> sa.Insert:
+        """``INSERT … ON CONFLICT (key) DO NOTHING``."""
+        return sqlite.insert(table).on_conflict_do_nothing(index_elements=key)
 
     def make(self) -> None:
         """Make the file if it is not there, with a write-ahead log."""
