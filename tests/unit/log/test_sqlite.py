@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -181,6 +182,18 @@ def test_a_lock_that_is_held_for_long_is_a_refusal(tmp_path, monkeypatch):
     holder.execute("ROLLBACK")
     holder.close()
     assert log.create(1, b"x") is PutOutcome.CREATED
+
+
+def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path):
+    """For this lock SQLite does not wait by itself."""
+    path = tmp_path / "logs.db"
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.3, holder.rollback)
+    done.start()
+    logs_at(path).check()
+    done.join()
+    holder.close()
 
 
 def test_a_network_file_system_is_refused(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError, UsageError
 from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Meaning
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from sqlalchemy.exc import DBAPIError
 
 BUSY_S = 30.0
+
+SWITCHES_MAX = 12
+"""Tries to switch a new file's journal: for the lock that this takes SQLite does not wait by itself. About 4 s."""
 
 _NETWORK_FILE_SYSTEMS = frozenset({"afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3"})
 _MOUNTS = Path("/proc/mounts")
@@ -110,7 +114,7 @@ class Sqlite:
         try:
             connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
             try:
-                connection.execute("PRAGMA journal_mode = WAL")
+                _write_ahead(connection)
             finally:
                 connection.close()
         except sqlite3.Error as error:
@@ -133,11 +137,23 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous = FULL")
         # macOS acknowledges an fsync before the disk has the bytes, unless asked so; nothing elsewhere.
         connection.execute("PRAGMA fullfsync = ON")
         return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch the file to a write-ahead log, if it has none yet. Raises sqlite3.Error if others keep it from that."""
+    for attempt in range(1, SWITCHES_MAX + 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if attempt == SWITCHES_MAX or error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            clock.sleep(clock.jitter_s(min(1.0, 0.02 * 2**attempt)))
 
 
 def _meaning(error: BaseException | None) -> Meaning:
