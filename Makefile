@@ -2,7 +2,7 @@
 #
 # A machine needs Python 3.11 or later, nothing of ours. Everything goes into .venv, from two locks in which each
 # package has its hash: first the tools that build packages, then the packages, so that no build fetches a tool that
-# is not locked. What starts Spark also sees to Java.
+# is not locked. What starts Spark also sees to Java, and what starts PostgreSQL to that.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -12,10 +12,12 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 
-# All folders of tests but those that need more than Python and Java.
+# All folders of tests but those that need more than Python, Java and PostgreSQL.
 TESTS := $(filter-out tests/__pycache__/ tests/browser/,$(wildcard tests/*/))
 # Python, and Java, for a recipe that starts Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
+# And PostgreSQL, for one that starts a server.
+WITH_POSTGRES = POSTGRES_BIN="$$(scripts/ensure-postgres)" && export POSTGRES_BIN &&
 
 # One version of each package for every Python and system, and no word on where it came from.
 LOCK := --universal --fork-strategy fewest --generate-hashes --no-annotate --no-emit-index-url \
@@ -31,10 +33,10 @@ demo: $(STAMP) ## Real flights through Spark into a table, and back by key
 
 .PHONY: test
 test: $(STAMP) ## Every test a change has to pass
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(TESTS) </dev/null
+	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q $(TESTS) </dev/null
 
 .PHONY: test-unit
-test-unit: $(STAMP) ## The tests that take seconds and need no Java
+test-unit: $(STAMP) ## The tests that take seconds and need Python alone
 	@$(BIN)/python -m pytest -q tests/unit </dev/null
 
 .PHONY: check
@@ -51,12 +53,12 @@ format: $(STAMP) ## Mend what ruff can mend
 
 .PHONY: bench
 bench: $(STAMP) ## The benchmarks, each with its peers in the same run
-	@$(WITH_JAVA) $(BIN)/python -m benchmarks
+	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m benchmarks
 
 .PHONY: soak
 soak: $(STAMP) ## A million random schedules of the protocol, and the slow tests
 	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
+	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 
 .PHONY: lock
 lock: $(STAMP) ## Bring both locks up to date with pyproject.toml and the newest versions it allows

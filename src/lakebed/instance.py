@@ -16,8 +16,8 @@ from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedErr
 from lakebed.files import instance_name
 from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, dump, parse_header
-from lakebed.log.objects import connect_logs
 from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.catalog import (
     CatalogChange,
@@ -48,19 +48,23 @@ CREATE_PUTS_MAX = 5
 def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_url: str | None = None) -> Instance:
     """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
 
-    ``log_url`` puts the logs elsewhere, such as on a faster class of storage. ``storage_options`` are credentials and
-    the like; without them the usual chain is used. They are never stored.
+    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``sqlite:////path``,
+    ``postgresql://…``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
+    are never stored, and a password in ``log_url``, which is, is refused.
 
     Raises:
+        UsageError: a URL cannot be meant, or holds a password.
         ExistsError: there is an instance already.
         UnsafeStoreError: the store ignores create-if-absent.
         StorageError: it cannot be reached or written.
     """
     storage = connect(url, storage_options)
+    instance = clock.new_id()
+    logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
     check_conditional_puts(storage)
     if log_url is not None:
-        connect_logs(log_url, storage, storage_options).check()
-    document = {"format": FORMAT, "features": [], "instance": clock.new_id(), "log_url": log_url}
+        logs.check()
+    document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
     data = dump(document) + b"\n"
     for _ in range(CREATE_PUTS_MAX):
         outcome = storage.create(instance_name(), data)
@@ -98,7 +102,7 @@ class Instance:
         self.storage = storage
         self.storage_options = dict(storage_options or {})
         self.log_url: str | None = document.get("log_url")
-        self._logs = connect_logs(self.log_url, storage, storage_options)
+        self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), SnapshotPlace(storage, "catalog"), self.id, CATALOG)
         self._tables: dict[str, Table] = {}
 

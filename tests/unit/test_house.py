@@ -33,7 +33,7 @@ BANNED_WORDS = {"util", "utils", "helper", "helpers", "common", "misc", "manager
 LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 # What only some calls need, and costs tenths of a second: `import lakebed` must leave it alone.
-HEAVY = ["pyspark", "pandas", "datafusion", "pyarrow.parquet", "pyarrow.dataset"]
+HEAVY = ["pyspark", "pandas", "datafusion", "pyarrow.parquet", "pyarrow.dataset", "sqlalchemy", "psycopg"]
 
 
 @dataclass(frozen=True, slots=True)

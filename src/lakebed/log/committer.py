@@ -112,6 +112,7 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
+            self._snapshots.noted(len(data))
             head = self._advance(head, data)
         return self._head.state
 

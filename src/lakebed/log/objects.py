@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.files import entry_folder, entry_name, parse_entry_name
-from lakebed.storage import LocalStorage, check_conditional_puts, connect
+from lakebed.storage import LocalStorage, check_conditional_puts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from datetime import datetime
 
-    from lakebed.log.backend import LogPlace
     from lakebed.storage.contract import PutOutcome, Storage
 
 
@@ -70,11 +69,3 @@ class ObjectLogs:
     def check(self) -> None:
         """Raise UnsafeStoreError if the store ignores create-if-absent."""
         check_conditional_puts(self.storage)
-
-
-def connect_logs(url: str | None, storage: Storage, storage_options: Mapping[str, str] | None = None) -> LogPlace:
-    """Where an instance keeps its logs: at a URL of their own, or (None) in the store that holds its data.
-
-    Raises UsageError as :func:`lakebed.storage.connect` does.
-    """
-    return ObjectLogs(storage if url is None else connect(url, storage_options))

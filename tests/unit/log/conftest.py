@@ -13,8 +13,14 @@ def store():
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch):
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+def _no_waiting(request, monkeypatch):
+    if "real_waiting" not in request.fixturenames:
+        monkeypatch.setattr(clock, "sleep", lambda _: None)
+
+
+@pytest.fixture
+def real_waiting():
+    """For a test of others that take their time."""
 
 
 @pytest.fixture(autouse=True)

@@ -135,3 +135,13 @@ def test_parts_that_no_snapshot_names_are_swept_when_they_are_old(store, monkeyp
     store.replace(snapshot_name(LOG), b"{}")
     with pytest.raises(DamagedError):
         log.sweep_snapshots()
+
+
+def test_processes_that_commit_once_each_write_snapshots_too(store):
+    """What they read when they open counts: else a table written from a shell would be read from its first entry."""
+    created(store)
+    for count in range(60):
+        log_on(store).commit(adding(f"f{count}"))
+    counting = CountingStorage(store)
+    log_on(counting).follow()
+    assert counting.calls["get"] < 35

@@ -1,0 +1,196 @@
+"""Commits a second by where the log is kept, and by how many processes commit.
+
+    python -m benchmarks.logs [--seconds 5] [--processes 8] [--threads 16] [--tables 10] [--postgres URL]
+
+A commit adds one file to a table; its data lie ready, so that the log alone is measured: judging, one durable entry,
+and the state after it. First one writer for each place of logs, with pgbench's own round trip beside it: the same
+INSERT of a kilobyte by the server's C client. Then many processes on PostgreSQL, each with as many threads, on several
+tables at once, in two ways: every process commits to every table, so that all race for each number and follow each
+other's entries; or a table's commits come from one process, as they do where writers are routed by table.
+
+Without ``--postgres`` a server of its own is started, durable, on the loopback interface. Everyone shares this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+import lakebed
+from lakebed import clock
+from lakebed.files import DataFile, NewFile
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import Committed
+from lakebed.log.places import connect_logs
+from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.storage import connect
+from lakebed.summaries import Summary
+from tests.postgres.cluster import PASSWORD, Cluster
+
+SCHEMA = lakebed.Schema({"k": "string"})
+LOW, HIGH = (SCHEMA.codec.encode_key((text,)) for text in ("a", "z"))
+
+
+def prepared() -> OfferFiles:
+    """A file of 1,000 rows, as if it had been written."""
+    name = clock.new_id()
+    file = DataFile(name, name, 1000, 100_000, LOW, HIGH, 1, 0, "0" * 32, 5000, "0" * 32)
+    return OfferFiles((NewFile(file, Summary((LOW, HIGH), (0, 999), 1000, HIGH), name),))
+
+
+def table(folder: str, log_url: str | None, instance: str, number: int) -> Log:
+    """Table ``number`` of an instance, made if it is not there."""
+    storage = connect(folder)
+    prefix = f"tables/table-{number:04}"
+    place = connect_logs(log_url, storage, instance)
+    log = Log(place.open(prefix), SnapshotPlace(storage, prefix), f"table-{number:04}", TABLE)
+    if log.follow().number == 0:
+        log.commit(CreateTable(f"table-{number:04}", SCHEMA, {}, ()))
+    return log
+
+
+def one_writer(name: str, log_url: str | None, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        instance = clock.new_id()
+        storage = connect(folder)
+        connect_logs(log_url, storage, instance).check()
+        log = table(folder, log_url, instance, 0)
+        offers = [prepared() for _ in range(int(seconds * 4000))]
+        times = []
+        end = time.perf_counter() + seconds
+        for offer in offers:
+            begin = time.perf_counter()
+            assert isinstance(log.commit(offer), Committed)
+            times.append(time.perf_counter() - begin)
+            if begin > end:
+                break
+        middle, high = np.percentile(times, [50, 99]) * 1e3
+        print(f"{name:34}{len(times) / sum(times):>12.0f}{middle:>9.2f}{high:>9.2f}", flush=True)
+
+
+def pgbench(cluster: Cluster, clients: int, seconds: float) -> None:
+    """The peer: inserts of a kilobyte by the server's own client, one a transaction."""
+    cluster.sql("CREATE TABLE IF NOT EXISTS peer (id bigserial PRIMARY KEY, data bytea)")
+    script = cluster.folder / "peer.sql"
+    script.write_text("INSERT INTO peer (data) VALUES (decode(repeat('00', 1000), 'hex'));\n")
+    port = ["-h", "127.0.0.1", "-p", str(cluster.port), "-U", "lakebed"]
+    words = [str(cluster.bin / "pgbench"), "-n", "-f", str(script), "-T", str(int(seconds)), "-c", str(clients)]
+    ran = subprocess.run([*words, *port, "lakebed"], capture_output=True, text=True, check=True)
+    rate = float(re.search(r"tps = ([\d.]+)", ran.stdout)[1])
+    latency = float(re.search(r"latency average = ([\d.]+)", ran.stdout)[1])
+    print(f"{f'pgbench, {clients} client(s), INSERT':34}{rate:>12.0f}{latency:>9.2f}{'':>9}  (mean)", flush=True)
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """One process: says when it is ready, starts with the others, prints its commits, entries won, and waits."""
+    numbers = range(arguments.worker, arguments.tables, arguments.processes)
+    if not arguments.routed:
+        numbers = range(arguments.tables)
+    logs = [table(arguments.folder, arguments.postgres, arguments.instance, number) for number in numbers]
+    offers = [[prepared() for _ in range(arguments.offers)] for _ in range(arguments.threads)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    end = time.perf_counter() + arguments.seconds
+
+    def commit(thread: int) -> tuple[list[float], set[tuple[int, int]]]:
+        times, entries = [], set()
+        for turn, offer in zip(count(thread), offers[thread], strict=False):
+            begin = time.perf_counter()
+            if begin > end:
+                break
+            outcome = logs[turn % len(logs)].commit(offer)
+            assert isinstance(outcome, Committed), outcome
+            entries.add((turn % len(logs), outcome.number))
+            times.append(time.perf_counter() - begin)
+        return times, entries
+
+    with ThreadPoolExecutor(arguments.threads) as pool:
+        results = list(pool.map(commit, range(arguments.threads)))
+    times = np.concatenate([times for times, _ in results]) * 1e3
+    entries = set().union(*(entries for _, entries in results))
+    print(len(times), len(entries), *np.percentile(times, [50, 99]), flush=True)
+
+
+def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) -> None:
+    """Start them, let them go together, add up what they say, and count what is there: nothing lost, none doubled."""
+    with tempfile.TemporaryDirectory() as folder:
+        instance = clock.new_id()
+        for number in range(arguments.tables):
+            table(folder, url, instance, number)
+        common = ["--folder", folder, "--instance", instance, "--postgres", url, "--seconds", str(arguments.seconds)]
+        common += [f"--{name}={getattr(arguments, name)}" for name in ("processes", "threads", "tables", "offers")]
+        start = [sys.executable, "-m", "benchmarks.logs", *common, *words]
+        children = [
+            subprocess.Popen([*start, f"--worker={number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for number in range(arguments.processes)
+        ]
+        for child in children:
+            assert child.stdout.readline() == "ready\n"
+        begin = time.perf_counter()
+        for child in children:
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        told = np.array([[float(word) for word in child.communicate()[0].split()] for child in children])
+        taken = time.perf_counter() - begin
+        commits, entries = told[:, :2].sum(axis=0)
+        stored = sum(len(table(folder, url, instance, number).follow().files) for number in range(arguments.tables))
+        assert stored == commits, f"{commits} commits were told, {stored} are there"
+        name = f"{arguments.processes} x {arguments.threads}, {'routed by table' if words else 'all on all tables'}"
+        latency = f"{np.median(told[:, 2]):>9.1f}{told[:, 3].max():>9.1f}"
+        print(f"{name:34}{commits / taken:>12.0f}{latency}{entries / taken:>12.0f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--tables", type=int, default=10)
+    parser.add_argument("--postgres", help="the URL of a server (default: one is started)")
+    parser.add_argument("--offers", type=int, default=5_000, help=argparse.SUPPRESS)
+    for name in ("--folder", "--instance"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--routed", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker is not None:
+        worker(arguments)
+        return
+    with ExitStack() as until_done:
+        cluster = None
+        if arguments.postgres is None:
+            cluster = Cluster.make()
+            until_done.callback(cluster.remove)
+            os.environ["PGPASSWORD"] = PASSWORD
+        url = arguments.postgres or cluster.url()
+        connect_logs(url, connect("memory://unused"), clock.new_id()).check()
+        files = Path(until_done.enter_context(tempfile.TemporaryDirectory()))
+        print(f"{'one writer':34}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}")
+        one_writer("local disk", None, arguments.seconds)
+        one_writer("sqlite", f"sqlite:///{files}/logs.db", arguments.seconds)
+        one_writer("postgresql", url, arguments.seconds)
+        if cluster is not None:
+            pgbench(cluster, 1, arguments.seconds)
+        title = f"processes x threads, {arguments.tables} tables"
+        print(f"\n{title:34}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'entries/s':>12}")
+        many_processes(arguments, url, [])
+        many_processes(arguments, url, ["--routed"])
+        if cluster is not None:
+            pgbench(cluster, 8, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

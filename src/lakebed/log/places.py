@@ -1,0 +1,46 @@
+"""Where the logs of an instance are kept, by URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lakebed.errors import UsageError
+from lakebed.log.objects import ObjectLogs
+from lakebed.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebed.log.backend import LogPlace
+    from lakebed.storage.contract import Storage
+
+_SQL = ("sqlite:", "postgresql:")
+
+
+def connect_logs(
+    url: str | None, storage: Storage, instance: str, *, storage_options: Mapping[str, str] | None = None
+) -> LogPlace:
+    """Where an instance keeps its logs: at a URL of their own, or (None) in the store that holds its data.
+
+    The URL is one of a store, ``sqlite:////path`` or ``postgresql://…``; the storage options are for stores only.
+    Nothing is read or written yet.
+
+    Raises:
+        UsageError: as :func:`lakebed.storage.connect` does; or a database's URL holds a password, or its driver is not
+            installed.
+    """
+    if url is not None and url.startswith(_SQL):
+        return _connect_sql(url, instance)
+    return ObjectLogs(storage if url is None else connect(url, storage_options))
+
+
+def _connect_sql(url: str, instance: str) -> LogPlace:
+    try:
+        from lakebed.log.sql import connect_sql
+
+        return connect_sql(url, instance)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a log in a database needs {error.name}, which is not installed: pip install 'lakebed[sql]'",
+            module=error.name,
+        ) from error

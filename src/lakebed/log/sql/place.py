@@ -1,0 +1,243 @@
+"""Entries as rows: the SQL, the pool of connections, and what becomes of an error.
+
+Each statement is a transaction of its own (the connections are in autocommit), so a create is one round trip and
+holds no lock while Python runs. A create is sent once and never again by itself: whoever called settles what is
+unclear. Reads change nothing, and are repeated within a bound, so that a restart of the server is no reader's trouble.
+
+All places in one database share one pool, for as long as one of them lives: a process that opens an instance again
+and again must not fill the server. A connection cannot be shared with a forked child, who would take the parent's
+answers. So each process has a pool of its own, found by its process id; a child keeps the parent's, unused, because
+dropping it would close the parent's sessions.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.schema import CreateTable
+
+from lakebed import clock
+from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.log.sql.database import SAID_CHARS_MAX, Database
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+READS_MAX = 8
+"""Tries of a read before it fails: about five seconds with the waits between, as long as a server takes to restart."""
+
+NUMBERS_A_PAGE = 10_000
+
+_PROBES_MAX = 5
+
+ENTRIES = sa.Table(
+    "lakebed_entries",
+    sa.MetaData(),
+    # By bytes: an index by a language's order breaks when the server's library changes its mind about that order.
+    sa.Column("log", sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"), primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.Column("stored", sa.DateTime(timezone=True), nullable=False),
+)
+
+# Built once: making a statement anew costs as much as sending it.
+_OF_LOG = ENTRIES.c.log == sa.bindparam("of_log")
+_THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
+_DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
+_STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
+_NUMBERS = sa.select(ENTRIES.c.number).where(_OF_LOG).order_by(ENTRIES.c.number)
+
+_pools: WeakValueDictionary[tuple[int, Database], sa.Engine] = WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLog:
+    """A :class:`~lakebed.log.backend.LogBackend` on the rows of one log."""
+
+    place: SqlLogs
+    name: str
+    _told: dict[int, datetime] = field(default_factory=dict, repr=False, compare=False)
+
+    def create(self, number: int, data: bytes) -> PutOutcome:
+        """Put entry ``number`` if there is none."""
+        row = {"log": self.name, "number": number, "data": data}
+        with self.place.connection(f"write entry {number} of {self.name} to") as connection:
+            try:
+                inserted = connection.execute(_insertion(self.place.database), row).first()
+            except DBAPIError as error:
+                if self.place.database.meaning(error).unclear:
+                    return PutOutcome.UNCLEAR
+                raise
+        if inserted is None:
+            return PutOutcome.EXISTS
+        # The newest is all that is asked for.
+        self._told.clear()
+        self._told[number] = _utc(inserted[0])
+        return PutOutcome.CREATED
+
+    def get(self, number: int) -> bytes | None:
+        """The bytes of an entry; None: there is none."""
+        rows = self.place.read(_DATA, {"of_log": self.name, "of_number": number})
+        return bytes(rows[0][0]) if rows else None
+
+    def stamp(self, number: int) -> datetime | None:
+        """When the database stored the entry; None: there is none."""
+        rows = self.place.read(_STORED, {"of_log": self.name, "of_number": number})
+        return _utc(rows[0][0]) if rows else None
+
+    def known_stamp(self, number: int) -> datetime | None:
+        """What the database told with the create, of the newest entry of this process; None: ask."""
+        return self._told.get(number)
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        return _utc(self.place.read(sa.select(self.place.database.clock()))[0][0])
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of all entries, ascending, page by page: no transaction stays open between two of them."""
+        last = None
+        while True:
+            page = _NUMBERS if last is None else _NUMBERS.where(ENTRIES.c.number > last)
+            found = [row[0] for row in self.place.read(page.limit(NUMBERS_A_PAGE), {"of_log": self.name})]
+            yield from found
+            if len(found) < NUMBERS_A_PAGE:
+                return
+            last = found[-1]
+
+    def foreign(self) -> Iterator[str]:
+        """Nothing: a row of a log is an entry."""
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLogs:
+    """A :class:`~lakebed.log.backend.LogPlace`: the logs of one instance in a database that may hold others'."""
+
+    database: Database
+    instance: str
+    _engines: dict[int, sa.Engine] = field(default_factory=dict, repr=False, compare=False)
+
+    def open(self, prefix: str) -> SqlLog:
+        """The log of that prefix."""
+        return SqlLog(self, f"{self.instance}/{prefix}")
+
+    def check(self) -> None:
+        """Make the table if it is not there, and try it out.
+
+        Raises:
+            UnsafeStoreError: the database may lose what it acknowledged, or two racing entries would both be stored.
+            StorageError: it cannot be reached or written.
+        """
+        self.database.make()
+        with self.connection("check") as connection:
+            self.database.check(connection)
+            self._make_table(connection)
+        self._probe()
+
+    @contextmanager
+    def connection(self, action: str) -> Iterator[sa.Connection]:
+        """One of this process's connections. Raises StorageError if there is none to be had, or for what it raises."""
+        try:
+            with self._engine().connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise self.failure(action, error) from error
+
+    def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
+        """The rows of a query. Raises StorageError if they cannot be had within the tries."""
+        for attempt in range(1, READS_MAX + 1):
+            try:
+                with self.connection("read the log in") as connection:
+                    return list(connection.execute(statement, values))
+            except StorageError as failure:
+                if attempt == READS_MAX or not failure.transient:
+                    raise
+            clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
+        raise AssertionError
+
+    def failure(self, action: str, error: SQLAlchemyError) -> StorageError:
+        """The error as one that says what, where and the remedy. No statement and no value is in its message."""
+        if not isinstance(error, DBAPIError):
+            said = f"cannot {action} {self.database.url}: every connection is in use; try again later"
+            return StorageError(said, url=self.database.url, transient=True)
+        meaning = self.database.meaning(error)
+        said = " ".join(str(error.orig).split())[:SAID_CHARS_MAX]
+        message = f"cannot {action} {self.database.url}: {meaning.remedy} ({said})"
+        return StorageError(message, url=self.database.url, transient=meaning.transient)
+
+    def _engine(self) -> sa.Engine:
+        pid = os.getpid()
+        engine = self._engines.get(pid)
+        if engine is None:
+            # Two threads may each make one: the other's is dropped before it connects.
+            pool = _pools.get((pid, self.database)) or _pools.setdefault((pid, self.database), self.database.engine())
+            engine = self._engines.setdefault(pid, pool)
+        return engine
+
+    def _make_table(self, connection: sa.Connection) -> None:
+        try:
+            connection.execute(CreateTable(ENTRIES, if_not_exists=True))
+        except DBAPIError:
+            # PostgreSQL refuses the loser of two racing "if not exists", and who may not create even where it exists.
+            if not sa.inspect(connection).has_table(ENTRIES.name):
+                raise
+
+    def _probe(self) -> None:
+        """Create, create again with other bytes, read: in a log of a fresh name, which is deleted."""
+        log = self.open(f".probe/{clock.random_token()}")
+        try:
+            first = _settled(log, b"first")
+            self._expect(first is PutOutcome.CREATED or log.get(1) == b"first", "a fresh number was taken")
+            self._expect(_settled(log, b"second") is PutOutcome.EXISTS, "a number was won twice")
+            self._expect(log.get(1) == b"first", "a refused entry changed the one that is there")
+        finally:
+            self._forget(log)
+
+    def _forget(self, log: SqlLog) -> None:
+        # Who may not delete, or lost the connection, keeps one short row, which no log reads.
+        with suppress(StorageError), self.connection("clear the probe in") as connection:
+            connection.execute(sa.delete(ENTRIES).where(ENTRIES.c.log == log.name))
+
+    def _expect(self, kept: bool, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
+        if not kept:
+            raise UnsafeStoreError(
+                f"{self.database.url} is not safe for commits: {fault}. The table {ENTRIES.name} was not made by "
+                "Lakebed, or something between changes what is asked: use a database of its own",
+                url=self.database.url,
+                transient=False,
+            )
+
+
+def _settled(log: SqlLog, data: bytes) -> PutOutcome:
+    for _ in range(_PROBES_MAX):
+        outcome = log.create(1, data)
+        if outcome is not PutOutcome.UNCLEAR:
+            return outcome
+    raise StorageError(
+        f"{log.place.database.url} gave no clear answer to {_PROBES_MAX} inserts: try again later",
+        url=log.place.database.url,
+        transient=True,
+    )
+
+
+def _utc(stored: datetime) -> datetime:
+    """Aware, UTC: SQLite's times are UTC by our own expression, PostgreSQL's come in the session's time zone."""
+    return stored.replace(tzinfo=UTC) if stored.tzinfo is None else stored.astimezone(UTC)
+
+
+@cache
+def _insertion(database: Database) -> sa.Insert:
+    """Stores a row unless its number is taken, and tells its stamp; no row if it stored none."""
+    # The conflict is named, so that a table without that key refuses every entry instead of taking it twice.
+    statement = database.insert_absent(ENTRIES, ["log", "number"]).values(stored=database.clock())
+    return statement.returning(ENTRIES.c.stored)

@@ -1,0 +1,304 @@
+"""What every place of logs must do, as pytest suites.
+
+Subclass them in a test file, and say where the log is::
+
+    class TestMyLogs(LogConformance):
+        @pytest.fixture
+        def place(self, tmp_path):
+            return LogUrl(str(tmp_path / "logs"))
+
+
+    class TestMyLogsAcrossProcesses(LogProcesses): ...  # the same fixture
+
+Each test takes a fresh instance id, so a database may be shared by all; a store must be a fresh one for each test.
+:class:`LogConformance` is for any place, :class:`LogProcesses` for those that another process can reach; it starts
+processes of this module.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+
+from lakebed import clock
+from lakebed.log.backend import LogBackend, LogPlace
+from lakebed.log.committer import Log
+from lakebed.log.entry import decode
+from lakebed.log.outcomes import Committed
+from lakebed.log.places import connect_logs
+from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.catalog import CatalogChange, CatalogState, RegisterTable
+from lakebed.state.machine import CATALOG
+from lakebed.storage import connect
+from lakebed.storage.contract import PutOutcome
+
+CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
+
+SKEW = timedelta(seconds=1)
+"""A store may stamp in whole seconds."""
+
+ENTRY_BYTES_MAX = 5 * 1024 * 1024
+"""A commit of a file that reaches 132,000 leaves has that size."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogUrl:
+    """A place as another process can be told of it."""
+
+    log_url: str
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    instance: str = field(default_factory=clock.new_id)
+
+    def connect(self) -> LogPlace:
+        """The place, anew."""
+        nowhere = connect("memory://unused")
+        return connect_logs(self.log_url, nowhere, self.instance, storage_options=self.storage_options)
+
+    def catalog(self, snapshots: Path) -> CatalogLog:
+        """A log that takes names, for a test of commits; any machine would do."""
+        beside = SnapshotPlace(connect(snapshots), "catalog")
+        return Log(self.connect().open("catalog"), beside, self.instance, CATALOG)
+
+
+class LogConformance:
+    """The contract of :class:`lakebed.log.backend.LogBackend`, promise by promise, and a committer on top of it."""
+
+    threads = 8
+
+    @pytest.fixture
+    def place(self) -> LogUrl:
+        """Override: where a fresh log can be kept."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def log(self, place: LogUrl) -> LogBackend:
+        """An empty log."""
+        logs = place.connect()
+        logs.check()
+        return logs.open("catalog")
+
+    def test_a_place_can_be_checked_again_and_the_check_leaves_nothing(self, place: LogUrl) -> None:
+        """By many at once, as services start together; a log of no entries is no log at all."""
+        with ThreadPoolExecutor(self.threads) as pool:
+            for checked in [pool.submit(place.connect().check) for _ in range(self.threads)]:
+                checked.result()
+        assert list(place.connect().open("catalog").numbers()) == []
+
+    def test_an_entry_is_there_once_it_was_acknowledged(self, log: LogBackend) -> None:
+        """And not before."""
+        assert log.get(1) is None
+        assert log.create(1, b"one") is PutOutcome.CREATED
+        assert log.get(1) == b"one"
+        assert log.get(2) is None
+
+    def test_nothing_overwrites(self, log: LogBackend) -> None:
+        """Equal bytes or others: it exists."""
+        log.create(1, b"first")
+        assert log.create(1, b"second") is PutOutcome.EXISTS
+        assert log.create(1, b"first") is PutOutcome.EXISTS
+        assert log.get(1) == b"first"
+
+    def test_of_racing_creates_one_wins(self, place: LogUrl, log: LogBackend) -> None:
+        """Eight connections, ten numbers: each has one winner, and holds the winner's bytes."""
+        racers = [place.connect().open("catalog") for _ in range(self.threads)]
+        for number in range(1, 11):
+            barrier = threading.Barrier(self.threads)
+
+            def put(writer: int, number: int = number, barrier: threading.Barrier = barrier) -> PutOutcome:
+                barrier.wait()
+                return racers[writer].create(number, b"writer %d" % writer)
+
+            with ThreadPoolExecutor(self.threads) as pool:
+                outcomes = list(pool.map(put, range(self.threads)))
+            assert sorted(outcome.value for outcome in outcomes) == ["created"] + ["exists"] * (self.threads - 1)
+            assert log.get(number) == b"writer %d" % outcomes.index(PutOutcome.CREATED)
+
+    @pytest.mark.parametrize(
+        "data",
+        [b"", b"\0", bytes(range(256)), b"\xff\xfe'\\x41\n\r", bytes(range(256)) * (ENTRY_BYTES_MAX // 256)],
+        ids=["empty", "nul", "all", "quotes", "large"],
+    )
+    def test_bytes_come_back_as_they_went(self, log: LogBackend, data: bytes) -> None:
+        """No text, no padding, no limit that a commit would meet; and an empty entry is one."""
+        assert log.create(1, data) is PutOutcome.CREATED
+        assert log.get(1) == data
+        assert log.create(1, b"other") is PutOutcome.EXISTS
+
+    def test_a_stamp_is_the_places_own_time(self, log: LogBackend) -> None:
+        """Aware, UTC, and by the clock that ``now`` reads."""
+        assert log.stamp(1) is None
+        before = log.now()
+        log.create(1, b"1")
+        stamp = log.stamp(1)
+        assert stamp is not None
+        assert stamp.tzinfo is UTC
+        assert before - SKEW <= stamp <= log.now() + SKEW
+        assert log.stamp(1) == stamp
+
+    def test_stamps_do_not_go_back(self, log: LogBackend) -> None:
+        """Entry n+1 is written by someone who saw entry n."""
+        for number in range(1, 21):
+            log.create(number, b"x")
+        stamps = [log.stamp(number) for number in range(1, 21)]
+        assert None not in stamps
+        assert stamps == sorted(stamp for stamp in stamps if stamp is not None)
+
+    def test_all_numbers_are_told(self, log: LogBackend) -> None:
+        """In any order, none twice; beyond a page of a listing."""
+        assert list(log.numbers()) == []
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(lambda number: log.create(number, b"x"), range(1, 1201)))
+        assert sorted(log.numbers()) == list(range(1, 1201))
+
+    def test_logs_of_one_place_do_not_see_each_other(self, place: LogUrl, log: LogBackend) -> None:
+        """One name may be the beginning of another."""
+        others = [place.connect().open(prefix) for prefix in ("tables/t", "tables/t1", "tables/t-1")]
+        for count, other in enumerate([log, *others]):
+            assert list(other.numbers()) == []
+            assert other.create(1, b"%d" % count) is PutOutcome.CREATED
+        assert [other.get(1) for other in [log, *others]] == [b"0", b"1", b"2", b"3"]
+        assert others[0].stamp(2) is None
+
+    def test_a_place_opened_anew_has_it_all(self, place: LogUrl, log: LogBackend) -> None:
+        """What was acknowledged is not in the memory of who was told."""
+        for number in range(1, 6):
+            log.create(number, b"%d" % number)
+        again = place.connect().open("catalog")
+        assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
+        assert [again.stamp(number) for number in range(1, 6)] == [log.stamp(number) for number in range(1, 6)]
+        assert again.create(5, b"x") is PutOutcome.EXISTS
+
+    def test_many_threads_on_many_log_objects_lose_and_double_nothing(self, place: LogUrl, tmp_path: Path) -> None:
+        """Four objects race for the numbers, four threads of each share the entries."""
+        place.connect().check()
+        logs = [place.catalog(tmp_path / "snapshots") for _ in range(4)]
+        told: dict[str, int] = {}
+
+        def write(writer: int) -> None:
+            for count in range(10):
+                name = f"w{writer}-{count}"
+                told[name] = commit(logs[writer % len(logs)], name)
+
+        with ThreadPoolExecutor(16) as pool:
+            for written in [pool.submit(write, writer) for writer in range(16)]:
+                written.result()
+        assert len(told) == 160
+        assert logged(place, tmp_path) == told
+        assert {log.follow() == logs[0].follow() for log in logs} == {True}
+
+
+class LogProcesses:
+    """Commits from processes that share nothing but the place, and from some that are killed."""
+
+    @pytest.fixture
+    def place(self) -> LogUrl:
+        """Override, as for :class:`LogConformance`."""
+        raise NotImplementedError
+
+    def test_two_processes_lose_and_double_nothing(self, place: LogUrl, tmp_path: Path) -> None:
+        """Each with four threads; every name that a process was told of is in the entry it was told."""
+        place.connect().check()
+        children = [start(place, tmp_path, f"p{number}", commits=80) for number in range(2)]
+        told: dict[str, int] = {}
+        for child in children:
+            out, err = child.communicate(timeout=120)
+            assert child.returncode == 0, err
+            told |= told_in(out)
+        assert len(told) == 160
+        assert logged(place, tmp_path) == told
+
+    def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, place: LogUrl, tmp_path: Path) -> None:
+        """Three are killed in the midst of their commits; at most what was under way is there beside it."""
+        place.connect().check()
+        told: dict[str, int] = {}
+        for number in range(3):
+            child = start(place, tmp_path, f"k{number}", commits=100_000)
+            assert child.stdout is not None
+            with child:
+                seen = "".join(child.stdout.readline() for _ in range(20 + 7 * number))
+                child.kill()
+                told |= told_in(seen + child.stdout.read())
+        found = logged(place, tmp_path)
+        assert told.items() <= found.items()
+        assert len(found) - len(told) <= 3 * THREADS
+        assert commit(place.catalog(tmp_path / "snapshots"), "after") == max(found.values()) + 1
+
+
+THREADS = 4
+"""Of a process that these tests start."""
+
+
+def commit(log: CatalogLog, name: str) -> int:
+    """Commit a name; the number of its entry."""
+    outcome = log.commit(RegisterTable(name, name))
+    assert isinstance(outcome, Committed), outcome
+    return outcome.number
+
+
+def logged(place: LogUrl, folder: Path) -> dict[str, int]:
+    """Every name in the entries and the number it has, read one by one and checked against a state opened anew."""
+    log = place.connect().open("catalog")
+    found: dict[str, int] = {}
+    previous = ""
+    for number in sorted(log.numbers()):
+        assert number == 1 or previous, f"no entry {number - 1}"
+        entry = decode(log.get(number) or b"", place.instance, number, previous)
+        names = [document["name"] for document in entry.documents]
+        assert not found.keys() & set(names), "doubled"
+        assert len(set(names)) == len(names), "doubled"
+        found |= dict.fromkeys(names, number)
+        previous = entry.digest
+    assert place.catalog(folder / "snapshots").follow().tables.keys() == found.keys()
+    return found
+
+
+def start(place: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
+    """A process that commits, and prints a line for each that it was told of. Options may be secret, so go by stdin."""
+    child = subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    order = {"place": asdict(place), "folder": str(folder), "writer": writer, "commits": commits}
+    child.stdin.write(json.dumps(order) + "\n")
+    child.stdin.flush()
+    return child
+
+
+def told_in(out: str) -> dict[str, int]:
+    """The names and numbers of a child's lines; one that was cut short by its death was not told."""
+    lines = [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
+    return {name: int(number) for name, number in lines}
+
+
+def _work() -> None:
+    order = json.loads(sys.stdin.readline())
+    log = LogUrl(**order["place"]).catalog(Path(order["folder"]) / "snapshots")
+
+    def write(thread: int) -> None:
+        for count in range(order["commits"] // THREADS):
+            name = f"{order['writer']}-{thread}-{count}"
+            # One write, so that lines of several threads do not mix.
+            sys.stdout.write(f"{name} {commit(log, name)}\n")
+            sys.stdout.flush()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for written in [pool.submit(write, thread) for thread in range(THREADS)]:
+            written.result()
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError):
+        _work()

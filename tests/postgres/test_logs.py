@@ -1,0 +1,27 @@
+"""Logs on PostgreSQL keep the contract of all places, from one process and from several."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
+
+
+class Database:
+    @pytest.fixture
+    def place(self, cluster):
+        return LogUrl(cluster.url())
+
+
+class TestPostgresql(Database, LogConformance):
+    pass
+
+
+class TestPostgresqlByItsSocket(LogConformance):
+    @pytest.fixture
+    def place(self, cluster):
+        return LogUrl(f"postgresql://lakebed@/lakebed?host={cluster.folder}&port={cluster.port}")
+
+
+class TestPostgresqlAcrossProcesses(Database, LogProcesses):
+    pass

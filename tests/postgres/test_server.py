@@ -1,0 +1,283 @@
+"""What a real server does to a log: restarts, cut connections, refusals."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
+from lakebed.log.places import connect_logs
+from lakebed.state.catalog import RegisterTable
+from lakebed.storage import connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.testing.logs import LogUrl, commit, logged
+from tests.postgres.cluster import PASSWORD
+
+LOCK = "LOCK TABLE lakebed_entries IN SHARE MODE"
+
+
+@pytest.fixture
+def place(cluster):
+    """A fresh log that was checked."""
+    place = LogUrl(cluster.url())
+    place.connect().check()
+    return place
+
+
+def logs_at(url):
+    return connect_logs(url, connect("memory://unused"), clock.new_id())
+
+
+def insist(log, name, troubles):
+    """Commit a name whatever it takes, but never twice."""
+    in_doubt = False
+    while True:
+        try:
+            outcome = log.commit(RegisterTable(name, name))
+        except StorageError as error:
+            outcome = error
+        match outcome:
+            case Committed():
+                return
+            case NotCommitted():
+                # Its own earlier commit, and only if that one said that it does not know.
+                assert in_doubt, "told as not committed, and was"
+                return
+            case Unknown():
+                in_doubt = True
+            case StorageError(transient=transient):
+                assert transient, outcome
+        troubles.append(outcome)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_restart_in_the_midst_of_commits_loses_and_doubles_nothing(cluster, place, tmp_path, mode):
+    """Orderly, and as if it had crashed. Callers see a transient refusal, or nothing at all."""
+    logs = [place.catalog(tmp_path / "snapshots") for _ in range(3)]
+    stop, troubles, names = threading.Event(), [], []
+
+    def write(writer):
+        count = 0
+        while not stop.is_set():
+            names.append(name := f"w{writer}-{count}")
+            insist(logs[writer % len(logs)], name, troubles)
+            count += 1
+
+    with ThreadPoolExecutor(6) as pool:
+        written = [pool.submit(write, writer) for writer in range(6)]
+        for _ in range(2):
+            time.sleep(0.4)
+            cluster.stop(mode)
+            time.sleep(0.2)
+            cluster.start()
+        time.sleep(0.4)
+        stop.set()
+        for one in written:
+            one.result()
+    assert troubles, "no commit met a restart"
+    assert not [trouble for trouble in troubles if not isinstance(trouble, StorageError | Contended | Unknown)]
+    assert sorted(logged(place, tmp_path)) == sorted(names)
+
+
+def test_a_reader_waits_for_a_restart(cluster, place):
+    """A few seconds are no trouble of his."""
+    log = place.connect().open("catalog")
+    log.create(1, b"one")
+    cluster.stop()
+    back = threading.Timer(0.5, cluster.start)
+    back.start()
+    assert log.get(1) == b"one"
+    back.join()
+
+
+def test_a_server_that_is_away_refuses_an_entry_at_once(cluster, place):
+    """There was no connection, so nothing is under way: no doubt, and no waiting for one."""
+    log = place.connect().open("catalog")
+    cluster.stop()
+    try:
+        # The pool's connection still looks alive: only the attempt that finds it dead is in doubt.
+        outcomes = []
+        with pytest.raises(StorageError, match="try again later") as failure:
+            outcomes.extend(log.create(1, b"one") for _ in range(3))
+        assert failure.value.transient
+        assert set(outcomes) <= {PutOutcome.UNCLEAR}
+    finally:
+        cluster.start()
+    assert log.create(1, b"one") is PutOutcome.CREATED
+
+
+def test_a_connection_cut_while_an_entry_is_stored_leaves_it_unclear(cluster, place):
+    """The statement waits for a lock; its session is ended by the administrator."""
+    log = place.connect().open("catalog")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder,
+    ):
+        holder.execute(LOCK)
+        created = pool.submit(log.create, 1, b"one")
+        while not (
+            ended := cluster.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%'"
+            )
+        ):
+            time.sleep(0.02)
+        assert ended == [(True,)]
+        assert created.result(30) is PutOutcome.UNCLEAR
+    assert log.create(1, b"one") is PutOutcome.CREATED
+
+
+def test_a_statement_that_ran_out_of_time_is_unclear(cluster, place):
+    """A limit of the administrator's; the same bytes are put again."""
+    log = connect_logs(
+        f"{cluster.url()}?options=-cstatement_timeout%3D200", connect("memory://unused"), place.instance
+    ).open("catalog")
+    with psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder:
+        holder.execute(LOCK)
+        assert log.create(1, b"one") is PutOutcome.UNCLEAR
+    assert log.create(1, b"one") is PutOutcome.CREATED
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_stricter_isolation_still_has_one_winner(cluster, place, level):
+    """A server whose default was changed may refuse a racer for its own reasons: put again, it is told who won."""
+    url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
+    logs = [connect_logs(url, connect("memory://unused"), place.instance).open("catalog") for _ in range(4)]
+
+    def put(writer, number):
+        while (outcome := logs[writer].create(number, b"%d" % writer)) is PutOutcome.UNCLEAR:
+            pass
+        return outcome
+
+    for number in range(1, 21):
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = list(pool.map(put, range(4), [number] * 4))
+        assert outcomes.count(PutOutcome.CREATED) == 1
+        assert logs[0].get(number) == b"%d" % outcomes.index(PutOutcome.CREATED)
+
+
+def test_a_wrong_password_is_said_and_not_shown(cluster, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "s3kr1t")
+    # Another pool than the one that is connected already.
+    place = logs_at(f"{cluster.url()}?application_name=stranger")
+    for call in (place.check, lambda: place.open("catalog").create(1, b""), lambda: place.open("catalog").get(1)):
+        with pytest.raises(StorageError, match=r"the password is wrong: see PGPASSWORD") as failure:
+            call()
+        assert not failure.value.transient
+        assert "s3kr1t" not in f"{failure.value}{failure.value.facts}{failure.value.__cause__}"
+
+
+def test_a_missing_password_is_said(cluster, monkeypatch):
+    monkeypatch.delenv("PGPASSWORD")
+    with pytest.raises(StorageError, match="a password is asked for"):
+        logs_at(f"{cluster.url()}?application_name=forgetful").check()
+
+
+def test_a_missing_database_makes_no_instance(cluster, tmp_path):
+    """It is its administrator's to make."""
+    with pytest.raises(StorageError, match='database "none" does not exist') as failure:
+        lakebed.create(str(tmp_path / "lake"), log_url=cluster.url("none"))
+    assert not failure.value.transient
+    assert not (tmp_path / "lake/instance.json").exists()
+
+
+def test_a_table_that_is_gone_is_an_error_and_not_an_empty_log(cluster):
+    cluster.sql("CREATE DATABASE emptied")
+    place = logs_at(cluster.url("emptied"))
+    place.check()
+    cluster.sql("DROP TABLE lakebed_entries", database="emptied")
+    log = place.open("catalog")
+    for call in (lambda: log.get(1), lambda: log.create(1, b"x"), lambda: list(log.numbers())):
+        with pytest.raises(StorageError, match="lakebed_entries is missing") as failure:
+            call()
+        assert not failure.value.transient
+
+
+def test_a_table_without_its_key_is_not_trusted(cluster):
+    """Two racing entries would both be stored."""
+    cluster.sql("CREATE DATABASE foreign_table")
+    table = "CREATE TABLE lakebed_entries (log text, number bigint, data bytea, stored timestamptz)"
+    cluster.sql(table, database="foreign_table")
+    with pytest.raises(StorageError, match="no primary key"):
+        logs_at(cluster.url("foreign_table")).check()
+
+
+def test_a_server_that_acknowledges_early_is_refused(cluster):
+    cluster.sql("CREATE DATABASE early", "ALTER DATABASE early SET synchronous_commit = off")
+    with pytest.raises(UnsafeStoreError, match="synchronous_commit is off"):
+        logs_at(cluster.url("early")).check()
+
+
+def test_a_read_only_database_is_refused(cluster):
+    cluster.sql("CREATE DATABASE frozen")
+    place = logs_at(cluster.url("frozen"))
+    place.check()
+    log = place.open("catalog")
+    log.create(1, b"one")
+    cluster.sql("ALTER DATABASE frozen SET default_transaction_read_only = on")
+    with pytest.raises(StorageError, match="read-only") as failure:
+        logs_at(f"{cluster.url('frozen')}?application_name=later").check()
+    assert not failure.value.transient
+    readable = f"{cluster.url('frozen')}?target_session_attrs=any"
+    reader = connect_logs(readable, connect("memory://unused"), place.instance).open("catalog")
+    assert reader.get(1) == b"one"
+    with pytest.raises(StorageError, match="read-only") as failure:
+        reader.create(2, b"two")
+    assert not failure.value.transient
+
+
+def test_a_user_needs_no_more_than_select_and_insert(cluster):
+    """Once somebody made the table. Without these he is told so."""
+    cluster.sql(
+        "CREATE DATABASE shared",
+        "CREATE ROLE writer LOGIN PASSWORD 'open sesame'",
+        "CREATE ROLE stranger LOGIN PASSWORD 'open sesame'",
+    )
+    logs_at(cluster.url("shared")).check()
+    cluster.sql(
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        "GRANT SELECT, INSERT ON lakebed_entries TO writer",
+        database="shared",
+    )
+    place = logs_at(cluster.url("shared", user="writer"))
+    place.check()
+    assert place.open("catalog").create(1, b"one") is PutOutcome.CREATED
+    with pytest.raises(StorageError, match="allow this user") as failure:
+        logs_at(cluster.url("shared", user="stranger")).check()
+    assert not failure.value.transient
+
+
+def test_a_forked_process_has_connections_of_its_own(place):
+    """Both go on, at once, and the parent's session outlives the child."""
+    log = place.connect().open("catalog")
+    log.create(1, b"1")
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if log.get(1) == b"1" and log.create(2, b"child") is PutOutcome.CREATED else 1)
+        finally:
+            os._exit(2)
+    assert [log.get(1) for _ in range(50)] == [b"1"] * 50
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert log.get(2) == b"child"
+
+
+def test_connections_are_bounded_whatever_the_threads(cluster, tmp_path):
+    """Forty threads on ten logs, opened one by one, take eight."""
+    place = LogUrl(f"{cluster.url()}?application_name=bounded")
+    place.connect().check()
+    logs = [place.catalog(tmp_path / "snapshots") for _ in range(10)]
+    with ThreadPoolExecutor(40) as pool:
+        list(pool.map(lambda n: commit(logs[n % 10], f"n{n}"), range(80)))
+    used = cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bounded'")[0][0]
+    assert 1 < used <= 8
+    assert len(logged(place, tmp_path)) == 80
