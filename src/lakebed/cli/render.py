@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.errors import Error
+
 if TYPE_CHECKING:
     from decimal import Decimal
 
@@ -68,11 +70,22 @@ class Output:
         return count
 
     def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> int:
-        """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each."""
+        """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each.
+
+        What came before an error is printed before the error goes on.
+        """
         count = 0
         widths: list[int] = []
         left = iter(records)
-        while batch := list(islice(left, _RECORDS_AT_ONCE)):
+        failure: Error | None = None
+        while failure is None:
+            batch: list[Any] = []
+            try:
+                batch.extend(islice(left, _RECORDS_AT_ONCE))
+            except Error as error:
+                failure = error
+            if not batch:
+                break
             count += len(batch)
             if self.as_json:
                 lines: Iterable[str] = (json_text(plain(record)) for record in batch)
@@ -80,6 +93,8 @@ class Output:
                 lines = _lines(names, [[plain(value) for value in cells(record)] for record in batch], widths)
             sys.stdout.write("".join(f"{line}\n" for line in lines))
             sys.stdout.flush()
+        if failure is not None:
+            raise failure
         return count
 
     def note(self, text: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import lakebed
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
@@ -23,6 +24,19 @@ def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, 
     assert [(row["number"], row["request_key"], row["rows_added"]) for row in newest] == [(3, "monday", 5)]
     assert cli("history", table, "--limit", -1).code == 2
     assert cli("history", "nothing").code == 4
+
+
+def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: str, url: str) -> None:
+    """The damage lies before the snapshot, so the table itself still opens."""
+    opened = lakebed.open(url).table(table)
+    for count in range(9):
+        opened.set(page_rows=500 + count)
+    (entry,) = Path(url).glob(f"tables/*/log/{4:020d}.ndjson")
+    entry.write_bytes(entry.read_bytes()[:-9])
+    ran = cli("history", table, "--json")
+    assert ran.code == 3
+    assert [row["number"] for row in ran.lines] == [11, 10, 9, 8, 7, 6, 5]
+    assert "entry 4" in ran.err
 
 
 def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parquet: Path) -> None:
