@@ -38,11 +38,11 @@ class Actor:
 
     __slots__ = ("history", "index", "make", "name", "request", "steps")
 
-    def __init__(self, index: int, name: str, make: Callable[[], Steps[None]]) -> None:
+    def __init__(self, index: int, name: str, make: Callable[[], Steps[None]], knows: Hashable) -> None:
         self.index = index
         self.name = name
         self.make = make
-        self.start("start")
+        self.start(knows)
 
     def start(self, history: Hashable) -> None:
         self.history = hash(history)
@@ -72,9 +72,9 @@ class World:
         self.counts: Counter[str] = Counter()
         self._spawned = 0
 
-    def spawn(self, name: str, make: Callable[[], Steps[None]]) -> None:
-        """Let another actor take part. `make` is called again after a crash."""
-        self.actors.append(Actor(self._spawned, name, make))
+    def spawn(self, name: str, make: Callable[[], Steps[None]], knows: Hashable = None) -> None:
+        """Let another actor take part, who knows this from before. `make` is called again after a crash."""
+        self.actors.append(Actor(self._spawned, name, make, knows))
         self._spawned += 1
 
     def fingerprint(self) -> Hashable:

@@ -57,7 +57,7 @@ class Trimmed(Store):
 
     def _hold(self, name: str, make: Callable[[], Steps[None]], number: int) -> None:
         self.views[name] = self.history[number]
-        self.spawn(name, make)
+        self.spawn(name, make, knows=number)
 
     def _fill(self, number: int) -> None:
         before = self.history[-1] if self.history else EMPTY

@@ -90,7 +90,7 @@ class Store(World):
         name = FAULTS[fault]
         self.counts[name] += 1
         if "late" in name:
-            self.spawn(f"late {entry.id}", partial(self._arrive, entry))
+            self.spawn(f"late {entry.id}", partial(self._arrive, entry), knows=entry)
         else:
             self._land(entry)
         if "crash" in name:

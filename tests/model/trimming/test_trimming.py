@@ -1,14 +1,12 @@
 """A log that is trimmed keeps every promise, in random schedules and in all of the tiny ones; each rule is needed."""
 
-import dataclasses
-import typing
-
 import pytest
 
 from ..engine import run_seed, run_seeds, search
+from ..museum import WrongForm, find, untried
 from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, world_of
 from .rules import Rules
-from .wrong_forms import WRONG_FORMS, WrongForm
+from .wrong_forms import WRONG_FORMS
 
 # What must have happened, how often in 1,000 schedules at least: a green run in which nothing happens proves nothing.
 QUOTA: dict[str, int] = {
@@ -65,26 +63,13 @@ def test_no_schedule_of_a_small_cast_breaks_a_promise(cast: Cast) -> None:
 
 @pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.name)
 def test_a_wrong_form_is_found(form: WrongForm) -> None:
-    build = world_of(form.cast, form.rules)
-    if form.one_in is None:
-        violation = search(build, states_max=50_000).violation
-        assert violation is not None
-        kinds = {violation.kind}
-    else:
-        tally = run_seeds(range(max(1_000, 20 * form.one_in)), build, enough=3)
-        print(f"{form.name}: {tally.bad.total()} of {tally.schedules:,} schedules: {dict(tally.bad)}")
-        kinds = set(tally.bad)
-        assert kinds, f"not found in {tally.schedules:,} schedules"
+    kinds = find(form, world_of(form.cast, form.rules))
+    assert kinds, "not found"
     assert kinds <= set(form.shows.split(", "))
 
 
 def test_every_wrong_value_of_every_rule_is_in_the_museum() -> None:
-    shown = {(f.name, getattr(form.rules, f.name)) for form in WRONG_FORMS for f in dataclasses.fields(Rules)}
-    for name, values in typing.get_type_hints(Rules).items():
-        right, *wrong = typing.get_args(values)
-        assert getattr(Rules(), name) == right
-        for value in wrong:
-            assert (name, value) in shown, f"{name} = {value!r} is tried nowhere"
+    assert not untried(Rules, WRONG_FORMS)
 
 
 def test_a_seed_replays_its_schedule() -> None:

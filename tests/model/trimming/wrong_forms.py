@@ -1,26 +1,8 @@
-"""The museum of logs that are trimmed by a rule stated too simply. The model must find each of them.
+"""The museum of logs that are trimmed by a rule stated too simply. The model must find each of them."""
 
-`one_in` is the rate measured in random schedules, of the swarm or of a small cast where the swarm is too diffuse; the
-tests demand a find within twenty times as many. Where it is None the form is too rare for that, and is searched for.
-"""
-
-from dataclasses import dataclass
-
-from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast
+from ..museum import WrongForm
+from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
 from .rules import Rules
-
-
-@dataclass(frozen=True, slots=True)
-class WrongForm:
-    """A protocol to be found out, why it is wrong, how it shows, and in how many schedules once."""
-
-    name: str
-    rules: Rules
-    because: str
-    shows: str
-    one_in: int | None
-    cast: Cast | None = None
-
 
 WRONG_FORMS = (
     WrongForm(
