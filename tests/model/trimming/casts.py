@@ -4,8 +4,8 @@ The log is some entries long when a schedule begins, so that there is something 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ..engine import Chooser, Steps, World, run_alone
 from .actors import follow, forget, open_log, read, rot, trim, write
@@ -13,8 +13,19 @@ from .rules import Rules
 from .store import EMPTY, Record, State, Store
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+def _past(entries: int) -> tuple[State, ...]:
+    states = [EMPTY]
+    for number in range(1, entries + 1):
+        before = states[-1]
+        records = (*before.records, Record(f"old {number}", number - 1, number))
+        states.append(State(number, f"e{number}", before.id, f"old {number}", records))
+    return tuple(states)
+
+
+PAST = _past(entries=3)
+
+
+class Cast(NamedTuple):
     """How many of each. Writers have one batch each; `again` of them repeat the first one's."""
 
     writers: int
@@ -38,9 +49,11 @@ class Trimmed(Store):
 
     def __init__(self, chooser: Chooser, rules: Rules, cast: Cast) -> None:
         super().__init__(chooser, rules, faults_max=cast.faults, torn_max=cast.torn, rotten_max=cast.rotten)
-        for number in range(1, cast.entries + 1):
-            self._fill(number)
-        self.snapshots |= {number: self.history[number] for number in cast.snapshots if number <= cast.entries}
+        past = PAST[1 : cast.entries + 1]
+        self.history += past
+        self.entries = {state.number: state for state in past}
+        self.keys = {state.key: state.number for state in past}
+        self.snapshots = {number: self.history[number] for number in cast.snapshots if number <= cast.entries}
         views = iter(cast.views)
         for index in range(cast.writers):
             stream = 0 if index >= cast.writers - cast.again else index
@@ -58,14 +71,6 @@ class Trimmed(Store):
     def _hold(self, name: str, make: Callable[[], Steps[None]], number: int) -> None:
         self.views[name] = self.history[number]
         self.spawn(name, make, knows=number)
-
-    def _fill(self, number: int) -> None:
-        before = self.history[-1] if self.history else EMPTY
-        records = (*before.records, Record(f"old {number}", number - 1, number))
-        entry = State(number, f"e{number}", before.id, f"old {number}", records)
-        self.entries[number] = entry
-        self.history.append(entry)
-        self.keys[entry.key] = number
 
     def finish(self) -> None:
         """Whoever holds a view, and one who is new, can follow to the head."""
