@@ -2,7 +2,7 @@
 
 import pytest
 
-SCHEDULES = 8_000  # about 7 s on one core
+SCHEDULES = 8_000  # of each model; about 12 s on one core
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -10,7 +10,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--protocol-schedules",
         type=int,
         default=SCHEDULES,
-        help="random schedules of the protocol model (and a twentieth of that for each small cast)",
+        help="random schedules of each model (and a twentieth of that for each small cast of the protocol)",
     )
 
 

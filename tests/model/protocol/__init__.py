@@ -23,5 +23,5 @@ tiny cast and looks at each state once. What it has seen, without a violation:
     two writers, splitter, compactor                         306,612
     two compactors, closer                                   695,336
 
-Of the table, only what is built is modelled: no trimming of the log, no snapshots, no deletion of files, no pins.
+Trimming the log, deleting files, and merging where order matters have models of their own, beside this one.
 """

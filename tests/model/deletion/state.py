@@ -1,0 +1,116 @@
+"""The state of a table as far as deletion goes, and its transactions: each gives the next state, or None if refused.
+
+A file is live while `dropped` is 0, the state in which its last reference went otherwise: older states need it.
+"""
+
+from typing import NamedTuple
+
+from .rules import Rules
+
+
+class File(NamedTuple):
+    """A file on record: in which state it came, in which its last reference went, whether it is marked dead."""
+
+    name: str
+    added: int
+    dropped: int = 0
+    dead: bool = False
+
+
+class Job(NamedTuple):
+    """An open job: its inputs, and a stamp of the store that is not later than its opening."""
+
+    id: str
+    inputs: tuple[str, ...]
+    start: int
+
+
+class State(NamedTuple):
+    """A table at one number."""
+
+    number: int = 0
+    files: tuple[File, ...] = ()
+    keys: frozenset[str] = frozenset()
+    jobs: tuple[Job, ...] = ()
+    tags: frozenset[int] = frozenset()
+    horizon: int = 0
+    retained_from: int = 0
+
+    def file(self, name: str) -> File | None:
+        return next((file for file in self.files if file.name == name), None)
+
+    def live(self) -> tuple[str, ...]:
+        return tuple(file.name for file in self.files if not file.dropped)
+
+    def next(self, **changes: object) -> "State":
+        return self._replace(number=self.number + 1, **changes)  # type: ignore[arg-type]
+
+
+def needed_by(state: State, number: int) -> tuple[str, ...]:
+    """The files that the state of this number refers to, as the given later state has them on record."""
+    return tuple(f.name for f in state.files if f.added <= number and (not f.dropped or f.dropped > number))
+
+
+def add(state: State, key: str, name: str) -> State | None:
+    if state.file(name) is not None or key in state.keys:
+        return None
+    return state.next(files=(*state.files, File(name, state.number + 1)), keys=state.keys | {key})
+
+
+def open_job(state: State, job: Job) -> State | None:
+    taken = {name for other in state.jobs for name in other.inputs}
+    if any(name not in state.live() or name in taken for name in job.inputs):
+        return None
+    return state.next(jobs=(*state.jobs, job))
+
+
+def close_job(state: State, job_id: str) -> State | None:
+    jobs = tuple(job for job in state.jobs if job.id != job_id)
+    return state.next(jobs=jobs) if jobs != state.jobs else None
+
+
+def replace(state: State, job: Job, output: str, rules: Rules) -> State | None:
+    if job.id not in {other.id for other in state.jobs} and rules.outputs == "of open jobs only":
+        return None
+    if any(name not in state.live() for name in job.inputs):
+        return None
+    number = state.number + 1
+    files = tuple(f._replace(dropped=number) if f.name in job.inputs else f for f in state.files)
+    jobs = tuple(other for other in state.jobs if other.id != job.id)
+    return state.next(files=(*files, File(output, number)), jobs=jobs)
+
+
+def raise_horizon(state: State, horizon: int, rules: Rules) -> State | None:
+    """Nothing older than the horizon may be added any more. An open job's outputs must stay young enough."""
+    if horizon <= state.horizon:
+        return None
+    if rules.open_jobs == "hold the horizon" and any(job.start < horizon for job in state.jobs):
+        return None
+    return state.next(horizon=horizon)
+
+
+def collectable(state: State) -> tuple[str, ...]:
+    """Files that no reference and no tag needs, not marked yet."""
+    return tuple(
+        f.name
+        for f in state.files
+        if f.dropped and not f.dead and not any(f.added <= tag < f.dropped for tag in state.tags)
+    )
+
+
+def mark_dead(state: State, names: tuple[str, ...]) -> State | None:
+    """Mark what will be deleted: no tag and no reader may come to need it after this."""
+    marked = [f for f in state.files if f.name in names and not f.dead]
+    if not marked:
+        return None
+    files = tuple(f._replace(dead=True) if f in marked else f for f in state.files)
+    return state.next(files=files, retained_from=max(state.retained_from, *(f.dropped for f in marked)))
+
+
+def forget(state: State, names: tuple[str, ...]) -> State | None:
+    files = tuple(f for f in state.files if f.name not in names)
+    return state.next(files=files) if files != state.files else None
+
+
+def tag(state: State, number: int) -> State | None:
+    return state.next(tags=state.tags | {number}) if number not in state.tags else None

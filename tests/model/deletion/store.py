@@ -1,0 +1,135 @@
+"""Objects, pins and the newest entry, with what may never happen. Violations by name:
+
+dangling           an entry adds or tags what is not there
+live deleted       an object was deleted that the newest state, or a tag, refers to
+pinned deleted     a reader who holds a pin and has checked it misses a file
+job for nothing    an open job was refused for the age of its output
+committed twice    a request key took effect a second time
+"""
+
+from collections.abc import Hashable
+from typing import Literal
+
+from ..engine import Chooser, Crash, Violation, World
+from .rules import Rules
+from .state import State, needed_by
+
+FAULTS = ("answer lost", "request lost", "crash after effect", "crash before effect")
+TICKS = 2  # requests to the store that get one stamp: stamps are coarse, two objects may share one
+
+
+class Store(World):
+    """One run: the objects with their stamps, the pins, all states, and the faults left."""
+
+    def __init__(self, chooser: Chooser, rules: Rules, faults_max: int) -> None:
+        super().__init__(chooser)
+        self.rules = rules
+        self.faults_left = faults_max
+        self.history = [State()]
+        self.stamps = [0]  # of the entries
+        self.objects: dict[str, int] = {}
+        self.pins: dict[str, int] = {}
+        self.views: dict[str, State] = {}
+        self.ticks = 0
+        self.names = 0
+        self.oldest_safe = 0  # what a wrong form takes for the horizon: a delay before now, by a clock
+
+    def name(self, prefix: str) -> str:
+        """A name never used before. No request."""
+        self.names += 1
+        return f"{prefix}.{self.names}"
+
+    def read_head(self) -> State:
+        """The newest state."""
+        return self.history[-1]
+
+    def put_entry(self, after: State) -> Literal["won", "lost", "unknown"]:
+        """Put the entry that leads to this state, if none of its number is there."""
+        if after.number != len(self.history):
+            self.counts["race lost"] += 1
+            return "lost"
+        fault = self.chooser.fault(len(FAULTS)) if self.faults_left else None
+        if fault is None:
+            self._land(after)
+            return "won"
+        self.faults_left -= 1
+        name = FAULTS[fault]
+        self.counts[name] += 1
+        if name in ("answer lost", "crash after effect"):
+            self._land(after)
+        if name.startswith("crash"):
+            raise Crash
+        return "unknown"
+
+    def put_object(self, name: str) -> int:
+        """Write an object; its stamp."""
+        self.objects[name] = self._stamp()
+        return self.objects[name]
+
+    def get_object(self, name: str) -> bool:
+        """Whether the object is there."""
+        return name in self.objects
+
+    def list_objects(self) -> tuple[tuple[str, int], ...]:
+        """All objects with their stamps."""
+        return tuple(self.objects.items())
+
+    def delete_object(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        head = self.history[-1]
+        if name in head.live() or any(name in needed_by(head, tag) for tag in head.tags):
+            raise Violation("live deleted", f"{name} at {head.number}")
+        self.counts["object deleted"] += self.objects.pop(name, None) is not None
+
+    def put_pin(self, reader: str, number: int) -> None:
+        """Say that a reader needs the state of this number."""
+        self.pins[reader] = number
+
+    def drop_pin(self, reader: str) -> None:
+        """The reader is done."""
+        self.pins.pop(reader, None)
+
+    def read_pins(self) -> tuple[int, ...]:
+        """The numbers that are pinned."""
+        return tuple(sorted(self.pins.values()))
+
+    def choose(self, options: int) -> int:
+        """Leave a decision to the schedule."""
+        return self.chooser.below(options)
+
+    def _stamp(self) -> int:
+        self.ticks += 1
+        return self.ticks // TICKS
+
+    def _land(self, after: State) -> None:
+        before = self.history[-1]
+        for key in after.keys - before.keys:
+            self.counts["added"] += 1
+            if any(key in state.keys for state in self.history):
+                raise Violation("committed twice", key)
+        new = {f.name for f in after.files} - {f.name for f in before.files}
+        new.update(name for tag in after.tags - before.tags for name in needed_by(self.history[tag], tag))
+        if gone := sorted(new - self.objects.keys()):
+            raise Violation("dangling", f"{gone} at {after.number}")
+        for what in ("files", "jobs", "tags", "horizon", "retained_from"):
+            self.counts[f"{what} changed"] += getattr(before, what) != getattr(after, what)
+        self.history.append(after)
+        self.stamps.append(self._stamp())
+
+    def finish(self) -> None:
+        head = self.history[-1]
+        for name in (*head.live(), *(name for tag in head.tags for name in needed_by(head, tag))):
+            if name not in self.objects:
+                raise Violation("dangling", f"{name} at the end")
+
+    def fingerprint(self) -> Hashable:
+        return (
+            self.history[-1],
+            tuple(self.stamps),
+            tuple(self.objects.items()),
+            tuple(self.pins.items()),
+            tuple(self.views.items()),
+            self.ticks,
+            self.oldest_safe,
+            self.faults_left,
+        )

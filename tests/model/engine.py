@@ -1,0 +1,269 @@
+"""Schedules for the models: one integer is one random schedule, a depth-first search is all of them.
+
+An actor is a generator. It yields a request, `(function, *arguments)`, and is sent the answer; between two requests it
+runs alone, as a process does. The request takes effect when the schedule lets the actor go on, so an actor that is not
+chosen for a while is a process that is stopped, or a packet that is late. No clock, no I/O.
+
+What an actor knows is a function of the answers it has had. The search takes the hash of these as its state, and so
+looks at each state of the world once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Request = tuple[Any, ...]
+Steps = Generator[Request, Any, T]
+
+STEPS_MAX = 3_000  # no schedule needs a tenth of it
+
+
+class Violation(Exception):
+    """A promise was broken. `kind` names it."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+
+
+class Crash(Exception):
+    """Raised by a request whose sender dies: it starts anew, and remembers nothing."""
+
+
+class Actor:
+    """A generator and the request it waits to make."""
+
+    __slots__ = ("history", "index", "make", "name", "request", "steps")
+
+    def __init__(self, index: int, name: str, make: Callable[[], Steps[None]], knows: Hashable) -> None:
+        self.index = index
+        self.name = name
+        self.make = make
+        self.start(knows)
+
+    def start(self, history: Hashable) -> None:
+        self.history = hash(history)
+        self.steps = self.make()
+        self.request: Request = next(self.steps)
+
+
+class Chooser(Protocol):
+    """Decides everything that a model leaves open."""
+
+    def actor(self, actors: Sequence[Actor]) -> Actor:
+        """Who goes next."""
+
+    def below(self, options: int) -> int:
+        """Any number below `options`."""
+
+    def fault(self, kinds: int) -> int | None:
+        """Which fault, if any, strikes a request."""
+
+
+class World:
+    """One run of a model: the actors, and whatever a subclass keeps for them."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self.chooser = chooser
+        self.actors: list[Actor] = []
+        self.counts: Counter[str] = Counter()
+        self._spawned = 0
+
+    def spawn(self, name: str, make: Callable[[], Steps[None]], knows: Hashable = None) -> None:
+        """Let another actor take part, who knows this from before. `make` is called again after a crash."""
+        self.actors.append(Actor(self._spawned, name, make, knows))
+        self._spawned += 1
+
+    def fingerprint(self) -> Hashable:
+        """Equal for two runs only if all that the actors can find in the world is equal."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Everyone is done: the last checks."""
+        raise NotImplementedError
+
+
+def run_alone(steps: Steps[T]) -> T:
+    """Run steps to their end while nobody else does anything."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(request[0](*request[1:]))
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def advance(world: World, actor: Actor, heard: Callable[[Actor, Any], None] | None = None) -> None:
+    """The actor's request takes effect, and it runs to its next one."""
+    request = actor.request
+    try:
+        answer = request[0](*request[1:])
+        if heard is not None:
+            heard(actor, answer)
+        actor.request = actor.steps.send(answer)
+    except StopIteration:
+        world.actors.remove(actor)
+    except Crash:
+        actor.steps.close()
+        actor.start(("crash", actor.history))
+
+
+class RandomChooser:
+    """Draws every decision. Often one actor sleeps for a while, since rare races need somebody very slow."""
+
+    __slots__ = ("_asleep", "_awake", "_fault_share", "_random", "_sleeper", "_step")
+
+    def __init__(self, random: Random) -> None:
+        self._random = random.random
+        self._fault_share = 0.1 if random.random() < 0.5 else 0.3
+        self._sleeper = int(random.random() * 6)
+        self._asleep = int(random.random() * 30)
+        self._awake = self._asleep + int(random.random() * 90)
+        self._step = 0
+
+    def actor(self, actors: Sequence[Actor]) -> Actor:
+        self._step += 1
+        count = len(actors)
+        place = int(self._random() * count)
+        chosen = actors[place]
+        if chosen.index == self._sleeper and self._asleep <= self._step < self._awake and count > 1:
+            return actors[place - 1]
+        return chosen
+
+    def below(self, options: int) -> int:
+        return int(self._random() * options)
+
+    def fault(self, kinds: int) -> int | None:
+        return int(self._random() * kinds) if self._random() < self._fault_share else None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a number of random schedules showed."""
+
+    schedules: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
+    first_bad: tuple[int, Violation] | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | None = None) -> World:
+    """The schedule of this seed, always the same one. Raises Violation if it breaks a promise."""
+
+    def note(actor: Actor, answer: Any) -> None:
+        assert trace is not None, "noted only on demand"
+        trace.append(f"{actor.name}: {actor.request[0].__name__}{actor.request[1:]} -> {answer}")
+
+    chooser = RandomChooser(Random(seed))
+    world = build(chooser)
+    actors = world.actors
+    heard = None if trace is None else note
+    for _ in range(STEPS_MAX):
+        if not actors:
+            world.finish()
+            return world
+        advance(world, chooser.actor(actors), heard)
+    raise Violation("stuck", f"still busy after {STEPS_MAX} steps")
+
+
+def run_seeds(seeds: Iterable[int], build: Callable[[Chooser], World], enough: int = 1) -> Tally:
+    """Run many seeds; stop once `enough` were bad."""
+    tally = Tally()
+    for seed in seeds:
+        tally.schedules += 1
+        try:
+            world = run_seed(seed, build)
+        except Violation as violation:
+            tally.bad[violation.kind] += 1
+            tally.first_bad = tally.first_bad or (seed, violation)
+            if tally.bad.total() >= enough:
+                break
+        else:
+            for name, count in world.counts.items():
+                tally.counts[name] += count
+    return tally
+
+
+class _PathChooser:
+    """Follows a path of decisions, then takes the first option each time and notes how many there were."""
+
+    def __init__(self, path: list[int]) -> None:
+        self.path = path
+        self.widths: list[int] = []
+
+    def below(self, options: int) -> int:
+        if options == 1:
+            return 0
+        depth = len(self.widths)
+        if depth == len(self.path):
+            self.path.append(0)
+        self.widths.append(options)
+        return self.path[depth]
+
+    def actor(self, actors: Sequence[Actor]) -> Actor:
+        return actors[self.below(len(actors))]
+
+    def fault(self, kinds: int) -> int | None:
+        chosen = self.below(kinds + 1)
+        return chosen - 1 if chosen else None
+
+
+@dataclass(slots=True)
+class Search:
+    """What a search has seen. `complete` unless it was cut at its limit of states."""
+
+    states: int = 0
+    runs: int = 0
+    violation: Violation | None = None
+    complete: bool = True
+
+
+def search(build: Callable[[Chooser], World], states_max: int) -> Search:
+    """Every schedule of a world, depth first, each state once.
+
+    A generator cannot be copied, so each run starts anew and replays the path to where it branches off. A run ends
+    where it meets a state seen before: that one is explored already, or is being so further up this very path.
+    """
+    result = Search()
+    seen: set[int] = set()
+    path: list[int] = []
+    while True:
+        chooser = _PathChooser(path)
+        result.runs += 1
+        try:
+            _run_path(build(chooser), chooser, seen)
+        except Violation as violation:
+            result.violation = violation
+            break
+        widths = chooser.widths
+        while path and path[-1] + 1 == widths[len(path) - 1]:
+            path.pop()
+        if not path:
+            break
+        path[-1] += 1
+        if len(seen) >= states_max:
+            result.complete = False
+            break
+    result.states = len(seen)
+    return result
+
+
+def _run_path(world: World, chooser: _PathChooser, seen: set[int]) -> None:
+    actors = world.actors
+    while actors:
+        if len(chooser.widths) >= len(chooser.path):
+            known = tuple(sorted((actor.name, actor.history) for actor in actors))
+            fingerprint = hash((known, world.fingerprint()))
+            if fingerprint in seen:
+                return
+            seen.add(fingerprint)
+        advance(world, chooser.actor(actors), _remember)
+    world.finish()
+
+
+def _remember(actor: Actor, answer: Hashable) -> None:
+    actor.history = hash((actor.history, answer))

@@ -1,0 +1,18 @@
+"""A model of the log that forgets: snapshots, a floor below which entries are deleted, request keys, followers.
+
+It is pure Python without I/O and shares no code with Lakebed: it says what must hold, not how it is done. What an entry
+does to leaves and files is the matter of `tests/model/protocol`; here an entry is one transaction that only leaves its
+request key behind.
+
+    store     entries put if absent, floor, snapshots; faults; what a reader must see      store.py
+    actors    open, follow, commit; writers, readers, trimmers, those who forget keys       actors.py
+    rules     the protocol, each rule with the forms that look right                        rules.py
+    casts     who takes part: drawn from a seed, or tiny                                    casts.py
+
+The danger: "already exists" fences a number only while nothing is ever deleted. Once an entry is, its number is free;
+a process that slept can win it again, and whoever follows from there follows a log that nobody else has.
+
+The answer is the floor, one small object: entries up to it may be deleted. It is raised before anything is deleted, by
+compare-and-set, and only behind two snapshots that were read back. Whoever has put an entry, has missed one, or has
+read one, reads the floor *afterwards*, and starts from a snapshot again if what he stands on lies below.
+"""

@@ -1,0 +1,121 @@
+"""Who takes part in a schedule: drawn from the seed, or one of a few tiny casts.
+
+The log is some entries long when a schedule begins, so that there is something to trim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from ..engine import Chooser, Steps, World, run_alone
+from .actors import follow, forget, open_log, read, rot, trim, write
+from .rules import Rules
+from .store import EMPTY, Record, State, Store
+
+
+def _past(entries: int) -> tuple[State, ...]:
+    states = [EMPTY]
+    for number in range(1, entries + 1):
+        before = states[-1]
+        records = (*before.records, Record(f"old {number}", number - 1, number))
+        states.append(State(number, f"e{number}", before.id, f"old {number}", records))
+    return tuple(states)
+
+
+PAST = _past(entries=3)
+
+
+class Cast(NamedTuple):
+    """How many of each. Writers have one batch each; `again` of them repeat the first one's."""
+
+    writers: int
+    batches: int = 1
+    again: int = 0
+    trimmers: int = 1
+    rounds: int = 1
+    readers: int = 0
+    polls: int = 2
+    forgetters: int = 0
+    entries: int = 2
+    snapshots: tuple[int, ...] = (1,)
+    views: tuple[int, ...] = ()  # that the writers, then the readers hold at first; the others hold the head
+    faults: int = 0
+    torn: int = 0
+    rotten: int = 0
+
+
+class Trimmed(Store):
+    """A store with its cast, and the last checks."""
+
+    def __init__(self, chooser: Chooser, rules: Rules, cast: Cast) -> None:
+        super().__init__(chooser, rules, faults_max=cast.faults, torn_max=cast.torn, rotten_max=cast.rotten)
+        past = PAST[1 : cast.entries + 1]
+        self.history += past
+        self.entries = {state.number: state for state in past}
+        self.keys = {state.key: state.number for state in past}
+        self.snapshots = {number: self.history[number] for number in cast.snapshots if number <= cast.entries}
+        views = iter(cast.views)
+        for index in range(cast.writers):
+            stream = 0 if index >= cast.writers - cast.again else index
+            keys = tuple(f"batch {stream}.{turn}" for turn in range(cast.batches))
+            self._hold(f"w{index}", partial(write, self, f"w{index}", keys), next(views, cast.entries))
+        for index in range(cast.readers):
+            self._hold(f"r{index}", partial(read, self, f"r{index}", cast.polls), next(views, cast.entries))
+        for index in range(cast.trimmers):
+            self._hold(f"t{index}", partial(trim, self, f"t{index}", cast.rounds), cast.entries)
+        for index in range(cast.forgetters):
+            self._hold(f"f{index}", partial(forget, self, f"f{index}"), cast.entries)
+        if cast.rotten:
+            self.spawn("rot", partial(rot, self))
+
+    def _hold(self, name: str, make: Callable[[], Steps[None]], number: int) -> None:
+        self.views[name] = self.history[number]
+        self.spawn(name, make, knows=number)
+
+    def finish(self) -> None:
+        """Whoever holds a view, and one who is new, can follow to the head."""
+        head = self.history[-1].number
+        for view in self.views.values():
+            self.read_done(run_alone(follow(self, view)), head)
+        self.read_done(run_alone(_arrive(self)), head)
+
+
+def _arrive(store: Store) -> Steps[State]:
+    return (yield from follow(store, (yield from open_log(store))))
+
+
+def swarm(chooser: Chooser, rules: Rules) -> World:
+    """A cast drawn by the chooser. Each draw leaves much out: a race shows more often where no third actor hides it."""
+    below = chooser.below
+    writers = 1 + below(3)
+    readers = below(2)
+    entries = 2 + below(2)
+    cast = Cast(
+        writers=writers,
+        batches=1 + (below(4) == 0),
+        again=below(2) if writers > 1 else 0,
+        trimmers=1 + (below(4) == 0),
+        rounds=1 + (below(3) == 0),
+        readers=readers,
+        polls=2,
+        forgetters=below(4) == 0,
+        entries=entries,
+        snapshots=(1 + below(entries),),
+        views=tuple(below(entries + 1) for _ in range(writers + readers)),
+        faults=below(3),
+        torn=below(6) == 0,
+        rotten=below(6) == 0,
+    )
+    return Trimmed(chooser, rules, cast)
+
+
+def world_of(cast: Cast | None, rules: Rules) -> Callable[[Chooser], World]:
+    """What builds a world: of this cast, or of one that is drawn."""
+    return partial(swarm, rules=rules) if cast is None else partial(Trimmed, rules=rules, cast=cast)
+
+
+# The fewest actors in which a form shows that the swarm hides.
+TWO_TRIMMERS = Cast(writers=1, trimmers=2, readers=1, polls=1, entries=3, snapshots=(1, 2), views=(3, 2))
+ROTTEN = Cast(writers=1, batches=2, rounds=2, torn=1, rotten=1)
+LATE_PUTS = Cast(writers=1, entries=3, snapshots=(2,), views=(1,), faults=1)
+LATE_READER = Cast(writers=1, readers=1, views=(0, 0))

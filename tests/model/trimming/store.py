@@ -1,0 +1,226 @@
+"""The store of a log that is trimmed, and the oracle that sees all of it.
+
+An entry carries the state after it: how a state is made of entries is the matter of another model. A follower checks
+that what it reads continues what it has. Violations by name:
+
+    overwritten          an entry was replaced
+    gap                  an entry was put beyond the next number
+    forked               an entry of the log continues another one than the last
+    committed twice      a request key took effect a second time
+    false committed      told "committed", but the log does not hold the key at that number
+    false not committed  told "not committed" or "rejected", but the attempt is in the log, then or later
+    chain broken         a follower met an entry that does not continue the one before
+    another history      a follower holds a state that the log never had
+    stale                a read began when the head was further on
+    shut out             nobody can open the log any more, or a follower finds no end
+"""
+
+from collections.abc import Hashable
+from functools import partial
+from typing import Literal, NamedTuple
+
+from ..engine import Chooser, Crash, Steps, Violation, World
+from .rules import Rules
+
+Answer = Literal["created", "exists", "unclear"]
+FAULTS = ("answer lost", "request late", "crash after effect", "crash, request late")
+
+
+class Record(NamedTuple):
+    """A request key that has taken effect: where, and the head at its first offer."""
+
+    key: str
+    base: int
+    number: int
+
+
+class State(NamedTuple):
+    """The state after an entry, and the entry: whose it is, what it continues. The records are in order of number."""
+
+    number: int
+    id: str
+    previous: str
+    key: str
+    records: tuple[Record, ...] = ()
+    forget_line: int = 0
+
+    def record_of(self, key: str) -> Record | None:
+        for record in self.records:
+            if record.key == key:
+                return record
+        return None
+
+
+EMPTY = State(0, "nothing", "", "")
+
+
+class Store(World):
+    """One run: the log, its floor and snapshots, the faults left, and what truly happened."""
+
+    def __init__(self, chooser: Chooser, rules: Rules, *, faults_max: int, torn_max: int, rotten_max: int) -> None:
+        super().__init__(chooser)
+        self.rules = rules
+        self.faults_left = faults_max
+        self.torn_left = torn_max
+        self.rotten_left = rotten_max
+        self.entries: dict[int, State] = {}
+        self.floor = 0
+        self.snapshots: dict[int, State | None] = {}  # None: damaged
+        self.history = [EMPTY]
+        self.keys: dict[str, int] = {}
+        self.bases: dict[str, int] = {}  # what callers have noted beside their request keys
+        self.attempts = 0
+        self.denied: set[str] = set()
+        self.views: dict[str, State] = {}
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def get(self, number: int) -> State | None:
+        """An entry, or None."""
+        return self.entries.get(number)
+
+    def create(self, entry: State) -> Answer:
+        """Put an entry at its number if none is there."""
+        fault = None
+        if self.faults_left:
+            fault = self.chooser.fault(len(FAULTS))
+        if fault is None:
+            return self._land(entry)
+        self.faults_left -= 1
+        name = FAULTS[fault]
+        self.counts[name] += 1
+        if "late" in name:
+            self.spawn(f"late {entry.id}", partial(self._arrive, entry), knows=entry)
+        else:
+            self._land(entry)
+        if "crash" in name:
+            raise Crash
+        return "unclear"
+
+    def land_late(self, entry: State) -> None:
+        """What was under way arrives, or is lost."""
+        if self.chooser.below(4):
+            self.counts["late put landed"] += self._land(entry) == "created"
+
+    def read_floor(self) -> int:
+        """Entries up to this number may be deleted."""
+        return self.floor
+
+    def swap_floor(self, expected: int, floor: int) -> bool:
+        """Raise the floor if it is what was expected; whether it was."""
+        if self.rules.floor == "compare and set" and self.floor != expected:
+            self.counts["floor race lost"] += 1
+            return False
+        self.floor = floor
+        self.counts["trimmed"] += 1
+        return True
+
+    def delete(self, number: int) -> None:
+        """Delete an entry, if it is there."""
+        self.entries.pop(number, None)
+
+    def put_snapshot(self, state: State) -> None:
+        """Write a state down if none of its number is there; its bytes may come out damaged."""
+        if state.number not in self.snapshots:
+            if self.rules.records == "not in snapshots":
+                state = state._replace(records=())
+            torn = self.torn_left > 0 and self.chooser.below(2) == 0
+            self.torn_left -= torn
+            self.counts["snapshot torn"] += torn
+            self.snapshots[state.number] = None if torn else state
+
+    def list_snapshots(self) -> tuple[int, ...]:
+        """Their numbers, the newest first."""
+        return tuple(sorted(self.snapshots, reverse=True))
+
+    def read_snapshot(self, number: int) -> State | None:
+        """A snapshot; None if it is damaged or gone."""
+        return self.snapshots.get(number)
+
+    def delete_snapshot(self, number: int) -> None:
+        """Delete a snapshot, if it is there."""
+        self.snapshots.pop(number, None)
+
+    def rot(self) -> None:
+        """One snapshot is damaged where it lies."""
+        numbers = self.list_snapshots()
+        if numbers and self.rotten_left:
+            self.rotten_left -= 1
+            self.counts["snapshot rotten"] += 1
+            self.snapshots[numbers[self.chooser.below(len(numbers))]] = None
+
+    def look_at_head(self) -> int:
+        """A caller asks for a read: how far the log is at this moment."""
+        return len(self.history) - 1
+
+    def choose(self, options: int) -> int:
+        """Leave a decision to the schedule."""
+        return self.chooser.below(options)
+
+    # -- what truly happens -------------------------------------------------------------------------------------
+
+    def _arrive(self, entry: State) -> Steps[None]:
+        yield self.land_late, entry
+
+    def _land(self, entry: State) -> Answer:
+        number = entry.number
+        if number in self.entries:
+            self.counts["race lost"] += self.entries[number].id != entry.id
+            return "exists"
+        self.entries[number] = entry
+        head = self.history[-1]
+        if number <= head.number:
+            self.counts["trimmed number won again"] += 1
+            return "created"
+        if number > head.number + 1:
+            raise Violation("gap", f"{entry.id} at {number}, the log ends at {head.number}")
+        if entry.previous != head.id:
+            raise Violation("forked", f"{entry.id} at {number} continues {entry.previous}, not {head.id}")
+        if entry.key in self.keys:
+            raise Violation("committed twice", f"{entry.key} at {self.keys[entry.key]} and {number}")
+        if entry.id in self.denied or entry.key in self.denied:
+            raise Violation("false not committed", f"{entry.id} is in the log at {number}")
+        self.keys[entry.key] = number
+        self.history.append(entry)
+        return "created"
+
+    def told_committed(self, key: str, number: int) -> None:
+        """A caller has been told "committed"."""
+        self.counts["told committed"] += 1
+        if self.keys.get(key) != number:
+            raise Violation("false committed", f"{key} at {number}")
+
+    def told_not_committed(self, key: str, names: list[str]) -> None:
+        """A caller has been told that none of these attempts, or no attempt of this key, is or will be in the log."""
+        self.counts["told not committed"] += 1
+        number = self.keys.get(key)
+        if number is not None and (key in names or self.history[number].id in names):
+            raise Violation("false not committed", f"{key} is in the log at {number}")
+        self.denied.update(names)
+
+    def read_done(self, view: State, head: int) -> None:
+        """A read that began when the log was at `head` is answered from this state."""
+        self.counts["reads"] += 1
+        self.viewed(view)
+        if view.number < head:
+            raise Violation("stale", f"answered from {view.number}, the head was {head} when asked")
+
+    def viewed(self, view: State) -> None:
+        """Somebody holds this state."""
+        number = view.number
+        if number >= len(self.history) or self.history[number].id != view.id:
+            raise Violation("another history", f"{view.id} at {number}")
+
+    def fingerprint(self) -> Hashable:
+        return (
+            tuple(self.entries.values()),
+            tuple(self.history),
+            self.floor,
+            tuple(self.snapshots.items()),
+            tuple(self.bases.items()),
+            tuple(self.views.items()),
+            frozenset(self.denied),
+            self.faults_left,
+            self.torn_left,
+            self.rotten_left,
+        )
