@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from lakebed.errors import UsageError
+from lakebed.errors import StorageError, UsageError
 from lakebed.log.places import connect_logs
 from lakebed.storage import connect
 
@@ -57,3 +57,20 @@ def test_the_refusal_says_where_a_password_belongs(url):
 )
 def test_what_libpq_understands_is_taken(url):
     assert url in repr(connect_logs(url, connect("memory://unused"), "instance-0"))
+
+
+@pytest.mark.parametrize(
+    ("url", "transient", "says"),
+    [
+        ("postgresql://localhost/db?nonsense=1", False, "option that is not known"),
+        ("postgresql://?service=nowhere", False, "service is not defined"),
+        ("postgresql://127.0.0.1:1/db", True, "try again later"),
+        ("postgresql://nowhere.invalid/db", True, "try again later"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_said(url, transient, says):
+    """Before any entry is under way."""
+    log = connect_logs(url, connect("memory://unused"), "instance-0").open("catalog")
+    with pytest.raises(StorageError, match=says) as failure:
+        log.create(1, b"x")
+    assert failure.value.transient is transient

@@ -22,7 +22,8 @@ from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
 from lakebed import clock
@@ -148,10 +149,17 @@ class SqlLogs:
     def connection(self, action: str) -> Iterator[sa.Connection]:
         """One of this process's connections. Raises StorageError if there is none to be had, or for what it raises."""
         try:
-            with self._engine().connect() as connection:
-                yield connection
-        except SQLAlchemyError as error:
+            connection = self._engine().connect()
+        except (DBAPIError, PoolTimeout) as error:
             raise self.failure(action, error) from error
+        try:
+            yield connection
+        except DBAPIError as error:
+            raise self.failure(action, error) from error
+        finally:
+            # A session that breaks while it is given back takes no answer back with it.
+            with suppress(DBAPIError):
+                connection.close()
 
     def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         """The rows of a query. Raises StorageError if they cannot be had within the tries."""
@@ -165,7 +173,7 @@ class SqlLogs:
             clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
         raise AssertionError
 
-    def failure(self, action: str, error: SQLAlchemyError) -> StorageError:
+    def failure(self, action: str, error: DBAPIError | PoolTimeout) -> StorageError:
         """The error as one that says what, where and the remedy. No statement and no value is in its message."""
         if not isinstance(error, DBAPIError):
             said = f"cannot {action} {self.database.url}: every connection is in use; try again later"
