@@ -12,7 +12,7 @@ from ..engine import Chooser, Steps, World
 from . import actors
 from .rules import Rules
 from .state import Job, State, add, open_job, replace
-from .store import Store
+from .store import TICKS, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,35 @@ class Cast:
     faults: int = 0
 
 
+def _past() -> tuple[State, ...]:
+    """Files a and b are added; a job merges a to c."""
+    job = Job("past", ("a",), 2)
+    changes: tuple[Callable[[State], State | None], ...] = (
+        lambda state: add(state, "a", "a"),
+        lambda state: add(state, "b", "b"),
+        lambda state: open_job(state, job),
+        lambda state: replace(state, job, "c", Rules()),
+    )
+    states = [State()]
+    for change in changes:
+        after = change(states[-1])
+        assert after is not None, "the past was valid"
+        states.append(after)
+    return tuple(states)
+
+
+PAST = _past()
+
+
 class Aged(Store):
     """A table with a past, and its cast."""
 
     def __init__(self, chooser: Chooser, rules: Rules, cast: Cast) -> None:
         super().__init__(chooser, rules, cast.faults)
-        for name in ("a", "b"):
-            self._past(add(self.history[-1], name, name), name)
-        job = Job("past", ("a",), self.stamps[-1])
-        self._past(open_job(self.history[-1], job))
-        self._past(replace(self.history[-1], job, "c", Rules()), "c")
+        self.history, self.stamps = list(PAST), list(range(len(PAST)))
+        self.objects = {"a": 0, "b": 1, "c": 3}
+        self.committed = {"a", "b"}
+        self.ticks = TICKS * len(PAST) - 3  # the next object is as old as the newest entry
         for index in range(cast.writers):
             self._hold(f"w{index}", partial(actors.write, key=f"batch{index}"), cast)
         for index in range(cast.waking):
@@ -57,12 +76,6 @@ class Aged(Store):
             self._hold(f"g{index}", actors.collect, cast)
         for index in range(cast.sweepers):
             self._hold(f"s{index}", actors.sweep, cast)
-
-    def _past(self, after: State | None, file: str | None = None) -> None:
-        assert after is not None, "the past was valid"
-        if file is not None:
-            self.put_object(file)
-        self._land(after)
 
     def _hold(self, name: str, make: Callable[..., Steps[None]], cast: Cast) -> None:
         view = self.views[name] = self.history[-1 - self.chooser.below(cast.age + 1)]

@@ -15,6 +15,7 @@ from .rules import Rules
 from .state import State, needed_by
 
 FAULTS = ("answer lost", "request lost", "crash after effect", "crash before effect")
+CHANGED = {field: f"{field} changed" for field in State._fields}
 TICKS = 2  # requests to the store that get one stamp: stamps are coarse, two objects may share one
 
 
@@ -28,6 +29,7 @@ class Store(World):
         self.history = [State()]
         self.stamps = [0]  # of the entries
         self.objects: dict[str, int] = {}
+        self.committed: set[str] = set()
         self.pins: dict[str, int] = {}
         self.views: dict[str, State] = {}
         self.ticks = 0
@@ -105,14 +107,16 @@ class Store(World):
         before = self.history[-1]
         for key in after.keys - before.keys:
             self.counts["added"] += 1
-            if any(key in state.keys for state in self.history):
+            if key in self.committed:
                 raise Violation("committed twice", key)
+            self.committed.add(key)
         new = {f.name for f in after.files} - {f.name for f in before.files}
         new.update(name for tag in after.tags - before.tags for name in needed_by(self.history[tag], tag))
         if gone := sorted(new - self.objects.keys()):
             raise Violation("dangling", f"{gone} at {after.number}")
-        for what in ("files", "jobs", "tags", "horizon", "retained_from"):
-            self.counts[f"{what} changed"] += getattr(before, what) != getattr(after, what)
+        for what, was, now in zip(State._fields, before, after, strict=True):
+            if was != now:
+                self.counts[CHANGED[what]] += 1
         self.history.append(after)
         self.stamps.append(self._stamp())
 
