@@ -76,6 +76,12 @@ class NotFoundError(Error, LookupError):
     kind = "not_found"
 
 
+class NotRetainedError(NotFoundError):
+    """What was asked for is too old: its files, or its log entries, are not kept any more."""
+
+    kind = "not_retained"
+
+
 class ExistsError(Error):
     """The name is taken."""
 

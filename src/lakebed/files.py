@@ -79,6 +79,10 @@ class CommittedFile:
     references: int = 0
     dead: bool = False
 
+    def needed_at(self, number: int) -> bool:
+        """Whether the table at that number refers to the file."""
+        return self.added <= number and (self.dropped is None or number < self.dropped)
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:

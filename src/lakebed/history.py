@@ -26,7 +26,9 @@ from lakebed.state.transactions import (
     ForgetFiles,
     MarkDead,
     OpenJob,
+    RemoveTag,
     Replace,
+    SetTag,
     SplitLeaf,
     Transaction,
 )
@@ -132,6 +134,10 @@ def detail(transaction: Transaction) -> str:
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case MarkDead() | ForgetFiles():
             text = _some(len(transaction.files), "file")
+        case SetTag():
+            text = f"{transaction.name} at number {transaction.number}"
+        case RemoveTag():
+            text = transaction.name
         case DropTable():
             text = ""
         case _:
@@ -153,6 +159,8 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
         case DropTable():
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
+            return 0, 0, 0
+        case SetTag() | RemoveTag():
             return 0, 0, 0
         case _:
             assert_never(transaction)

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock, settings
 from lakebed.errors import UsageError
 from lakebed.files import table_prefix
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
     from lakebed.history import HistoryRow
     from lakebed.kernels.layout import Layout
+    from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
     from lakebed.query.run import Reader
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Offer
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
+    from lakebed.view import View
 
 
 class Table:
@@ -111,12 +113,7 @@ class Table:
             BadKeyError: too few or many values, or one of a wrong type.
             UsageError: a column that the table does not have.
         """
-        from lakebed.query.plan import plan
-
-        state = self.state(max_staleness)
-        encoded = state.created.codec.encode_key(key)
-        names = state.created.project(columns)
-        return self._reading().get(plan(state, [EncodedRange(encoded, successor(encoded))]), names)
+        return self._view(self.state(max_staleness)).get(*key, columns=columns)
 
     def scan(
         self,
@@ -133,17 +130,12 @@ class Table:
             BadKeyError: a range is upside down or does not fit the key.
             UsageError: a column that the table does not have, or a negative limit.
         """
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit = {limit}: must be 0 or more")
-        from lakebed.query.plan import plan
+        return self._view(self.state(max_staleness)).scan(*ranges, columns=columns, limit=limit)
 
-        for key_range in ranges:
-            if not isinstance(key_range, KeyRange):
-                raise UsageError(f"scan takes KeyRange values, not {key_range!r}; KeyRange.prefix({key_range!r})?")
-        state = self.state(max_staleness)
-        names = state.created.project(columns)
-        encoded = [state.created.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
-        return self._reading().scan(plan(state, encoded), names, limit)
+    def _view(self, state: TableState) -> View:
+        from lakebed.view import View
+
+        return View(state, self._reading(), self.storage)
 
     def _reading(self) -> Reader:
         if self._reader is None:
@@ -166,15 +158,51 @@ class Table:
 
     def files(self) -> pa.Table:
         """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
-        from lakebed.report import files_table
-
-        return files_table(self.state(), self.id, self.storage.object_url)
+        return self._view(self.state()).files()
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""
-        from lakebed.report import partitions_table
+        return self._view(self.state()).partitions()
 
-        return partitions_table(self.state())
+    # -- as it was ----------------------------------------------------------------------------------------------
+
+    def at(self, *, number: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> View:
+        """The table as it was after a log number, at a time (of the store's clock), or at a tag; give one of them.
+
+        Reads the log up to there, from its snapshot if that is older. ``time`` is aware, or ISO 8601 with an offset.
+
+        Raises:
+            NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
+            NotRetainedError: files of that number may be deleted; names the numbers that are kept.
+        """
+        from lakebed.log.replay import replay
+        from lakebed.travel import locate
+
+        state = self.state()
+        found = locate(state, self.log.entry_stamp, number=number, time=time, tag=tag)
+        return self._view(state if found == state.number else replay(self.log, self.id, TABLE, found))
+
+    def tag(self, name: str, number: int | None = None) -> int:
+        """Give a number, by default the newest, a name that keeps its files; returns the number it stands at.
+
+        Raises:
+            UsageError: not a name.
+            RejectedError: the tag stands at another number, or files of that number may be deleted.
+        """
+        from lakebed.travel import check_tag
+
+        self.commit(OfferTag(check_tag(name), number))
+        return self.state().tags[name]
+
+    def untag(self, name: str) -> int:
+        """Take a tag away; returns the log number. Raises RejectedError if there is none of that name."""
+        return self.commit(RemoveTag(name))
+
+    def tags(self) -> dict[str, int]:
+        """The tags and the numbers they stand at."""
+        return dict(sorted(self.state().tags.items()))
+
+    # -- what happened ------------------------------------------------------------------------------------------
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.cli.render import Output
+    from lakebed.view import View
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
@@ -151,6 +152,25 @@ def open_instance(arguments: argparse.Namespace) -> lakebed.Instance:
 def open_table(arguments: argparse.Namespace) -> lakebed.Table:
     """The table that the command is about."""
     return open_instance(arguments).table(arguments.table)
+
+
+def add_at(parser: argparse.ArgumentParser) -> None:
+    """``--at``, for :func:`open_view`."""
+    parser.add_argument(
+        "--at", metavar="WHEN", help="the table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z"
+    )
+
+
+def open_view(arguments: argparse.Namespace) -> lakebed.Table | View:
+    """The table that the command is about, as it was at the ``--at`` of its arguments."""
+    table = open_table(arguments)
+    at = arguments.at
+    if at is None:
+        return table
+    if at.isdigit():
+        return table.at(number=int(at))
+    # A tag has no colon, and a time of day has one.
+    return table.at(time=at) if ":" in at else table.at(tag=at)
 
 
 def name_and_value(text: str, what: str) -> tuple[str, str]:

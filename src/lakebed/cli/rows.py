@@ -41,6 +41,7 @@ def add_rows(commands: args.Commands) -> None:
     get.add_argument("table", metavar="TABLE")
     get.add_argument("key", metavar="KEY", nargs="+", help="a word for each row key field")
     _add_columns(get)
+    args.add_at(get)
     scan = args.add_command(
         commands,
         "scan",
@@ -59,6 +60,7 @@ def add_rows(commands: args.Commands) -> None:
         scan.add_argument(option, metavar="KEY", nargs="+", action="append", default=[], help=text)
     _add_columns(scan)
     scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    args.add_at(scan)
 
 
 def _add_columns(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +86,7 @@ def _write(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _get(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
+    table = args.open_view(arguments)
     key = args.key_values(table.schema, arguments.key)
     rows = table.get(*key, columns=args.names(arguments.columns))
     out.rows(rows.to_batches(), rows.column_names)
@@ -95,7 +97,7 @@ def _get(arguments: argparse.Namespace, out: Output) -> None:
 def _scan(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.limit is not None and arguments.limit < 0:
         raise UsageError(f"--limit {arguments.limit}: must be 0 or more")
-    table = args.open_table(arguments)
+    table = args.open_view(arguments)
     columns = args.names(arguments.columns)
     with table.scan(*_ranges(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
         if not out.rows(reader, reader.schema.names):

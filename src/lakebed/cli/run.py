@@ -22,6 +22,7 @@ from lakebed.cli.reports import add_report
 from lakebed.cli.rows import add_rows
 from lakebed.cli.settings import add_settings
 from lakebed.cli.tables import add_init, add_table
+from lakebed.cli.tags import add_tags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,7 @@ def build_parser() -> Parser:
     add_rows(commands)
     add_maintenance(commands)
     add_report(commands)
+    add_tags(commands)
     add_history(commands)
     add_log(commands)
     return parser

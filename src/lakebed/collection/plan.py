@@ -2,8 +2,8 @@
 
 A file may go once it has no reference, and the log entry that dropped the last one is older, by the store's own stamps,
 than both the GC delay (a reader that planned before may still be reading) and the history window (older states stay
-readable). Entries are created one after another, so their stamps ascend with their numbers: one number, found by
-binary search, parts what may go from what must stay.
+readable), and no tag stands at a number that needs it. Entries are created one after another, so their stamps ascend
+with their numbers: one number, found by binary search, parts what may go from what must stay.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetim
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
     unfinished = tuple(c.file for c in unused if c.dead)
-    free = [(c.dropped or 0, c.file) for c in unused if not c.dead]
+    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not any(map(c.needed_at, state.tags.values()))]
     numbers = sorted({number for number, _ in free})
     # The first number whose entry is too young; all from there on are.
     first = bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before)
     old = set(numbers[:first])
     due = tuple(file for number, file in free if number in old)
-    return CollectionPlan(unfinished, due, len(free) - len(due))
+    return CollectionPlan(unfinished, due, len(unused) - len(unfinished) - len(due))

@@ -66,7 +66,10 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
             refused += 1
         else:
             number_of(outcome, f"table {table.name}")
-            number = _finish(table, batch, gone) or number
+            # Of the state after the mark: a tag that came before it has had files left out.
+            known = table.state().files
+            marked = [f for f in batch if f.id in known and known[f.id].dead]
+            number = _finish(table, marked, gone) or number
         planned = _plan(table)
     size_bytes = sum(f.size_bytes for f in gone.values())
     parts = table.log.sweep_snapshots()

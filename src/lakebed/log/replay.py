@@ -1,14 +1,18 @@
-"""One step of reading a log forward: the same for whoever follows it and whoever verifies it. Pure."""
+"""Reading a log forward: one step, the same for whoever follows it and whoever verifies it, and all up to a number."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from lakebed.errors import DamagedError, NotFoundError
 from lakebed.log import entry as entries
 from lakebed.log.snapshot import Head
+from lakebed.log.stamps import gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
+    from lakebed.log.committer import Log
     from lakebed.state.machine import Machine
 
 
@@ -26,3 +30,21 @@ def advance(
             change = machine.decode(document)
         state = machine.apply(state, change, entry.number)
     return Head(entry.number, entry.digest, state), entry
+
+
+def replay(log: Log[State, Any, Any], identity: str, machine: Machine[State, Any, Any], number: int) -> State:
+    """The state after an older entry: from the snapshot if that is not beyond it, else from the first entry.
+
+    Raises DamagedError if an entry is gone or not the one that was written.
+    """
+    head: Head[State] | None = None
+    with contextlib.suppress(DamagedError, NotFoundError):
+        head = log.snapshot()
+    if head is None or head.number > number:
+        head = Head(0, "", machine.empty)
+    while head.number < number:
+        data = log.entry(head.number + 1)
+        if data is None:
+            raise gone(identity, head.number + 1)
+        head, _ = advance(head, data, identity, machine)
+    return head.state

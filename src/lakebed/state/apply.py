@@ -22,7 +22,9 @@ from lakebed.state.transactions import (
     ForgetFiles,
     MarkDead,
     OpenJob,
+    RemoveTag,
     Replace,
+    SetTag,
     SplitLeaf,
 )
 
@@ -65,11 +67,17 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
         case MarkDead():
             dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
-            return replace(state, files=state.files.updated(dead))
+            gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
+            retained_from = max(state.retained_from, gone_at)
+            return replace(state, files=state.files.updated(dead), retained_from=retained_from)
         case ForgetFiles():
             for name in transaction.files:
                 _known(state, name)
             return replace(state, files=state.files.updated({}, transaction.files))
+        case SetTag():
+            return replace(state, tags={**state.tags, transaction.name: transaction.number})
+        case RemoveTag():
+            return replace(state, tags={k: v for k, v in state.tags.items() if k != transaction.name})
         case DropTable():
             return replace(state, dropped=True)
         case _:

@@ -22,7 +22,9 @@ from lakebed.state.transactions import (
     Job,
     MarkDead,
     OpenJob,
+    RemoveTag,
     Replace,
+    SetTag,
     SplitLeaf,
     Transaction,
 )
@@ -64,6 +66,10 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             return {"type": "mark_dead", "files": list(transaction.files)}
         case ForgetFiles():
             return {"type": "forget_files", "files": list(transaction.files)}
+        case SetTag():
+            return {"type": "set_tag", "name": transaction.name, "number": transaction.number}
+        case RemoveTag():
+            return {"type": "remove_tag", "name": transaction.name}
         case DropTable():
             return {"type": "drop_table"}
         case _:
@@ -105,6 +111,10 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return MarkDead(tuple(document["files"]))
         case "forget_files":
             return ForgetFiles(tuple(document["files"]))
+        case "set_tag":
+            return SetTag(document["name"], document["number"])
+        case "remove_tag":
+            return RemoveTag(document["name"])
         case "drop_table":
             return DropTable()
         case other:

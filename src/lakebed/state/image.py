@@ -133,6 +133,8 @@ def of_table(state: TableState) -> Image[TableState]:
         "parents": sorted([child, parent] for child, parent in leaves.parents.items()),
         "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
         "next_sequence": state.next_sequence,
+        "tags": dict(sorted(state.tags.items())),
+        "retained_from": state.retained_from,
         "dropped": state.dropped,
     }
     parts: dict[str, Sequence[Part[Any, Any]]] = {
@@ -170,6 +172,8 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
             next_sequence=document["next_sequence"],
+            tags=document["tags"],
+            retained_from=document["retained_from"],
             dropped=document["dropped"],
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:

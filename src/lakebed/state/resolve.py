@@ -30,10 +30,13 @@ from lakebed.state.transactions import (
     OfferFiles,
     OfferOutput,
     OfferSplit,
+    OfferTag,
     OpenJob,
     Rejected,
+    RemoveTag,
     Repeated,
     Replace,
+    SetTag,
     SplitLeaf,
     Transaction,
 )
@@ -74,6 +77,10 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
         case ForgetFiles():
             alive = [f for f in offer.files if f not in state.files or not state.files[f].dead]
             return Rejected(f"files not marked dead: {', '.join(alive[:3])}") if alive else offer
+        case OfferTag():
+            return _resolve_tag(offer, state)
+        case RemoveTag():
+            return offer if offer.name in state.tags else Rejected(f"there is no tag {offer.name}")
         case AlterSettings() | DropTable():
             return offer
         case _:
@@ -214,4 +221,20 @@ def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:
         committed = state.files.get(name)
         if committed is None or committed.references or committed.dead:
             return Rejected(f"file {name} is forgotten, referenced or dead already; plan again")
-    return offer
+    # Judged here and not when it was planned: a tag may have come since.
+    free = [name for name in offer.files if not any(map(state.files[name].needed_at, state.tags.values()))]
+    return MarkDead(tuple(free)) if free else Rejected("tags need all of these files")
+
+
+def _resolve_tag(offer: OfferTag, state: TableState) -> SetTag | Rejected | Repeated:
+    number = state.number if offer.number is None else offer.number
+    held = state.tags.get(offer.name)
+    if held is not None:
+        if held == offer.number:
+            return Repeated(state.number)
+        return Rejected(f"tag {offer.name} stands at number {held} already; remove it first")
+    if not 1 <= number <= state.number:
+        return Rejected(f"there is no number {number}; the newest is {state.number}")
+    if not state.retains(number):
+        return Rejected(f"files of number {number} are deleted; kept are those from number {state.retained_from} on")
+    return SetTag(offer.name, number)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival."""
+    """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival.
+
+    From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion.
+    """
 
     number: int = 0
     table: str = ""
@@ -35,6 +38,8 @@ class TableState:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     requests: Layers[str, int] = field(default_factory=Layers)
     next_sequence: int = 1
+    tags: Mapping[str, int] = field(default_factory=dict)
+    retained_from: int = 0
     dropped: bool = False
 
     @property
@@ -47,6 +52,10 @@ class TableState:
     def references_of(self, leaf: int) -> tuple[Reference, ...]:
         """The references of a leaf."""
         return self.references.get(leaf, ())
+
+    def retains(self, number: int) -> bool:
+        """Whether all files of the table at that older number are kept."""
+        return number >= self.retained_from or number in self.tags.values()
 
     def rows(self) -> tuple[int, bool]:
         """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""

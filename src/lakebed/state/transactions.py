@@ -3,7 +3,8 @@
 An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
 transaction; :class:`OfferFiles`, :class:`OfferOutput` and :class:`OfferSplit` are mapped onto the leaves in force when
-they are committed. A split offers the leaf and the keys only: the references it moves are those found at commit.
+they are committed, :class:`OfferTag` onto a number. A split offers the leaf and the keys only: the references it moves
+are those found at commit.
 """
 
 from __future__ import annotations
@@ -124,7 +125,10 @@ class AlterSettings:
 
 @dataclass(frozen=True, slots=True)
 class MarkDead:
-    """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion."""
+    """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion.
+
+    Those that a tag needs are left out when it is committed.
+    """
 
     files: tuple[str, ...]
 
@@ -134,6 +138,29 @@ class ForgetFiles:
     """Dead files whose objects are gone. Last step of a deletion."""
 
     files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferTag:
+    """Give a number a name; None: the head, as it is when the tag is committed."""
+
+    name: str
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetTag:
+    """A tag, resolved: the files of that number are kept as long as it is there."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTag:
+    """Take a tag away."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +178,8 @@ Offer = (
     | AlterSettings
     | MarkDead
     | ForgetFiles
+    | OfferTag
+    | RemoveTag
     | DropTable
 )
 Transaction = (
@@ -163,6 +192,8 @@ Transaction = (
     | AlterSettings
     | MarkDead
     | ForgetFiles
+    | SetTag
+    | RemoveTag
     | DropTable
 )
 

@@ -34,6 +34,9 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc", "readings"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
+    "tag": ["tag", "readings", "now"],
+    "untag": ["untag", "readings", "before"],
+    "tags": ["tags", "readings"],
     "history": ["history", "readings"],
     "log show": ["log", "show", "readings"],
     "log verify": ["log", "verify", "readings", "--files"],
@@ -47,6 +50,7 @@ def test_the_output_has_the_documented_shape(
     # Two runs, and leaves above their limit: so that plans and reports are not empty.
     assert cli("write", table, parquet).code == 0
     assert cli("settings", "set", table, "split_rows=3").code == 0
+    assert cli("tag", table, "before").code == 0
     ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet) for w in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines

@@ -29,13 +29,15 @@ def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, 
 def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: str, url: str) -> None:
     """The damage lies before the snapshot, so the table itself still opens."""
     opened = lakebed.open(url).table(table)
-    for count in range(9):
-        opened.set(page_rows=500 + count)
+    last = 0
+    while (opened.log.snapshot() or opened.log.head).number < 5:
+        last = opened.set(page_rows=500 + last)
+        opened.log.wait_for_snapshot()
     (entry,) = Path(url).glob(f"tables/*/log/{4:020d}.ndjson")
     entry.write_bytes(entry.read_bytes()[:-9])
     ran = cli("history", table, "--json")
     assert ran.code == 3
-    assert [row["number"] for row in ran.lines] == [11, 10, 9, 8, 7, 6, 5]
+    assert [row["number"] for row in ran.lines] == [*range(last, 4, -1)]
     assert "entry 4" in ran.err
 
 

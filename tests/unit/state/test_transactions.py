@@ -22,8 +22,10 @@ from lakebed.state.transactions import (
     OfferFiles,
     OfferOutput,
     OfferSplit,
+    OfferTag,
     OpenJob,
     Rejected,
+    RemoveTag,
     Repeated,
 )
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
@@ -203,6 +205,9 @@ def everything():
         MarkDead(("f1", "f2")),
         ForgetFiles(("f1",)),
         AlterSettings({"split_rows": 9}),
+        OfferTag("old", 9),
+        OfferTag("new", None),
+        RemoveTag("old"),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())

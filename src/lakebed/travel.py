@@ -1,0 +1,89 @@
+"""Which log number a number, a time or a tag means, and whether the table can still be read there.
+
+Pure but for the stamps of a few entries, which the caller knows how to ask for.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import NotFoundError, NotRetainedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.state.table import TableState
+
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+
+
+def check_tag(name: Any) -> str:
+    """The name, if a tag may have it; not one that reads as a number. Raises UsageError."""
+    if not isinstance(name, str) or not _TAG.fullmatch(name) or name.isdigit():
+        raise UsageError(
+            f"not a tag: {str(name)[:60]!r}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
+            "and not digits alone",
+            tag=name,
+        )
+    return name
+
+
+def locate(
+    state: TableState,
+    stamp_of: Callable[[int], datetime],
+    *,
+    number: int | None,
+    time: datetime | str | None,
+    tag: str | None,
+) -> int:
+    """The log number that is meant. ``stamp_of`` is asked for about log2(head) entries if it is a time.
+
+    Raises UsageError unless exactly one is given and of its type, NotFoundError, NotRetainedError.
+    """
+    if sum(given is not None for given in (number, time, tag)) != 1:
+        raise UsageError("give exactly one of number, time and tag")
+    if tag is not None:
+        return _tagged(state, tag)
+    found = _at_time(state, stamp_of, time) if time is not None else number
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise UsageError(f"number = {number!r}: must be a whole number")
+    if not 1 <= found <= state.number:
+        raise NotFoundError(f"there is no number {found}: the table has 1 to {state.number}", number=found)
+    if not state.retains(found):
+        raise NotRetainedError(
+            f"number {found} cannot be read any more: files of it are deleted. Kept are the numbers from "
+            f"{state.retained_from} to {state.number}{_and_tags(state)}; the setting history_s and tags keep more",
+            number=found,
+            retained_from=state.retained_from,
+        )
+    return found
+
+
+def _tagged(state: TableState, tag: str) -> int:
+    if tag not in state.tags:
+        names = ", ".join(sorted(state.tags)) or "none"
+        raise NotFoundError(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)
+    return state.tags[tag]
+
+
+def _at_time(state: TableState, stamp_of: Callable[[int], datetime], time: datetime | str) -> int:
+    try:
+        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+        aware = moment.tzinfo is not None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"time = {time!r}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z") from error
+    if not aware:
+        raise UsageError(f"time = {time!r}: say in which time zone, such as 2026-01-31T12:00:00Z")
+    # Entries are created one after another, so their stamps ascend with their numbers.
+    found = bisect_left(range(1, state.number + 1), x=True, key=lambda number: stamp_of(number) > moment)
+    if not found:
+        raise NotFoundError(f"the table was created at {stamp_of(1).isoformat()}, after {moment.isoformat()}")
+    return found
+
+
+def _and_tags(state: TableState) -> str:
+    tagged = sorted({number for number in state.tags.values() if number < state.retained_from})
+    return f", and {', '.join(map(str, tagged[:5]))}{'…' if len(tagged) > 5 else ''} by tags" if tagged else ""

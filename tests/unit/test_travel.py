@@ -1,0 +1,171 @@
+"""Reading a table as it was: what is kept, for how long, and what is told when it is not."""
+
+import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeyRange, Schema
+from lakebed.collection.run import collect_garbage
+from lakebed.compaction.run import compact, prepare, run_merge_task
+from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, UsageError
+
+SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
+
+
+def rows(*keys, value="x"):
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": [value] * len(keys)})
+
+
+def keys_of(found):
+    return [row["k"] for row in found.scan().read_all().to_pylist()]
+
+
+def compacted(table, tmp_path):
+    """All leaves merged, in this process."""
+
+    def execute(tasks):
+        return [run_merge_task(task, table.storage, Path(tmp_path)) for task in tasks]
+
+    return compact(table, prepare(table), execute, cores=1)
+
+
+@pytest.fixture
+def table(tmp_path):
+    made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0})
+    for key in (1, 2, 3):
+        made.write(rows(key))
+    return made
+
+
+def test_each_number_has_its_own_rows_whatever_comes_after(table, tmp_path):
+    """Writes, a split, a compaction; and by a process that opens the table anew."""
+    compacted(table, tmp_path)
+    table.write(rows(4))
+    numbers = {2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3], 6: [1, 2, 3], 7: [1, 2, 3, 4]}
+    again = lakebed.open(tmp_path / "lake").table("t")
+    for held in (table, again):
+        assert {number: keys_of(held.at(number=number)) for number in numbers} == numbers
+    view = table.at(number=3)
+    assert view.number == 3
+    assert view.get(2).num_rows == 1
+    assert view.get(3).num_rows == 0
+    assert [row["k"] for row in view.scan(KeyRange(2), limit=5).read_all().to_pylist()] == [2]
+    assert view.files().num_rows == 2
+    assert view.partitions().column("rows").to_pylist() == [2]
+    assert table.at(number=1).scan().read_all().num_rows == 0
+
+
+def test_a_time_means_the_newest_entry_stored_by_then(table):
+    """By the store's stamps, whatever the writers' clocks said."""
+    stamps = [table.log.entry_stamp(number) for number in range(1, 5)]
+    for number, stamp in enumerate(stamps, 1):
+        at_least = max(n for n, s in enumerate(stamps, 1) if s <= stamp)
+        assert table.at(time=stamp).number == at_least >= number
+        assert table.at(time=stamp.isoformat()).number == at_least
+    assert table.at(time=stamps[-1] + dt.timedelta(days=1)).number == 4
+    with pytest.raises(NotFoundError, match="was created at"):
+        table.at(time=stamps[0] - dt.timedelta(seconds=1))
+
+
+def test_what_a_collection_deleted_cannot_be_read_and_the_window_is_named(table, tmp_path):
+    before = table.at(number=3)
+    compacted(table, tmp_path)
+    assert collect_garbage(table).files == 3
+    for number in (2, 3, 5):
+        with pytest.raises(NotRetainedError, match="Kept are the numbers from 6 to 8") as caught:
+            table.at(number=number)
+        assert caught.value.kind == "not_retained"
+    assert keys_of(table.at(number=6)) == [1, 2, 3]
+    with pytest.raises(NotFoundError):
+        before.scan().read_all()
+
+
+def test_a_tag_keeps_the_files_of_its_number_until_it_goes(table, tmp_path):
+    assert table.tag("early", 3) == 3
+    assert table.tag("now") == 5
+    assert table.tags() == {"early": 3, "now": 5}
+    compacted(table, tmp_path)
+    assert collect_garbage(table, dry_run=True).waiting == 3
+    assert collect_garbage(table).files == 0
+    table.write(rows(9))
+    assert keys_of(table.at(tag="early")) == [1, 2]
+    assert keys_of(table.at(number=4)) == [1, 2, 3]
+    table.untag("now")
+    assert collect_garbage(table).files == 1
+    assert keys_of(table.at(tag="early")) == keys_of(table.at(number=3)) == [1, 2]
+    with pytest.raises(NotRetainedError, match="and 3 by tags"):
+        table.at(number=4)
+    with pytest.raises(RejectedError, match="are deleted"):
+        table.tag("late", 4)
+    table.untag("early")
+    assert collect_garbage(table).files == 2
+    with pytest.raises(NotRetainedError):
+        table.at(number=3)
+
+
+def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path, monkeypatch):
+    """The mark is judged when it is committed; only what it took is deleted."""
+    compacted(table, tmp_path)
+    commit = table.try_commit
+
+    def tagging(offer):
+        if "early" not in table.tags():
+            lakebed.open(tmp_path / "lake").table("t").tag("early", 3)
+        return commit(offer)
+
+    monkeypatch.setattr(table, "try_commit", tagging)
+    assert collect_garbage(table).files == 1
+    assert keys_of(table.at(tag="early")) == [1, 2]
+    assert table.verify(files=True).sound
+
+
+def test_a_tag_stands_at_one_number(table):
+    table.tag("a", 2)
+    assert table.tag("a", 2) == 2
+    with pytest.raises(RejectedError, match="stands at number 2"):
+        table.tag("a", 3)
+    with pytest.raises(RejectedError, match="stands at number 2"):
+        table.tag("a")
+    with pytest.raises(RejectedError, match="no number 99"):
+        table.tag("b", 99)
+    with pytest.raises(RejectedError, match="no tag b"):
+        table.untag("b")
+
+
+def test_tags_given_at_once_are_all_there(table):
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: table.tag(f"t{n}", 2), range(24)))
+    assert set(table.tags().values()) == {2}
+    assert len(table.tags()) == 24
+
+
+@pytest.mark.parametrize("name", ["", "12", "a b", "-x", ".x", "a/b", "x" * 129, 7, None])
+def test_a_bad_tag_is_refused(table, name):
+    with pytest.raises(UsageError, match="not a tag"):
+        table.tag(name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({}, UsageError),
+        ({"number": 2, "tag": "a"}, UsageError),
+        ({"number": "2"}, UsageError),
+        ({"number": True}, UsageError),
+        ({"number": 0}, NotFoundError),
+        ({"number": -1}, NotFoundError),
+        ({"number": 5}, NotFoundError),
+        ({"tag": "none"}, NotFoundError),
+        ({"time": "yesterday"}, UsageError),
+        ({"time": "2026-01-31T12:00:00"}, UsageError),
+        ({"time": dt.datetime(2026, 1, 31)}, UsageError),  # noqa: DTZ001 - what is refused
+        ({"time": 5}, UsageError),
+    ],
+)
+def test_what_is_not_there_or_means_nothing_is_an_error(table, asked, error):
+    with pytest.raises(error):
+        table.at(**asked)
