@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import DamagedError, NotFoundError
+from lakebed.errors import DamagedError
 from lakebed.log import entry as entries
 from lakebed.log.snapshot import Head
 from lakebed.log.stamps import gone
@@ -38,7 +38,7 @@ def replay(log: Log[State, Any, Any], identity: str, machine: Machine[State, Any
     Raises DamagedError if an entry is gone or not the one that was written.
     """
     head: Head[State] | None = None
-    with contextlib.suppress(DamagedError, NotFoundError):
+    with contextlib.suppress(DamagedError):
         head = log.snapshot()
     if head is None or head.number > number:
         head = Head(0, "", machine.empty)

@@ -90,14 +90,11 @@ class Snapshots(Generic[State]):
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
         try:
             return self.read()
-        except (DamagedError, NotFoundError):
+        except DamagedError:
             return None
 
     def read(self) -> Head[State] | None:
-        """The stored snapshot; None if there is none.
-
-        Raises DamagedError if it cannot be trusted, NotFoundError if a part of it is gone.
-        """
+        """The stored snapshot; None if there is none. Raises DamagedError if it, or a part, cannot be trusted."""
         manifest = self._manifest()
         if manifest is None:
             return None
@@ -177,12 +174,13 @@ class Snapshots(Generic[State]):
     def _open(self, form: Form[Any, Any], stored: AnyPart) -> Part[Any, Any]:
         if isinstance(stored, bytes):
             return Part(form, _batch(pa.BufferReader(stored)))
-        # The mapping outlives the file's name: what a table held when it was opened stays readable.
-        with (
-            self._storage.fetch(part_name(self._prefix, stored.token), digest=stored.digest) as path,
-            pa.memory_map(str(path)) as source,
-        ):
-            return Part(form, _batch(source), stored)
+        name = part_name(self._prefix, stored.token)
+        try:
+            # The mapping outlives the file's name: what a table held when it was opened stays readable.
+            with self._storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
+                return Part(form, _batch(source), stored)
+        except NotFoundError as error:
+            raise DamagedError(f"{name}, a part of the snapshot of {self._identity}, is gone", name=name) from error
 
     def _inlined(self, part: Part[Any, Any], _there: set[AnyPart]) -> bytes:
         part.stored = None

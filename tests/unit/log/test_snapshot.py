@@ -13,6 +13,7 @@ from lakebed.state import columns
 from lakebed.state.columns import Columns
 from lakebed.state.transactions import CreateTable
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.verification import verify
 from tests.unit.log.cases import LOG, adding, created, log_on
 from tests.unit.state.cases import SCHEMA
 
@@ -88,6 +89,9 @@ def test_a_missing_or_damaged_part_costs_only_time(store):
                 assert changed != data
                 store.replace(listed.name, changed)
             assert log_on(store).follow() == log.head.state
+            assert [found.kind for found in verify(log_on(store), "table-00", "t", None).findings] == [
+                "snapshot_damaged"
+            ]
         store.replace(listed.name, data)
 
 
