@@ -204,6 +204,13 @@ class Table:
 
     # -- what happened ------------------------------------------------------------------------------------------
 
+    def outcome(self, request_key: str) -> int | None:
+        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it is not in the log.
+
+        After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
+        """
+        return self.state().requests.get(request_key)
+
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
 

@@ -233,3 +233,11 @@ def test_a_damaged_data_file_is_named(tmp_path):
     path.unlink()
     with pytest.raises(lakebed.Error, match=path.stem):
         lakebed.open(made.url).table("t").get("a")
+
+
+def test_the_outcome_of_a_request_is_told_by_any_process(table, instance):
+    """And None for one that is not in the log."""
+    number = table.write(rows(["a"]), commit_id="monday")
+    assert table.outcome("monday") == number
+    assert lakebed.open(instance.url).table("t").outcome("monday") == number
+    assert table.outcome("tuesday") is None
