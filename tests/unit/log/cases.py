@@ -6,6 +6,7 @@ from lakebed.log.outcomes import Committed
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.testing.faults import CountingStorage
 from tests.unit.state.cases import SCHEMA, new_file
 
 LOG = "tables/table-00"
@@ -26,3 +27,17 @@ def created(storage):
 def adding(name, request=None):
     """An offer of one file of four rows."""
     return OfferFiles((new_file(name, "abyz"),), request)
+
+
+class Overtaken(CountingStorage):
+    """A store whose first create of a log entry stands still while something else happens."""
+
+    def __init__(self, inner, meanwhile):
+        super().__init__(inner)
+        self.meanwhile = meanwhile
+
+    def create(self, name, data):
+        if "/log/" in name and (meanwhile := self.meanwhile):
+            self.meanwhile = None
+            meanwhile()
+        return super().create(name, data)

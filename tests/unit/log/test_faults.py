@@ -1,6 +1,7 @@
 """Faults by name: what is told, what goes on, and that nothing that was committed is lost.
 
-Answers that a store does not give are in test_committer; what verification alone finds, in test_verification.
+Answers that a store does not give are in test_committer; what verification alone finds, in test_verification;
+what is wrong with another lake's log, in test_known_holes.
 """
 
 import datetime as dt
@@ -22,7 +23,7 @@ from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import entry_name, snapshot_name
 from lakebed.history import history_rows
 from lakebed.log import entry as entries
-from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.log.outcomes import Committed
 from lakebed.state.transactions import CloseJob, OpenJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage
@@ -350,22 +351,6 @@ def test_a_process_stopped_between_read_and_commit_is_judged_again(tmp_path, req
     expected = ["f0", "theirs"] if outcome.repeated else ["f0", "theirs", "mine"]
     assert sorted(log.follow().files) == sorted(expected)
     assert kinds(store) == []
-
-
-def test_what_the_winner_made_void_is_refused_after_the_race(store):
-    """A job that was closed while its commit stood still."""
-    log = filled(store, 1)
-    assert log.commit(OpenJob(job("j1", "f0"))) == Committed(3)
-
-    class Overtaken(CountingStorage):
-        def create(self, name, data):
-            if not self.calls["create"]:
-                log.commit(CloseJob("j1", "too slow"))
-            return super().create(name, data)
-
-    late = log_on(Overtaken(store))
-    late.follow()
-    assert isinstance(late.commit(CloseJob("j1", "done")), NotCommitted)
 
 
 @pytest.fixture

@@ -1,0 +1,238 @@
+"""The known holes of test_known_holes that show only where rows lie in files: what is deleted, read, repeated, fits."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import KeyRange, Schema, SchemaMismatchError, clock
+from lakebed.collection.run import collect_garbage
+from lakebed.errors import StorageError, UnknownOutcomeError
+from lakebed.files import data_folder, data_name
+from lakebed.ingest.run import write_files
+from lakebed.keys import ALL_KEYS
+from lakebed.log import committer
+from lakebed.log.objects import ObjectLogs
+from lakebed.log.replay import advance
+from lakebed.log.snapshot import Head
+from lakebed.query.plan import plan as plan_query
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import Job, OfferOutput, OpenJob
+from lakebed.table import Table
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.unit.log.cases import Overtaken
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
+AT_ONCE = {"gc_delay_s": 0, "history_s": 0}
+LOW, HIGH = KeyRange(max=("m",)), KeyRange(("m",))
+
+
+@pytest.fixture
+def instance():
+    return lakebed.create(f"memory://{clock.random_token()}")
+
+
+@pytest.fixture
+def table(instance):
+    """Two leaves, cut at m; garbage goes as soon as it is any."""
+    return instance.create_table("t", SCHEMA, split_points=["m"], settings=AT_ONCE)
+
+
+def rows(letters):
+    return pa.table({"k": list(letters), "v": pa.array(range(len(letters)), pa.int64())})
+
+
+def letters(table):
+    """What a process that knows nothing yet reads, and that every object it needs is there."""
+    fresh = on(table, table.storage)
+    assert fresh.verify(files=True).sound
+    return "".join(fresh.scan().read_all().column("k").to_pylist())
+
+
+def on(table, storage):
+    """The same table as another process has it, through a storage of its own."""
+    return Table(table.id, table.name, storage, ObjectLogs(storage), dict)
+
+
+def claimed(table, within):
+    """A job over all that one leaf refers to."""
+    keys = SCHEMA.codec.encode_range(within)
+    state = table.state()
+    leaf = state.leaves.ids[state.leaves.position(keys.min)]
+    name = clock.new_id()
+    table.commit(OpenJob(Job(name, keys, tuple(r.file for r in state.references_of(leaf)), "", 60)))
+    return name
+
+
+def merge(table, within):
+    name = claimed(table, within)
+    target = (table.storage, table.id, name)
+    files = write_files(table.scan(within), table.layout(), target, memory_limit_bytes=2**28, cuts=())
+    table.commit(OfferOutput(name, files))
+
+
+def remove(table, within):
+    """All rows of a leaf: a job that leaves nothing."""
+    table.commit(OfferOutput(claimed(table, within), ()))
+
+
+# -- deleting ---------------------------------------------------------------------------------------------------
+
+
+def test_cleanup_after_a_removal_keeps_what_shares_its_file(table):
+    """Cleanup drops the log objects of an insert once part of it was removed, and the rest of the insert with them."""
+    table.write(rows("abyz"))
+    remove(table, HIGH)
+    assert collect_garbage(table).files == 0
+    assert letters(table) == "ab"
+    merge(table, LOW)
+    assert collect_garbage(table).files == 1
+    assert letters(table) == "ab"
+
+
+def test_cleanup_after_a_rewrite_and_a_merge_leaves_every_file_that_is_read(table):
+    """Once the dead markers are cleaned up, older entries that were copied but not ended name files that are gone."""
+    for text in ("abyz", "ay", "bz"):
+        table.write(rows(text))
+    merge(table, HIGH)
+    merge(table, LOW)
+    for _ in range(2):
+        collect_garbage(table)
+        assert letters(table) == "aabbyyzz"
+    merge(table, HIGH)
+    collect_garbage(table)
+    assert letters(table) == "aabbyyzz"
+
+
+def test_a_merge_that_commits_while_cleanup_runs_is_not_undone_by_it(table):
+    """Cleanup writes down what it read before the merge, and the merge's inputs count again beside its output."""
+    table.write(rows("ab"))
+    merge(table, LOW)
+    table.write(rows("ab"))
+    collector = on(table, Overtaken(table.storage, lambda: merge(table, LOW)))
+    assert collect_garbage(collector).files == 3
+    assert collector.storage.meanwhile is None
+    assert collector.state() == table.state()
+    assert letters(table) == "aabb"
+
+
+def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(instance, monkeypatch):
+    """Cleanup by a clock an hour ahead leaves others an empty table for that hour, and deletes an hour too early."""
+    table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 1800, "history_s": 0})
+    table.write(rows("ab"))
+    table.write(rows("cd"))
+    merge(table, KeyRange())
+    true = clock.now
+    monkeypatch.setattr(clock, "now", lambda: true() + dt.timedelta(hours=1))
+    report = collect_garbage(table)
+    monkeypatch.setattr(clock, "now", true)
+    assert (report.files, report.waiting) == (0, 2)
+    assert letters(table) == "abcd"
+
+
+def test_older_states_stay_readable_for_as_long_as_was_said(instance):
+    """After a cleanup a look back inside the declared time fails, or finds less than there was."""
+    table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 3600})
+    table.write(rows("ab"))
+    number = table.write(rows("cd"))
+    merge(table, KeyRange())
+    assert collect_garbage(table).files == 0
+    head = Head(0, "", TABLE.empty)
+    while head.number < number:
+        head, _ = advance(head, table.log.entry(head.number + 1), table.id, TABLE)
+    past = table._reading().scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
+    assert past.column("k").to_pylist() == list("abcd")
+
+
+def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instance):
+    """A file is deleted under the query that reads it.
+
+    Here the delay is its protection: a query longer than that is told so. Leases that hold files back do not exist yet.
+    """
+    table = instance.create_table("t", SCHEMA, settings={"history_s": 0})
+    for text in ("ab", "cd"):
+        table.write(rows(text))
+    query = on(table, table.storage).scan()
+    merge(table, KeyRange())
+    assert collect_garbage(table).files == 0
+    assert query.read_all().column("k").to_pylist() == list("abcd")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
+    """A data file whose entry never came is counted by whoever reads the folder, and is never swept.
+
+    Here no reader looks into the folder. Sweeping what no entry names is yet to come.
+    """
+    full = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FULL, "create", "*/log/*", calls={1})]))
+    with pytest.raises(StorageError):
+        on(table, full).write(rows("ab"))
+    uploaded = [listed.name for listed in table.storage.list(data_folder(table.id)) if listed.name.endswith(".parquet")]
+    assert len(uploaded) == 1
+    assert letters(table) == ""
+    table.write(rows("ab"))
+    merge(table, LOW)
+    assert letters(table) == "ab"
+
+
+def test_an_insert_repeated_because_its_answer_was_lost_counts_once(table):
+    """A client that repeats an insert, whose entry was stored and whose answer was lost, doubles the batch."""
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, committer.SETTLE_MAX + 1))
+    with pytest.raises(UnknownOutcomeError) as unknown:
+        on(table, FaultyStorage(table.storage, FaultPlan([lost]))).write(rows("ab"), commit_id="batch 1")
+    for process in (table, on(table, table.storage)):
+        assert process.write(rows("ab"), commit_id="batch 1") == unknown.value.number
+    overtaken = on(table, Overtaken(table.storage, lambda: table.write(rows("yz"), commit_id="batch 2")))
+    assert overtaken.write(rows("yz"), commit_id="batch 2") == unknown.value.number + 1
+    assert letters(table) == "abyz"
+
+
+def test_rows_of_another_type_are_refused_and_a_column_of_nulls_fits(table):
+    """One insert whose column has another type, or nothing but nulls, makes the whole table unreadable."""
+    table.write(rows("ab"))
+    number = table.number
+    for wrong in ({"k": ["c"], "v": ["text"]}, {"k": [1], "v": [1]}, {"k": [None], "v": [1]}):
+        with pytest.raises(SchemaMismatchError):
+            table.write(pa.table(wrong))
+    assert table.state().number == number
+    table.write(pa.table({"k": ["c"], "v": [None]}))
+    merge(table, LOW)
+    assert table.scan().read_all().to_pydict() == {"k": ["a", "b", "c"], "v": [0, 1, None]}
+
+
+def test_every_file_has_the_columns_that_the_log_says(table):
+    """A query that shapes an insert or a merge changes the files' columns, and the schema in the log says otherwise.
+
+    Here nothing shapes rows on their way yet: they are made to fit or refused, and the footers prove it.
+    """
+    table.write(pa.table({"v": pa.array([1, 2], pa.int32()), "k": pa.array(["a", "z"], pa.large_string())}))
+    table.write(rows("bc"))
+    with pytest.raises(SchemaMismatchError):
+        table.write(rows("d").append_column("extra", pa.array([1])))
+    with pytest.raises(SchemaMismatchError):
+        table.write(rows("d").drop_columns(["v"]))
+    merge(table, LOW)
+    files = [known.file for known in table.state().files.values()]
+    assert len(files) == 3
+    for file in files:
+        footer = pq.read_schema(pa.BufferReader(table.storage.get(data_name(table.id, file))))
+        assert footer.remove_metadata() == SCHEMA.arrow.remove_metadata()
+
+
+def test_names_on_the_way_to_the_table_mean_nothing(tmp_path):
+    """A prefix or partition that contains the name of the data folder is taken for it: all partitions become one."""
+    root = tmp_path / "tables" / "raw-data-00" / "data" / "log"
+    table = lakebed.create(str(root)).create_table("data", SCHEMA, split_points=["tables/data/m"], settings=AT_ONCE)
+    keys = [f"tables/data/{letter}" for letter in "abyz"]
+    for _ in range(2):
+        table.write(pa.table({"k": keys, "v": [1, 2, 3, 4]}))
+    merge(table, KeyRange(max=("tables/data/m",)))
+    assert table.partitions().column("rows").to_pylist() == [4, 4]
+    assert collect_garbage(table).files == 0
+    report = table.verify(files=True)
+    assert (report.findings, report.objects) == ((), 6)
+    assert table.scan().read_all().column("k").to_pylist() == sorted(keys * 2)
