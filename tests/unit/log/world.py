@@ -40,7 +40,7 @@ TABLE_ID = "table-00"
 PREFIX = table_prefix(TABLE_ID)
 LETTERS = "abcdefghijkl"
 KEYS = {letter: key(letter) for letter in LETTERS}
-GC_DELAY_S = 4
+GC_DELAY_S = 5
 FAULT_SHARES = (0, 0, 0.02, 0.1, 0.35)
 
 
@@ -309,6 +309,8 @@ def compact(world, process):
     if not merges:
         return
     merge = merges[0]
+    for _ in range(random.choice([0, 0, 10, 40])):
+        world.schedule.pause("plans on an old view")
     name = f"j{next(world.names)}"
     opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1)))
     if not isinstance(opened, Committed):
@@ -352,6 +354,9 @@ def read(world, process):
     """Follow, and read every file of the state within the delay that keeps them."""
     asked_at = world.inner.time
     state = process.table.state()
+    for _ in range(world.schedule.random.choice([0, 10, 40])):
+        if (world.inner.time - asked_at).total_seconds() < GC_DELAY_S - 2:
+            world.schedule.pause("reads slowly")
     for committed in list(state.files.values()):
         if committed.references and world.storage.get(data_name(TABLE_ID, committed.file)) is None:
             passed_s = (world.inner.time - asked_at).total_seconds()
