@@ -1,0 +1,257 @@
+"""One thread at a time, as a seed draws it: whoever runs hands the baton on at each request to a store, sleep or lock.
+
+Each actor is a thread that runs only while the schedule waits for it, so the code under test is the real one, and the
+same seed gives the same run. Often one actor sleeps for long, since rare races need somebody very slow.
+"""
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from lakebed.errors import StorageError
+from lakebed.storage.contract import PutOutcome
+
+
+class Killed(BaseException):
+    """The actor's process is gone; it does nothing more."""
+
+
+class Stuck(AssertionError):
+    """The schedule does not come to an end."""
+
+
+class Actor:
+    def __init__(self, schedule, name, work):
+        self.name = name
+        self.done = False
+        self.killed = False
+        self.error = None
+        self.waits_for = None
+        self._schedule = schedule
+        self._work = work
+        self._go = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self._thread.start()
+
+    def step(self):
+        """Run to the next request."""
+        self._go.release()
+        self._schedule.returned.acquire()
+
+    def pause(self):
+        self._schedule.returned.release()
+        self._go.acquire()
+        if self.killed:
+            raise Killed
+
+    def _live(self):
+        self._go.acquire()
+        self._schedule.by_thread[threading.get_ident()] = self
+        try:
+            if not self.killed:
+                self._work()
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001 - told by the schedule, whatever it is
+            self.error = error
+        finally:
+            self.done = True
+            self._schedule.by_thread.pop(threading.get_ident())
+            self._schedule.returned.release()
+
+
+class Schedule:
+    STEPS_MAX = 20_000
+
+    def __init__(self, random):
+        self.random = random
+        self.actors = []
+        self.trace = []
+        self.by_thread = {}
+        self.returned = threading.Semaphore(0)
+        self._steps = 0
+        self._last = None
+        self._sleeper = random.randrange(12)
+        self._asleep = random.randrange(200)
+        self._awake = self._asleep + random.randrange(300)
+        self._stickiness = random.choice([0.1, 0.5, 0.8])
+
+    def spawn(self, name, work):
+        actor = Actor(self, name, work)
+        self.actors.append(actor)
+        return actor
+
+    def running(self):
+        """The actor that runs; None on any other thread."""
+        return self.by_thread.get(threading.get_ident())
+
+    def pause(self, what, waits_for=None):
+        """Let others go first. What is not an actor (a check, a thread of a pool) just goes on."""
+        actor = self.running()
+        if actor is not None:
+            self.trace.append(f"{actor.name}: {what}")
+            actor.waits_for = waits_for
+            actor.pause()
+            actor.waits_for = None
+
+    def say(self, what):
+        actor = self.running()
+        self.trace.append(f"{'' if actor is None else actor.name}: {what}")
+
+    def run(self, after_step):
+        """Step actors until all are done; raises what an actor, or the check after each step, raised."""
+        while True:
+            self.actors = [actor for actor in self.actors if not actor.done]
+            if not self.actors:
+                return
+            ready = [a for a in self.actors if a.killed or a.waits_for is None or not a.waits_for.held]
+            if not ready or self._steps > self.STEPS_MAX:
+                raise Stuck(f"{len(self.actors)} actors are not done after {self._steps} steps, {len(ready)} can go on")
+            self._steps += 1
+            actor = self._chosen(ready)
+            actor.step()
+            if actor.error is not None:
+                raise actor.error
+            after_step()
+
+    def close(self):
+        """End every thread that is left."""
+        for actor in self.actors:
+            actor.killed = True
+        for actor in self.actors:
+            while not actor.done:
+                actor.step()
+
+    def _chosen(self, ready):
+        if self._last in ready and self.random.random() < self._stickiness:
+            return self._last
+        place = self.random.randrange(len(ready))
+        if place == self._sleeper and self._asleep <= self._steps < self._awake and len(ready) > 1:
+            place -= 1
+        self._last = ready[place]
+        return self._last
+
+
+class Lock:
+    """In place of a lock of threads: who waits for it is not chosen."""
+
+    def __init__(self, schedule):
+        self.held = False
+        self._schedule = schedule
+
+    def __enter__(self):
+        while self.held:
+            assert self._schedule.running() is not None, "held by nobody who can go on"
+            self._schedule.pause("waits for a lock", self)
+        self.held = True
+
+    def __exit__(self, *_):
+        self.held = False
+
+
+class ClockedStorage:
+    """A store in memory by the clock of a simulation: a second passes with each change. Notes what changed."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.url, self.shared = inner.url, inner.shared
+        self.time = datetime(2030, 1, 1, tzinfo=UTC)
+        self.stamps = {}
+        self.changed = set()
+
+    def create(self, name, data):
+        outcome = self.inner.create(name, data)
+        if outcome is PutOutcome.CREATED:
+            self._stamp(name)
+        return outcome
+
+    def replace(self, name, data):
+        self.inner.replace(name, data)
+        self._stamp(name)
+
+    def get(self, name):
+        return self.inner.get(name)
+
+    def stamp(self, name):
+        return self.stamps.get(name)
+
+    def now(self):
+        return self.time
+
+    def fetch(self, name, *, digest=None):
+        return self.inner.fetch(name, digest=digest)
+
+    def delete(self, names):
+        doomed = list(names)
+        self.inner.delete(doomed)
+        for name in doomed:
+            self.stamps.pop(name, None)
+            self.changed.add(name)
+
+    def list(self, prefix):
+        found = [replace(listed, stamp=self.stamps[listed.name]) for listed in self.inner.list(prefix)]
+        return iter(sorted(found, key=lambda listed: listed.name))
+
+    def object_url(self, name):
+        return self.inner.object_url(name)
+
+    def _stamp(self, name):
+        self.time += timedelta(seconds=1)
+        self.stamps[name] = self.time
+        self.changed.add(name)
+
+
+class SteppedStorage:
+    """The store as actors have it: each request lets others go first, and now and then a client repeats a put."""
+
+    def __init__(self, inner, schedule, repeats):
+        self.inner = inner
+        self.url, self.shared = inner.url, inner.shared
+        self._schedule = schedule
+        self._repeats = repeats
+        self.repeated = 0
+
+    def create(self, name, data):
+        self._schedule.pause(f"create {name}")
+        outcome = self.inner.create(name, data)
+        if self._schedule.random.random() < self._repeats:
+            # What comes back is the answer to the second request, which may find the first one's object.
+            self.repeated += 1
+            try:
+                outcome = self.inner.create(name, data)
+            except StorageError:
+                outcome = PutOutcome.UNCLEAR
+        self._schedule.say(f"create {name} -> {outcome.value}")
+        return outcome
+
+    def replace(self, name, data):
+        self._schedule.pause(f"replace {name}")
+        self.inner.replace(name, data)
+
+    def get(self, name):
+        self._schedule.pause(f"get {name}")
+        return self.inner.get(name)
+
+    def stamp(self, name):
+        self._schedule.pause(f"stamp {name}")
+        return self.inner.stamp(name)
+
+    def now(self):
+        self._schedule.pause("now")
+        return self.inner.now()
+
+    def fetch(self, name, *, digest=None):
+        self._schedule.pause(f"fetch {name}")
+        return self.inner.fetch(name, digest=digest)
+
+    def delete(self, names):
+        doomed = list(names)
+        self._schedule.pause(f"delete {' '.join(doomed)}")
+        self.inner.delete(doomed)
+
+    def list(self, prefix):
+        self._schedule.pause(f"list {prefix}")
+        return self.inner.list(prefix)
+
+    def object_url(self, name):
+        return self.inner.object_url(name)

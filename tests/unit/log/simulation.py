@@ -1,0 +1,105 @@
+"""Running the world of a seed: time, chance and waiting come from it, and nothing of it is left behind."""
+
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from random import Random
+
+from lakebed import clock
+from lakebed.collection import run as collection
+from lakebed.log import committer, snapshot
+from lakebed.log.committer import Log
+from lakebed.log.objects import ObjectLogs
+from lakebed.log.outcomes import Committed, Contended
+from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.table import Table
+from lakebed.testing.faults import FaultPlan
+from tests.unit.log.world import GC_DELAY_S, KEYS, TABLE_ID, Process, World, expect
+from tests.unit.state.cases import SCHEMA
+
+PROCESSES = 4
+TASKS = 7
+
+
+class InTurn:
+    """In place of a pool of threads, which no seed would order."""
+
+    def __init__(self, _):
+        self.map = map
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@contextmanager
+def drawn_by(world, monkeypatch):
+    """Time, chance and waiting are the seed's, and limits are so small that they are met."""
+    random = Random(world.random.random())
+    with monkeypatch.context() as patch:
+        patch.setattr(clock, "now", lambda: world.inner.time.replace(year=random.randint(2020, 2040)))
+        patch.setattr(clock, "sleep", lambda _: world.schedule.pause("sleeps"))
+        patch.setattr(clock, "jitter_s", lambda _: 0.0)
+        patch.setattr(clock, "random_token", lambda: f"{random.getrandbits(128):032x}")
+        patch.setattr(committer, "this_writer", lambda: "simulated")
+        patch.setattr(committer, "SETTLE_MAX", 3)
+        patch.setattr(committer, "ATTEMPTS_MAX", 5)
+        patch.setattr(committer, "FOLLOWED_MAX", 5)
+        patch.setattr(collection, "BATCH_FILES", 3)
+        patch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=4))
+        patch.setattr(snapshot, "INLINE_BYTES", world.random.choice([0, snapshot.INLINE_BYTES]))
+        patch.setattr(snapshot, "ThreadPoolExecutor", InTurn)
+        patch.setattr(Log, "_start_snapshot", lambda log: world.write_snapshot(log))  # noqa: PLW0108 - a method
+        yield
+
+
+def run_seed(seed, monkeypatch):
+    """The schedule of this seed, always the same one; returns the world. Whatever it raises has seed and schedule."""
+    world = World(seed)
+    world.inner.delete([listed.name for listed in world.inner.inner.list("")])
+    with drawn_by(world, monkeypatch):
+        try:
+            _run(world)
+        except BaseException as error:
+            trace = "\n".join(world.schedule.trace)
+            error.add_note(f"seed {seed} of the simulation of a log; its schedule:\n{trace}")
+            raise
+        finally:
+            world.schedule.close()
+    return world
+
+
+def _run(world):
+    first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
+    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0}, (KEYS["f"],))
+    world.processes.append(Process(world, "first"))
+    world.processes[0].log = first
+    expect(first.commit(create) == Committed(1), "a table is created")
+    for number in range(PROCESSES):
+        world.start(f"p{number}", TASKS)
+
+    def after_step():
+        world.observe()
+        if world.random.random() < 0.001:
+            world.kill(world.random.choice(world.processes[1:]))
+
+    world.schedule.run(after_step)
+    # The store is mended, and whoever is left can write.
+    world.faulty.plan = FaultPlan([])
+    world.faulty.settle()
+    for process in list(world.processes):
+        last = partial(_commit_at_last, world, process)
+        process.actors.append(world.schedule.spawn(f"{process.name}.last", last))
+    world.schedule.run(world.observe)
+    expect(all(p.log._unsettled is None for p in world.processes), "a slot was left unsettled")
+
+
+def _commit_at_last(world, process):
+    new = world.file([("a", process.name)])
+    for _ in range(50):
+        outcome = world.commit(process, OfferFiles((new,)))
+        if not isinstance(outcome, Contended):
+            break
+    expect(isinstance(outcome, Committed), f"{process.name} cannot commit to a store that is mended: {outcome}")

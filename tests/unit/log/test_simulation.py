@@ -1,0 +1,191 @@
+"""The log keeps its promises in random schedules, and the simulation that says so finds it out when one is broken.
+
+A seed that failed prints its schedule; mend the code, and run it alone: ``run_seed(seed, monkeypatch)``.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from lakebed import table as tables
+from lakebed.errors import DamagedError
+from lakebed.log import replay
+from lakebed.log.committer import Log
+from lakebed.log.snapshot import Head, Snapshots
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import OfferFiles
+from lakebed.storage.contract import PutOutcome
+from lakebed.testing.faults import Fault
+from tests.unit.log.simulation import run_seed
+from tests.unit.log.world import Violation
+
+SEEDS = range(100)
+NIGHTLY = range(100, 2_100)
+
+# What must have happened, how often in a hundred seeds at least: a green run in which nothing happens proves nothing.
+QUOTA = {
+    "add_files": 700,
+    "replace": 50,
+    "close_job": 20,
+    "split_leaf": 40,
+    "mark_dead": 20,
+    "forget_files": 15,
+    "snapshots": 500,
+    "parts swept": 20,
+    "killed": 10,
+    "told NotCommitted": 100,
+    "told Unknown": 60,
+    "told Contended": 10,
+    "told NoneType": 50,
+}
+
+
+def run_all(seeds, monkeypatch):
+    """What happened in the schedules of these seeds, and which faults fired."""
+    tally, fired = Counter(), Counter()
+    for seed in seeds:
+        world = run_seed(seed, monkeypatch)
+        tally += world.tally
+        fired += world.faulty.fired
+        fired["repeated"] += world.storage.repeated
+    return tally, fired
+
+
+def run_seeds(seeds, monkeypatch):
+    tally, fired = run_all(seeds, monkeypatch)
+    for name, times in sorted(tally.items()):
+        print(f"{times:>10,}  {name}")
+    for name, quota in QUOTA.items():
+        assert tally[name] * 100 >= quota * len(seeds), f"{name}: {tally[name]}"
+    for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.LATE, Fault.CONFLICT, "repeated"):
+        assert fired[fault] >= len(seeds), fault
+
+
+def test_the_log_keeps_its_promises_whatever_the_store_answers_and_whoever_is_next(monkeypatch):
+    run_seeds(SEEDS, monkeypatch)
+
+
+@pytest.mark.slow
+def test_it_keeps_them_in_many_schedules(monkeypatch):
+    run_seeds(NIGHTLY, monkeypatch)
+
+
+def test_a_seed_replays_its_schedule(monkeypatch):
+    assert run_seed(3, monkeypatch).schedule.trace == run_seed(3, monkeypatch).schedule.trace
+
+
+# -- wrong forms ------------------------------------------------------------------------------------------------
+
+
+def no_look_at_what_exists(patch):
+    """What exists is taken for another's, though it may be an earlier try of ours."""
+    patch.setattr(Log, "_read_back", lambda log, number: b"")
+
+
+def what_exists_is_ours(patch):
+    """What exists is taken for ours."""
+
+    def put(log, slot):
+        outcome = log._backend.create(slot.number, slot.data)
+        return None if outcome is PutOutcome.UNCLEAR else True
+
+    patch.setattr(Log, "_put", put)
+
+
+def on_after_an_unclear_put(patch):
+    """No answer is taken for a refusal, though the put may be under way."""
+    patch.setattr(Log, "_put", lambda log, slot: log._backend.create(slot.number, slot.data) is PutOutcome.CREATED)
+
+
+def published_before_it_is_created(patch):
+    """Readers of this process see what is not in the log yet."""
+    put_told = Log._put_told
+
+    def eager(log, slot, group):
+        after, _ = replay.advance(log.head, slot.data, log._identity, log._machine)
+        log._publish(after)
+        return put_told(log, slot, group)
+
+    patch.setattr(Log, "_put_told", eager)
+
+
+def rests_on_the_snapshot_before(patch):
+    """The state goes on from a snapshot that is not of its number."""
+    write, last = Snapshots.write, {}
+
+    def wrong(snapshots, head):
+        rested = write(snapshots, head)
+        before = last.get(snapshots)
+        last[snapshots] = rested
+        return rested if rested is None or before is None else Head(rested.number, rested.digest, before.state)
+
+    patch.setattr(Snapshots, "write", wrong)
+
+
+def a_snapshot_of_another_number(patch):
+    """The state is written down under the number before it."""
+    write = Snapshots.write
+    patch.setattr(
+        Snapshots, "write", lambda snapshots, head: write(snapshots, Head(head.number - 1, head.digest, head.state))
+    )
+
+
+def with_machine(patch, **functions):
+    patch.setattr(tables, "TABLE", replace(TABLE, **functions))
+
+
+def request_keys_are_forgotten(patch):
+    """An offer that is made again is taken for a new one."""
+
+    def resolve(offer, state):
+        forgetful = replace(offer, request_key=None) if isinstance(offer, OfferFiles) else offer
+        return TABLE.resolve(forgetful, state)
+
+    with_machine(patch, resolve=resolve)
+
+
+def closed_jobs_commit(patch):
+    """Whether its job is still open is judged when it was opened, not when its output comes."""
+    opened = {}
+
+    def resolve(offer, state):
+        opened.update(state.jobs)
+        known = {**state.jobs, offer.job: opened[offer.job]} if getattr(offer, "job", None) in opened else state.jobs
+        return TABLE.resolve(offer, replace(state, jobs=known))
+
+    with_machine(patch, resolve=resolve)
+
+
+def not_judged_again(patch):
+    """What was judged before a lost race is written after it."""
+    judge, kept = Log._judge, {}
+
+    def once(log, group, head):
+        _, state = kept.setdefault(id(group), (group, head.state))
+        log._machine = replace(TABLE, resolve=lambda offer, _: TABLE.resolve(offer, state))
+        return judge(log, group, head)
+
+    patch.setattr(Log, "_judge", once)
+
+
+WRONG_FORMS = [
+    no_look_at_what_exists,
+    what_exists_is_ours,
+    on_after_an_unclear_put,
+    published_before_it_is_created,
+    rests_on_the_snapshot_before,
+    a_snapshot_of_another_number,
+    request_keys_are_forgotten,
+    closed_jobs_commit,
+    not_judged_again,
+]
+
+
+@pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.__name__)
+def test_a_wrong_form_is_found(form, monkeypatch):
+    """Within twenty schedules, most of them in the first two."""
+    with monkeypatch.context() as patch:
+        form(patch)
+        with pytest.raises((Violation, DamagedError)):
+            run_all(range(20), patch)

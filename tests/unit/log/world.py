@@ -1,0 +1,364 @@
+"""A table under all that can happen to it at once, and what must hold after every step.
+
+Processes commit to one table's log over a store that loses, delays, repeats and refuses requests: writers with and
+without request keys, splitters, compactors that may be late or closed by others, collectors of garbage, readers that
+follow. Some are killed; another takes their place. The code is the real one from the table down to the store; data
+files are drawn: a row is a letter and the file that first held it, so that each row is the only one of its kind.
+
+The sequential model is the entries as they lie in the store, applied one after another by nobody but the check, beside
+the rows of all files that they added. After every step:
+
+* whoever opens the log anew has that state, by snapshot or not; whoever has a head has that of its number;
+* every row is read once and once only, exact counts are exact, the invariants hold, each referenced file is there;
+* what was told as committed is in the entry that was named, what was told as refused in none, nothing in two.
+"""
+
+from collections import Counter
+from functools import partial
+from itertools import count
+from random import Random
+
+from lakebed.collection import run as collection
+from lakebed.compaction.plan import plan as plan_compaction
+from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
+from lakebed.files import data_name, entry_name, table_prefix
+from lakebed.log.objects import ObjectLogs
+from lakebed.log.outcomes import Committed, Contended, Unknown
+from lakebed.log.replay import advance
+from lakebed.log.snapshot import Head
+from lakebed.state.machine import TABLE
+from lakebed.state.table import check_invariants
+from lakebed.state.transactions import CloseJob, CreateTable, Job, OfferFiles, OfferOutput, OfferSplit, OpenJob
+from lakebed.storage import connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.table import Table
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage
+from tests.unit.state.cases import key, new_file
+
+TABLE_ID = "table-00"
+PREFIX = table_prefix(TABLE_ID)
+LETTERS = "abcdefghijkl"
+KEYS = {letter: key(letter) for letter in LETTERS}
+GC_DELAY_S = 5
+FAULT_SHARES = (0, 0, 0.02, 0.1, 0.35)
+
+
+class Violation(AssertionError):
+    """A promise that was broken."""
+
+
+class Process:
+    """One process: a table of its own, locks that the schedule knows, and the head that it was last seen with."""
+
+    def __init__(self, world, name):
+        self.name = name
+        self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
+        self.log = self.table.log
+        self.log._committing = Lock(world.schedule)
+        self.log._advancing = Lock(world.schedule)
+        self.seen = None
+        self.actors = []
+        self.writing = None
+
+
+class World:
+    """The store, the processes, and what is known of every offer."""
+
+    def __init__(self, seed):
+        self.random = Random(seed)
+        self.schedule = Schedule(Random(seed + 1_000_000))
+        self.inner = ClockedStorage(connect("memory://simulation"))
+        self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
+        self.storage = SteppedStorage(self.faulty, self.schedule, self.random.choice([0, 0.05, 0.3]))
+        self.processes = []
+        self.names = count()
+        self.contents = {}
+        self.heads = [Head(0, "", TABLE.empty)]
+        self.entries = {}
+        self.signs = {}
+        self.added = Counter()
+        self.requests = {}
+        self.answered = {}
+        self.unknown = set()
+        self.tally = Counter()
+
+    def _rules(self):
+        draw, late = self.random.choice, self.random.choice([1, 2, 5, 20, 80])
+        faults = [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.CONFLICT, Fault.LATE]
+        rules = [Rule(f, "create", probability=draw(FAULT_SHARES), later_calls=late) for f in faults]
+        rules.append(Rule(Fault.FULL, "create", "*/log/*", probability=draw((0, 0.03))))
+        rules += [
+            Rule(fault, operation, probability=draw(FAULT_SHARES), later_calls=late)
+            for operation in ("replace", "delete")
+            for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.LATE)
+        ]
+        return rules + [Rule(Fault.FAIL_BEFORE, o, probability=draw((0, 0.03, 0.1))) for o in ("get", "stamp", "list")]
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def start(self, name, tasks):
+        """A process, and one or two actors in it that share so many tasks."""
+        process = Process(self, name)
+        self.processes.append(process)
+        left = iter(range(tasks))
+        for number in range(self.random.randint(1, 2)):
+            worker = partial(self._work, process, left)
+            process.actors.append(self.schedule.spawn(f"{name}.{number}", worker))
+        return process
+
+    def _work(self, process, left):
+        tasks = (add, add, compact, compact, compact, split, close, collect, collect, read)
+        for _ in left:
+            task = self.schedule.random.choice(tasks)
+            try:
+                task(self, process)
+            except StorageError:
+                self.schedule.say(f"{task.__name__} failed")
+
+    def kill(self, process):
+        self.tally["killed"] += 1
+        for actor in process.actors:
+            actor.killed = True
+        self.processes.remove(process)
+        self.start(process.name + "'", 3)
+
+    def write_snapshot(self, log):
+        """In place of a thread of its own."""
+        process = next(p for p in self.processes if p.log is log)
+        if process.writing is None or process.writing.done:
+            self.tally["snapshots"] += 1
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(log._write_snapshot, log._head))
+            process.actors.append(process.writing)
+
+    # -- offers -------------------------------------------------------------------------------------------------
+
+    def file(self, rows):
+        """A new file of these rows, its object in the store."""
+        name = f"f{next(self.names)}"
+        self.contents[name] = rows
+        letters = "".join(letter for letter, _ in rows) if rows else self.schedule.random.choice(LETTERS)
+        samples = None if self.schedule.random.random() < 0.5 else set(letters[::3])
+        new = new_file(name, letters, samples=samples)
+        while self.storage.create(data_name(TABLE_ID, new.file), b"rows") is PutOutcome.UNCLEAR:
+            pass
+        return new
+
+    def commit(self, process, offer):
+        """The outcome of an offer, held against the log; None: the store failed, and nothing was committed."""
+        sign = sign_of(offer)
+        if self.signs.get(sign, 0) is None:
+            # What was refused may be offered anew.
+            del self.signs[sign]
+        try:
+            outcome = process.log.commit(offer)
+        except StorageError:
+            outcome = None
+        self.schedule.say(f"told {sign} {outcome}")
+        self.tally[f"told {type(outcome).__name__}"] += 1
+        if isinstance(outcome, Unknown):
+            self.unknown.add(sign)
+        elif isinstance(outcome, Committed) and outcome.repeated:
+            expect(
+                self.heads[outcome.number].state.requests.get(offer.request_key) == outcome.number, "no such request"
+            )
+        elif isinstance(outcome, Committed):
+            self.observe()
+            expect(self.signs.get(sign) == outcome.number, f"{sign} is not in entry {outcome.number}")
+        elif sign[0] in ("add_files", "replace") and sign not in self.unknown:
+            self.signs.setdefault(sign, None)
+            expect(self.signs[sign] is None, f"{sign} was told as {outcome} and is in entry {self.signs[sign]}")
+        return outcome
+
+    # -- the check ----------------------------------------------------------------------------------------------
+
+    def observe(self):
+        """Hold what is in the store, and in the memory of each process, against the sequential model."""
+        changed, self.inner.changed = self.inner.changed, set()
+        head = self.heads[-1]
+        if changed:
+            while (data := self.inner.get(entry_name(PREFIX, len(self.heads)))) is not None:
+                self._apply(data)
+            head = self.heads[-1]
+            for name in changed & self.entries.keys():
+                expect(self.inner.get(name) == self.entries[name], f"{name} was changed")
+            self._check_objects(head.state)
+        if any(name.startswith(PREFIX) and "/data/" not in name for name in changed):
+            fresh = Table(TABLE_ID, "t", self.inner, ObjectLogs(self.inner), dict).log
+            expect(fresh.follow() == head.state, f"a fresh reader of {fresh.head.number} has another state")
+        for process in self.processes:
+            self._check_head(process)
+
+    def _apply(self, data):
+        number = len(self.heads)
+        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE)
+        self.heads.append(head)
+        self.entries[entry_name(PREFIX, number)] = data
+        for document in entry.documents:
+            for sign in signs_in(document):
+                expect(
+                    sign not in self.signs, f"{sign} is in entry {number}, after {self.signs.get(sign) or 'a refusal'}"
+                )
+                self.signs[sign] = number
+                self.tally[sign[0]] += 1
+                if sign[0] == "add_files":
+                    self._add(sign[1], number)
+        check_invariants(head.state)
+        self._check_rows(head.state)
+
+    def _add(self, file, number):
+        request = self.requests.get(file)
+        expect(request is None or request not in self.answered, f"{request} is in entry {number} once more")
+        self.answered[request] = number
+        self.added.update(self.contents[file])
+
+    def _check_rows(self, state):
+        seen = Counter()
+        for position, leaf in enumerate(state.leaves.ids):
+            keys = state.leaves.range_at(position)
+            for reference in state.references_of(leaf):
+                inside = [row for row in self.contents[reference.file] if keys.contains(KEYS[row[0]])]
+                expect(not reference.exact or reference.rows == len(inside), f"{reference} has {len(inside)} rows")
+                seen.update(inside)
+        expect(seen == self.added, f"rows lost: {self.added - seen}, doubled or strange: {seen - self.added}")
+
+    def _check_objects(self, state):
+        for committed in state.files.values():
+            there = data_name(TABLE_ID, committed.file) in self.inner.stamps
+            expect(there or not committed.references, f"{committed.file.id} is referenced and gone")
+
+    def _check_head(self, process):
+        head = process.log.head
+        if head is not process.seen:
+            expect(head.number < len(self.heads), f"{process.name} knows entry {head.number}, which is not there")
+            known = self.heads[head.number]
+            expect(head.digest == known.digest, f"{process.name} has another entry {head.number}")
+            expect(head.state == known.state, f"{process.name} has another state of {head.number}")
+            expect(process.seen is None or head.number >= process.seen.number, f"{process.name} went back")
+            process.seen = head
+
+
+def expect(holds, promise):
+    if not holds:
+        raise Violation(promise)
+
+
+def sign_of(offer):
+    """What tells the offer in an entry; the log holds none of them twice."""
+    match offer:
+        case OfferFiles():
+            return "add_files", offer.files[0].file.id
+        case OpenJob():
+            return "open_job", offer.job.id
+        case OfferOutput():
+            return "replace", offer.job
+        case CloseJob():
+            return "close_job", offer.job
+        case OfferSplit():
+            return "split_leaf", offer.leaf
+        case CreateTable():
+            return "create_table", offer.table
+
+
+def signs_in(document):
+    change = TABLE.decode(document)
+    kind = document["type"]
+    match kind:
+        case "add_files" | "mark_dead" | "forget_files":
+            return [(kind, file if isinstance(file, str) else file.id) for file in change.files]
+        case "open_job":
+            return [(kind, change.job.id)]
+        case "replace" | "close_job":
+            return [(kind, change.job)]
+        case "split_leaf":
+            return [(kind, change.leaf)]
+        case _:
+            return [(kind, change.table)]
+
+
+# -- what processes do ------------------------------------------------------------------------------------------
+
+
+def add(world, process):
+    """A file, half of the time with a request key: then with other files until the answer is clear, or once more."""
+    random = world.schedule.random
+    keyed = random.random() < 0.5
+    request = f"r{next(world.names)}" if keyed else None
+    letters = sorted(random.choices(LETTERS, k=random.randint(1, 5)))
+    for _ in range(5):
+        origin = next(world.names)
+        new = world.file([(letter, f"{origin}.{place}") for place, letter in enumerate(letters)])
+        if keyed:
+            world.requests[new.file.id] = request
+        outcome = world.commit(process, OfferFiles((new,), request))
+        if not keyed or (isinstance(outcome, Committed) and random.random() < 0.8):
+            return
+
+
+def split(world, process):
+    state = process.table.state()
+    leaf = world.schedule.random.choice(state.leaves.ids)
+    letters = sorted(world.schedule.random.sample(LETTERS, world.schedule.random.randint(1, 2)))
+    world.commit(process, OfferSplit(leaf, tuple(KEYS[letter] for letter in letters)))
+
+
+def compact(world, process):
+    """A merge of a leaf: its output may be late, offered again, or never come."""
+    random = world.schedule.random
+    merges = plan_compaction(process.table.state()).merges
+    if not merges:
+        return
+    merge = merges[0]
+    for _ in range(random.choice([0, 0, 10, 40])):
+        world.schedule.pause("plans on an old view")
+    name = f"j{next(world.names)}"
+    opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1)))
+    if not isinstance(opened, Committed):
+        return
+    rows = []
+    for file in merge.inputs:
+        found = world.storage.get(data_name(TABLE_ID, file))
+        if found is None:
+            expect(name not in world.heads[-1].state.jobs, f"{file.id} is gone from under open job {name}")
+            return
+        rows += [row for row in world.contents[file.id] if merge.keys.contains(KEYS[row[0]])]
+    for _ in range(random.choice([0, 0, 5, 40])):
+        world.schedule.pause("is slow")
+    if random.random() < 0.1:
+        return
+    rows.sort()
+    middle = random.randrange(len(rows) + 1)
+    files = tuple(world.file(part) for part in (rows[:middle], rows[middle:]) if part)
+    for _ in range(3):
+        if not isinstance(world.commit(process, OfferOutput(name, files)), Unknown | Contended | None):
+            return
+
+
+def close(world, process):
+    """Another's job, as if past its deadline."""
+    jobs = sorted(process.table.state().jobs)
+    if jobs:
+        world.commit(process, CloseJob(world.schedule.random.choice(jobs), "past its deadline"))
+
+
+def collect(world, process):
+    try:
+        report = collection.collect_garbage(process.table)
+    except (ContentionError, UnknownOutcomeError):
+        return
+    world.tally["files deleted"] += report.files
+    world.tally["parts swept"] += report.snapshot_parts
+
+
+def read(world, process):
+    """Follow, and read every file of the state within the delay that keeps them."""
+    asked_at = world.inner.time
+    state = process.table.state()
+    for _ in range(world.schedule.random.choice([0, 10, 40])):
+        if (world.inner.time - asked_at).total_seconds() < GC_DELAY_S - 2:
+            world.schedule.pause("reads slowly")
+    for committed in list(state.files.values()):
+        if committed.references and world.storage.get(data_name(TABLE_ID, committed.file)) is None:
+            passed_s = (world.inner.time - asked_at).total_seconds()
+            expect(passed_s >= GC_DELAY_S, f"{committed.file.id} was deleted under a reader after {passed_s} seconds")
+            return
