@@ -2,12 +2,14 @@
 
 import gc
 import threading
+import time
 
 import pyarrow as pa
 import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.log.committer import STAMP_PAUSE_S
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 
@@ -58,6 +60,8 @@ def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_other
     table = opened(s3_server, url)
     for count in range(20):
         table.write(rows(count, count + 1))
+        # Hard behind another entry none would ask.
+        time.sleep(STAMP_PAUSE_S)
     untold = sum(stored.entry.stamp_us is None for stored in table.log.newest_first())
     assert 0 < untold < 10
 

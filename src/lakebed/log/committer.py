@@ -3,18 +3,14 @@
 Entry n+1 is won by creating its object, if absent. The create proves that nothing came between the judging of a
 transaction and its effect, so nothing void is ever logged and no lock is needed.
 
-Group commit. Callers queue; whoever gets the lock takes all that wait (at most GROUP_MAX), resolves each against the
-state as the ones before it leave it, writes one entry and tells everyone their own outcome. A refusal spoils nobody
-else's, and is told only once the state it was judged on is committed; it is judged again after a lost race.
+Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX),
+resolves each against the state as the ones before it leave it, writes one entry and tells everyone their own outcome. A
+refusal spoils nobody else's, and is told only once the state it was judged on is committed; it is judged again after a
+lost race.
 
-Three answers to a create:
-
-* created: ours.
-* exists: look whose it is. Clients retry silently and report "exists" for our own write. Another's: read forward to
-  the head, judge again, try the next number, after a wait with full jitter.
-* unclear (time-out, reset, 5xx, 409): the request may still be under way, so "not there" proves nothing. The same
-  bytes go to the same number again until the slot is seen filled. If that takes too long the outcome is *unknown*; the
-  slot is remembered, and nothing else is offered by this process until it is settled.
+A lost race: the entry that won was read when the slot was looked at. It is applied, all are judged again, and the next
+number is tried after a short wait with full jitter, for at most LOSING_S. A slot that cannot be settled
+(:mod:`lakebed.log.slots`) is remembered, and nothing else is offered by this process until it is.
 
 A store that lost an entry would let a writer fill the gap, and part the log for good. Nobody lists the log to find one,
 but before its first commit a process looks one entry past the end: what stands there shows that the end is none.
@@ -25,23 +21,23 @@ tests/model/protocol.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, Error, StorageError
+from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
-from lakebed.log.outcomes import Committed, Contended, NotCommitted, Outcome, Unknown
+from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
+from lakebed.log.queue import Queue, Ticket
 from lakebed.log.replay import advance
+from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us, gone, to_us
+from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Rejected, Repeated
-from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,36 +45,20 @@ if TYPE_CHECKING:
 
     from lakebed.log.backend import LogBackend
 
-GROUP_MAX = 256
-"""Transactions in one entry; bounds its size and the time that the first of a group waits."""
+LOSING_S = 15.0
+"""How long a commit goes on losing races before it gives up."""
 
-ATTEMPTS_MAX = 60
-"""Lost races before a commit gives up. Waits grow from 5 ms to 0.5 s, so this is about ten seconds of losing."""
+STAMP_PAUSE_S = 0.1
+"""An entry that follows another so fast carries no stamp that would cost a request: it would double a commit's time."""
 
-SETTLE_MAX = 12
-"""Puts of the same bytes before an unclear outcome is called unknown: about 15 seconds with the waits between."""
+LOOKS_MAX = 60
+"""Looks past an end that moves on."""
 
+SINCE_BYTES_MAX = 64 * 2**20
+"""Entries kept in memory that come while a snapshot is written, for the state to be put on top of it."""
 
-FOLLOWED_MAX = 10_000
-"""Entries that may come while a snapshot is written for the state to be put on top of it."""
-
-
-@dataclass(slots=True, eq=False)
-class _Ticket(Generic[Offered]):
-    """One waiting caller: what it offers, whether a leader took it off the queue, and what became of it."""
-
-    offer: Offered
-    taken: bool = False
-    outcome: Outcome | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """An entry on its way to a number."""
-
-    number: int
-    id: str
-    data: bytes
+CATCH_UPS_MAX = 20
+"""Rounds of that: each has what came in the one before."""
 
 
 class Log(Generic[State, Offered, Change]):
@@ -95,9 +75,12 @@ class Log(Generic[State, Offered, Change]):
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
         self._advancing = threading.Lock()
-        self._committing = threading.Lock()
-        self._queue: deque[_Ticket[Offered]] = deque()
-        self._unsettled: _Slot | None = None
+        self._queue: Queue[Offered] = Queue()
+        self._turns = Turns()
+        self._unsettled: Slot | None = None
+        self._since: list[bytes] | None = None
+        self._since_bytes = 0
+        self._moved_s = -STAMP_PAUSE_S
         self._writing: threading.Thread | None = None
         self._looked_past_end = False
 
@@ -118,26 +101,20 @@ class Log(Generic[State, Offered, Change]):
 
     def commit(self, offer: Offered) -> Outcome:
         """Offer one change; returns what became of it. Bounded in time; see the module's rules."""
-        ticket = _Ticket(offer)
-        self._queue.append(ticket)
-        while ticket.outcome is None:
-            with self._committing:
-                # Told by another leader meanwhile, as a rule; not if that leader failed: an error (a damaged log, a
-                # store that refuses) is everyone's own to see.
-                if ticket.outcome is None:
-                    self._commit_group(self._take(ticket))
+        ticket = Ticket(offer)
+        if not self._queue.enter(ticket):
+            return Crowded(len(self._queue))
+        if self._queue.leads(ticket):
+            group = [ticket]
+            try:
+                if (wait_s := self._turns.before_putting_s()) > 0:
+                    clock.sleep(wait_s)
+                group = self._queue.take()
+                self._commit_group(group)
+            finally:
+                self._queue.hand_on(group)
+        assert ticket.outcome is not None
         return ticket.outcome
-
-    def _take(self, leader: _Ticket[Offered]) -> list[_Ticket[Offered]]:
-        """The leader's ticket and those that wait with it."""
-        group = [leader]
-        leader.taken = True
-        while self._queue and len(group) < GROUP_MAX:
-            ticket = self._queue.popleft()
-            if not ticket.taken:
-                ticket.taken = True
-                group.append(ticket)
-        return group
 
     def entry_stamp(self, number: int) -> datetime:
         """The store's stamp of an entry: from the header of the next if that was read. Raises DamagedError if gone."""
@@ -209,13 +186,19 @@ class Log(Generic[State, Offered, Change]):
         after, entry = advance(head, data, self._identity, self._machine)
         if entry.stamp_us is not None:
             self._stamps.note(head.number, from_us(entry.stamp_us))
-        return self._publish(after)
+        return self._publish(after, data)
 
-    def _publish(self, head: Head[State]) -> Head[State]:
-        """The newest head; this one unless another thread was further already."""
+    def _publish(self, head: Head[State], data: bytes) -> Head[State]:
+        """The newest head; this one, after an entry of these bytes, unless another thread was further already."""
         with self._advancing:
             if head.number > self._head.number:
                 self._head = head
+                self._moved_s = clock.monotonic_s()
+                if self._since is not None:
+                    self._since.append(data)
+                    self._since_bytes += len(data)
+                    if self._since_bytes > SINCE_BYTES_MAX:
+                        self._since = None
             return self._head
 
     # -- snapshots ----------------------------------------------------------------------------------------------
@@ -232,28 +215,37 @@ class Log(Generic[State, Offered, Change]):
     def _start_snapshot(self) -> None:
         """Write a snapshot of the head in a thread of its own: that of a large table takes seconds."""
         if self._writing is None or not self._writing.is_alive():
-            self._writing = threading.Thread(target=self._write_snapshot, args=(self._head,), name="lakebed-snapshot")
+            with self._advancing:
+                head, self._since, self._since_bytes = self._head, [], 0
+            self._writing = threading.Thread(target=self._write_snapshot, args=(head,), name="lakebed-snapshot")
             self._writing.start()
 
     def _write_snapshot(self, head: Head[State]) -> None:
         rested = self._snapshots.write(head)
         # From now on the state rests on what was written: it then takes less memory, and the next snapshot what changed
-        # since. If that fails, or others commit faster than this thread follows, it is as right as before.
-        with contextlib.suppress(Error):
-            for _ in range(FOLLOWED_MAX if rested is not None else 0):
-                assert rested is not None
-                with self._advancing:
-                    if self._head.number == rested.number:
-                        self._head = rested
-                        return
-                data = self._backend.get(rested.number + 1)
-                if data is None:
+        # since. If that fails, or commits come faster than this thread follows, it is as right as before. What came
+        # meanwhile was kept: to read it back would take a request for each, and never end behind a busy writer.
+        try:
+            if rested is not None:
+                self._rest_on(rested)
+        finally:
+            self._since = None
+
+    def _rest_on(self, rested: Head[State]) -> None:
+        for _ in range(CATCH_UPS_MAX):
+            with self._advancing:
+                if self._head.number == rested.number:
+                    self._head = rested
                     return
+                came, self._since, self._since_bytes = self._since, [], 0
+            if came is None:
+                return
+            for data in came:
                 rested, _ = advance(rested, data, self._identity, self._machine)
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def _commit_group(self, group: Sequence[_Ticket[Offered]]) -> None:
+    def _commit_group(self, group: Sequence[Ticket[Offered]]) -> None:
         if not self._opened:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
@@ -262,35 +254,48 @@ class Log(Generic[State, Offered, Change]):
             return
         if not self._looked_past_end:
             self._look_past_end()
-        for attempt in range(ATTEMPTS_MAX):
-            if attempt:
-                clock.sleep(clock.jitter_s(min(0.5, 0.005 * 2**attempt)))
-            head = self._head
-            judged, changes, state = self._judge(group, head)
-            if not changes:
+        give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
+        while not self._try(group, lost):
+            lost += 1
+            if clock.monotonic_s() >= give_up_at:
+                for ticket in group:
+                    ticket.outcome = Contended(lost)
+                return
+            clock.sleep(self._turns.after_losing_s(lost))
+            if lost > 1:
+                # Whoever won twice may have won more by now. After the first loss a look would mostly find nothing.
                 self.follow()
-                if self._head.number != head.number:
-                    continue
-                _tell(judged)
-                return
-            slot = self._slot(head, changes, attempt)
-            won = self._put_told(slot, group)
-            if won is None:
-                return
-            if won:
-                self._publish(Head(slot.number, entries.digest_of(slot.data), state))
-                _tell(judged)
-                self._snapshots.noted(len(slot.data))
-                if self._snapshots.due():
-                    self._start_snapshot()
-                return
+
+    def _try(self, group: Sequence[Ticket[Offered]], lost: int) -> bool:
+        """Offer the group for the next number; True: everyone was told. False: the log has moved, judge again."""
+        head = self._head
+        judged, changes, state = self._judge(group, head)
+        if not changes:
             self.follow()
-        for ticket in group:
-            ticket.outcome = Contended(ATTEMPTS_MAX)
+            if self._head.number != head.number:
+                return False
+            _tell(judged)
+            return True
+        slot = self._slot(head, changes, lost)
+        begin_s = clock.monotonic_s()
+        found = self._fill_told(slot, group)
+        if found is None:
+            return True
+        self._snapshots.noted(len(found))
+        if found != slot.data:
+            self._turns.lost()
+            self._advance(head, found)
+            return False
+        self._turns.won(clock.monotonic_s() - begin_s)
+        self._publish(Head(slot.number, entries.digest_of(found), state), found)
+        _tell(judged)
+        if self._snapshots.due():
+            self._start_snapshot()
+        return True
 
     def _look_past_end(self) -> None:
         """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
-        for _ in range(ATTEMPTS_MAX):
+        for _ in range(LOOKS_MAX):
             end = self._head.number
             if self._backend.get(end + 2) is None:
                 break
@@ -300,12 +305,12 @@ class Log(Generic[State, Offered, Change]):
         self._looked_past_end = True
 
     def _judge(
-        self, group: Sequence[_Ticket[Offered]], head: Head[State]
-    ) -> tuple[list[tuple[_Ticket[Offered], Outcome]], list[dict[str, Any]], State]:
+        self, group: Sequence[Ticket[Offered]], head: Head[State]
+    ) -> tuple[list[tuple[Ticket[Offered], Outcome]], list[dict[str, Any]], State]:
         """What each offer would become if the next number is won, the documents to write, and the state after them."""
         number = head.number + 1
         state = head.state
-        judged: list[tuple[_Ticket[Offered], Outcome]] = []
+        judged: list[tuple[Ticket[Offered], Outcome]] = []
         changes: list[dict[str, Any]] = []
         for ticket in group:
             resolved = self._machine.resolve(ticket.offer, state)
@@ -320,18 +325,19 @@ class Log(Generic[State, Offered, Change]):
                     judged.append((ticket, Committed(number)))
         return judged, changes, state
 
-    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], attempt: int) -> _Slot:
+    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], lost: int) -> Slot:
         number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
         body = entries.encode_body(changes)
         entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
         data = entries.encode(self._identity, entry, body)
-        # A request for the stamp is worth it, but not beside that for a snapshot, nor between a lost race and the next
-        # try, where a wait loses more of them.
-        spared = attempt > 0 or self._snapshots.due(len(data) + entries.STAMP_BYTES)
+        # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
+        # behind another entry, or between a lost race and the next try, where a wait loses more of them.
+        hasty = lost > 0 or len(self._queue) > 0 or clock.monotonic_s() - self._moved_s < STAMP_PAUSE_S
+        spared = hasty or self._snapshots.due(len(data) + entries.STAMP_BYTES)
         stamp_us = self._stamp_us(head.number, spared=spared)
         if stamp_us is not None:
             data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), body)
-        return _Slot(number, token, data)
+        return Slot(number, data)
 
     def _stamp_us(self, number: int, *, spared: bool) -> int | None:
         """The stamp of the head, for the entry after it; None if it is not known, and cannot be had or is not asked."""
@@ -344,57 +350,32 @@ class Log(Generic[State, Offered, Change]):
             return None
         return None if stamp is None else to_us(stamp)
 
-    def _put_told(self, slot: _Slot, group: Sequence[_Ticket[Offered]]) -> bool | None:
-        """As :meth:`_put`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
-        won: bool | None = None
+    def _fill_told(self, slot: Slot, group: Sequence[Ticket[Offered]]) -> bytes | None:
+        """As :func:`fill`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
+        found: bytes | None = None
         refused = False
         try:
-            won = self._put(slot)
+            found = fill(self._backend, slot)
         except StorageError:
             refused = True
             raise
         finally:
-            if won is None and not refused:
+            if found is None and not refused:
                 self._unsettled = slot
                 for ticket in group:
                     ticket.outcome = Unknown(slot.number)
-        return won
-
-    def _put(self, slot: _Slot) -> bool | None:
-        """True: the slot is ours. False: another's. None: not settled within the bound."""
-        for attempt in range(SETTLE_MAX):
-            if attempt:
-                clock.sleep(clock.jitter_s(min(3.0, 0.02 * 2**attempt)))
-            try:
-                outcome = self._backend.create(slot.number, slot.data)
-            except StorageError:
-                # The first put was refused outright: nothing is under way. A later one leaves the first unclear.
-                if attempt == 0:
-                    raise
-                continue
-            if outcome is PutOutcome.CREATED:
-                return True
-            if outcome is PutOutcome.EXISTS and (found := self._read_back(slot.number)) is not None:
-                return found == slot.data
-        return None
-
-    def _read_back(self, number: int) -> bytes | None:
-        """What fills the slot; None if it cannot be read just now, or "exists" was about a racing delete."""
-        try:
-            return self._backend.get(number)
-        except StorageError:
-            return None
+        return found
 
     def _settle_old(self) -> bool:
         """Settle what an earlier unknown outcome left under way; False if the store still does not answer."""
         assert self._unsettled is not None
-        if self._put(self._unsettled) is None:
+        if fill(self._backend, self._unsettled) is None:
             return False
         self._unsettled = None
         self.follow()
         return True
 
 
-def _tell(judged: Sequence[tuple[_Ticket[Any], Outcome]]) -> None:
+def _tell(judged: Sequence[tuple[Ticket[Any], Outcome]]) -> None:
     for ticket, outcome in judged:
         ticket.outcome = outcome

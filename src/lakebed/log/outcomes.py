@@ -31,13 +31,20 @@ class Contended:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowded:
+    """So many callers of this process wait already: it was not offered, and nothing of it will be in the log."""
+
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """The store stopped answering: entry ``number`` may hold it, now or later. Nothing may be deleted."""
 
     number: int
 
 
-Outcome = Committed | NotCommitted | Contended | Unknown
+Outcome = Committed | NotCommitted | Contended | Crowded | Unknown
 
 
 def number_of(outcome: Outcome, what: str) -> int:
@@ -51,6 +58,12 @@ def number_of(outcome: Outcome, what: str) -> int:
             raise ContentionError(
                 f"{what}: other writers won {attempts} times in a row; nothing was changed, try again",
                 attempts=attempts,
+            )
+        case Crowded(waiting):
+            raise ContentionError(
+                f"{what}: {waiting} commits of this process wait for the log already; nothing was changed, try again "
+                "later, or put more rows into each commit",
+                waiting=waiting,
             )
         case Unknown(number):
             raise UnknownOutcomeError(

@@ -48,10 +48,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
                 leaves=Leaves.at(transaction.boundaries),
             )
         case AddFiles():
-            requests = state.requests
             if transaction.request_key is not None:
-                requests = requests.updated({transaction.request_key: number})
-            state = replace(state, requests=requests)
+                state = replace(state, requests=state.requests.updated({transaction.request_key: number}))
             _check_whole(transaction.files, transaction.references)
             return _add(state, transaction.files, transaction.references, None)
         case OpenJob():

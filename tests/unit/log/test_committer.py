@@ -1,13 +1,18 @@
 """Commits: group by group, against other writers, and whatever the store answers or does not answer."""
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
-from lakebed.errors import StorageError
-from lakebed.log import committer
-from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
+from lakebed import clock
+from lakebed.errors import ContentionError, StorageError
+from lakebed.log import committer, queue, slots
+from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, number_of
 from lakebed.state.transactions import CloseJob
+from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.cases import adding, created, log_on
 
@@ -77,7 +82,7 @@ def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
     """The next commit settles it first, so nothing is doubled and nothing jumps ahead."""
     created(store)
-    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, committer.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, slots.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1", "request")) == Unknown(2)
     assert log.commit(adding("f1-again", "request")) == Committed(2, repeated=True)
@@ -87,7 +92,7 @@ def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_
 def test_while_an_unknown_put_is_under_way_nothing_else_is_offered(store):
     """The store is silent for longer than one commit."""
     created(store)
-    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * committer.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * slots.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1")) == Unknown(2)
     assert isinstance(log.commit(adding("f2")), Contended)
@@ -160,3 +165,134 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
     state = log_on(store).follow()
     assert len(state.files) == 80
     assert sum(log._backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
+
+
+def test_a_lost_race_takes_one_read(store):
+    """What filled the slot is the entry that was missed."""
+    one, counting = created(store), CountingStorage(store)
+    two = log_on(counting)
+    two.commit(adding("f1"))
+    one.commit(adding("f2"))
+    counting.clear()
+    assert two.commit(adding("f3")) == Committed(4)
+    assert counting.calls == {"create": 2, "get": 1}
+
+
+def test_losing_is_bounded_by_time(store, monkeypatch):
+    """A rival takes each number just before; the waits alone make the time."""
+    created(store)
+    now_s = [0.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    monkeypatch.setattr(clock, "sleep", lambda seconds: now_s.__setitem__(0, now_s[0] + seconds))
+    rival = log_on(store)
+    names = iter(range(100_000))
+
+    class Hurried(CountingStorage):
+        def create(self, name, data):
+            rival.commit(adding(f"rival-{next(names)}"))
+            return super().create(name, data)
+
+    log = log_on(Hurried(store))
+    monkeypatch.setattr(committer, "LOSING_S", 1.0)
+    outcome = log.commit(adding("ours"))
+    assert isinstance(outcome, Contended)
+    assert 1.0 <= now_s[0] < 1.1
+    assert outcome.attempts > 20
+    assert "ours" not in log_on(store).follow().files
+
+
+def test_a_full_queue_refuses_at_once_and_nothing_is_offered(store, monkeypatch):
+    """One commits, two wait, the next is told to come again."""
+    created(store)
+    monkeypatch.setattr(queue, "QUEUE_MAX", 2)
+    gate = threading.Event()
+
+    class Slow(CountingStorage):
+        def create(self, name, data):
+            gate.wait(5)
+            return super().create(name, data)
+
+    slow = Slow(store)
+    log = log_on(slow)
+    log.follow()
+    threads = [threading.Thread(target=log.commit, args=(adding(f"f{n}"),)) for n in range(3)]
+    threads[0].start()
+    while len(log._queue) or not slow.calls["get"] > 1:
+        gate.wait(0.001)
+    for thread in threads[1:]:
+        thread.start()
+    while len(log._queue) < 2:
+        gate.wait(0.001)
+    outcome = log.commit(adding("late"))
+    gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert outcome == Crowded(2)
+    with pytest.raises(ContentionError, match="wait for the log already"):
+        number_of(outcome, "write")
+    assert set(log_on(store).follow().files) == {"f0", "f1", "f2"}
+
+
+def test_while_a_snapshot_is_written_no_entry_is_read_back(store, snapshots_later, real_waiting):
+    """The state rests on what was written, and what came meanwhile was kept."""
+    created(store).wait_for_snapshot()
+    gate = threading.Event()
+
+    class Slow(CountingStorage):
+        def replace(self, name, data):
+            gate.wait(5)
+            super().replace(name, data)
+
+    counting = Slow(store)
+    log = log_on(counting)
+    log.commit(adding("f0"))
+    counting.clear()
+    for count in range(1, 10):
+        log.commit(adding(f"f{count}"))
+    expected = log.head.state
+    gate.set()
+    log.wait_for_snapshot()
+
+    assert counting.calls["get"] == 0
+    assert counting.calls["replace"] == 1
+    assert log.head.state is not expected
+    assert log.head.state == expected
+    assert log.commit(adding("f10")) == Committed(12)
+
+
+WRITER = """
+import sys
+from tests.unit.log.cases import adding, log_on
+from lakebed.log.outcomes import Committed
+from lakebed.storage import LocalStorage
+
+log, mine = log_on(LocalStorage(sys.argv[1], durability="none")), sys.argv[2]
+log.follow()
+print("ready", flush=True)
+sys.stdin.readline()
+for count in range(50):
+    outcome = log.commit(adding(f"{mine}-{count}"))
+    assert isinstance(outcome, Committed), outcome
+    print(f"{mine}-{count}", outcome.number, flush=True)
+log.wait_for_snapshot()
+"""
+
+
+def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_path, real_waiting):
+    """Four of them, fifty commits each: each is where it was told to be."""
+    created(LocalStorage(tmp_path, durability="none")).wait_for_snapshot()
+    start = [sys.executable, "-c", WRITER, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[3]}
+    writers = [subprocess.Popen([*start, f"w{number}"], **pipes) for number in range(4)]
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    told = [line.split() for writer in writers for line in writer.communicate(timeout=120)[0].splitlines()]
+
+    assert all(writer.returncode == 0 for writer in writers)
+    files = log_on(LocalStorage(tmp_path)).follow().files
+    assert len(told) == len(files) == 200
+    assert {name: int(number) for name, number in told} == {name: files[name].added for name in files}

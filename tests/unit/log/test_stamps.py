@@ -6,9 +6,11 @@ import os
 import pytest
 
 import lakebed
+from lakebed import clock
 from lakebed.errors import DamagedError
 from lakebed.files import entry_name
 from lakebed.log import entry as entries
+from lakebed.log.committer import STAMP_PAUSE_S
 from lakebed.log.stamps import to_us
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
@@ -16,6 +18,20 @@ from tests.unit.log.cases import LOG, adding, created, log_on
 
 MANY = 40
 """Commits until snapshots are rare."""
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """A second passes whenever somebody looks at the clock; set the step to change that."""
+    step = [1.0]
+    now = [0.0]
+
+    def look():
+        now[0] += step[0]
+        return now[0]
+
+    monkeypatch.setattr(clock, "monotonic_s", look)
+    return step
 
 
 def header(store, number):
@@ -65,6 +81,21 @@ def test_on_a_store_the_stamp_costs_one_request_or_the_snapshot_does(store):
         assert told == (stamp_us(store, log.head.number - 1) if counting.calls["stamp"] else None)
         asked += counting.calls["stamp"]
     assert asked > MANY // 2
+
+
+def test_in_haste_no_stamp_is_asked_for(store, unhurried):
+    """An entry hard behind another would take twice as long."""
+    counting = CountingStorage(store)
+    filled(counting)
+    log = log_on(counting)
+    log.follow()
+    counting.clear()
+    unhurried[0] = STAMP_PAUSE_S / 100
+    fill(log)
+    assert counting.calls["stamp"] == 0
+    unhurried[0] = 1.0
+    fill(log)
+    assert counting.calls["stamp"] > MANY // 2
 
 
 def test_a_stamp_that_is_known_is_not_asked_for_again(store):

@@ -1,0 +1,232 @@
+"""The commit path at speed: one writer, many threads, many processes, on a local disk and on a store that is far away.
+
+    python -m benchmarks.rates [--commits 10000] [--threads 128] [--processes 32] [--latency-ms 30] [--seconds 10]
+
+A commit adds one file to one table; its data lie ready, so that the log alone is measured.
+
+a. One writer on local disk, durable and not, and how long the last 100 commits took against those around the 100th.
+   The peer inserts as many rows of a kilobyte into SQLite, one a transaction, ``synchronous`` FULL and OFF.
+b. Threads of one process, each request to the store delayed (data of the log and its snapshots alike).
+c. Processes of one writer each, delayed alike. *lost* is how many creates were refused for each that was not, *shares*
+   the fewest and the most commits of a process.
+d. Processes of one writer each on local disk, durable; every acknowledged commit must be there exactly once.
+
+Everyone shares this machine, and all processes of one line its cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.logs import SCHEMA, prepared
+from lakebed.log.committer import Log
+from lakebed.log.objects import ObjectLog
+from lakebed.log.outcomes import Committed
+from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CreateTable
+from lakebed.storage import LocalStorage, PutOutcome, Storage
+
+PREFIX = "tables/table-0000"
+FORK = multiprocessing.get_context("fork")
+
+
+class Distant:
+    """A store each of whose requests takes so long; counts them, and the creates that were refused."""
+
+    def __init__(self, inner: Storage, latency_s: float) -> None:
+        self.inner, self.latency_s = inner, latency_s
+        self.requests: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self.inner, name)
+        if name not in ("create", "replace", "get", "stamp", "now"):
+            return asked
+
+        def later(*arguments: Any) -> Any:
+            time.sleep(self.latency_s)
+            outcome = asked(*arguments)
+            self.requests[name] += 1
+            self.requests["lost"] += outcome is PutOutcome.EXISTS
+            return outcome
+
+        return later
+
+
+def table(storage: Storage) -> Log:
+    log = Log(ObjectLog(storage, PREFIX), SnapshotPlace(storage, PREFIX), "table-0000", TABLE)
+    if log.follow().number == 0:
+        log.commit(CreateTable("table-0000", SCHEMA, {}, ()))
+    return log
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def timed(log: Log, offers: list[Any], end: float = float("inf")) -> np.ndarray:
+    """Milliseconds of each commit, one after the other."""
+    times = []
+    for offer in offers:
+        begin = time.perf_counter()
+        if begin > end:
+            break
+        outcome = log.commit(offer)
+        times.append(time.perf_counter() - begin)
+        assert isinstance(outcome, Committed), outcome
+    log.wait_for_snapshot()
+    return np.array(times) * 1e3
+
+
+def show(name: str, times: np.ndarray, taken_s: float, rest: str = "") -> None:
+    p50, p99 = np.percentile(times, [50, 99])
+    print(f"{name:36}{len(times) / taken_s:>10.0f}{p50:>9.2f}{p99:>9.2f}{rest}", flush=True)
+
+
+# -- a ----------------------------------------------------------------------------------------------------------
+
+
+def one_writer(commits: int) -> None:
+    print(f"{'one writer':36}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'last / 100th':>14}{'p50':>6}")
+    for name, durability in (("local disk", "fsync"), ("local disk, not durable", "none")):
+        with folder() as place:
+            times = timed(table(LocalStorage(place, durability=durability)), [prepared() for _ in range(commits)])
+            show(name, times, times.sum() / 1e3, growth(times))
+    for name, mode in (("sqlite, FULL", "FULL"), ("sqlite, OFF", "OFF")):
+        with folder() as place:
+            times = sqlite(place, mode, commits)
+            show(name, times, times.sum() / 1e3, growth(times))
+
+
+def growth(times: np.ndarray) -> str:
+    """One slow fsync of a shared disk is as long as ten commits, which the median does not see."""
+    first, last = times[50:150], times[-100:]
+    return f"{last.sum() / first.sum():>14.2f}{np.median(last) / np.median(first):>6.2f}"
+
+
+def sqlite(place: Path, mode: str, commits: int) -> np.ndarray:
+    connection = sqlite3.connect(place / "peer.db", isolation_level=None)
+    connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={mode}; CREATE TABLE t (n INTEGER, d BLOB)")
+    times = np.empty(commits)
+    for number in range(commits):
+        begin = time.perf_counter()
+        connection.execute("INSERT INTO t VALUES (?, ?)", (number, bytes(1000)))
+        times[number] = time.perf_counter() - begin
+    connection.close()
+    return times * 1e3
+
+
+# -- b ----------------------------------------------------------------------------------------------------------
+
+
+def threads(count: int, seconds: float, latency_s: float) -> None:
+    with folder() as place:
+        log = table(Distant(LocalStorage(place, durability="none"), latency_s))
+        log.commit(prepared())
+        offers = [[prepared() for _ in range(int(seconds * 100))] for _ in range(count)]
+        first, begin = log.head.number, time.perf_counter()
+        with ThreadPoolExecutor(count) as pool:
+            times = np.concatenate(list(pool.map(lambda mine: timed(log, mine, begin + seconds), offers)))
+        taken = time.perf_counter() - begin
+        stored = table(LocalStorage(place)).head.state.files
+        assert len(stored) == len(times) + 1, f"{len(times)} commits were told, {len(stored) - 1} are there"
+        show(
+            f"{count} threads, {latency_s * 1e3:.0f} ms a request",
+            times,
+            taken,
+            entries(log.head.number - first, taken),
+        )
+
+
+def entries(count: int, taken_s: float) -> str:
+    return f"{count / taken_s:>12.1f}"
+
+
+# -- c, d -------------------------------------------------------------------------------------------------------
+
+
+def processes(count: int, place: Path, latency_s: float, commits: int, seconds: float) -> tuple[np.ndarray, Any, float]:
+    """Times of all commits, what each process asked of the store, and how long all of it took."""
+    ready, told = FORK.Barrier(count + 1), FORK.SimpleQueue()
+
+    def work() -> None:
+        storage = Distant(LocalStorage(place, durability="none" if latency_s else "fsync"), latency_s)
+        log, offers = table(storage), [prepared() for _ in range(commits)]
+        storage.requests.clear()
+        ready.wait()
+        times = timed(log, offers, time.perf_counter() + seconds)
+        told.put((times, dict(storage.requests), [new.file.id for o in offers[: len(times)] for new in o.files]))
+
+    children = [FORK.Process(target=work) for _ in range(count)]
+    for child in children:
+        child.start()
+    ready.wait()
+    begin = time.perf_counter()
+    results = [told.get() for _ in children]
+    taken = time.perf_counter() - begin
+    for child in children:
+        child.join()
+    names = [name for _, _, mine in results for name in mine]
+    stored = table(LocalStorage(place)).head.state.files
+    assert len(names) == len(set(names)) == len(stored), f"{len(names)} commits were told, {len(stored)} are there"
+    assert set(names) == set(stored)
+    return [times for times, _, _ in results], sum((Counter(asked) for _, asked, _ in results), Counter()), taken
+
+
+def many_processes(name: str, count: int, latency_s: float, commits: int, seconds: float) -> None:
+    with folder() as place:
+        table(LocalStorage(place))
+        times, asked, taken = processes(count, place, latency_s, commits, seconds)
+        log = table(LocalStorage(place))
+        shares = f"{min(map(len, times))}-{max(map(len, times))}"
+        made = log.head.number - 1
+        each = sum(asked[kind] for kind in ("create", "get", "stamp", "replace")) / made
+        rest = f"{entries(made, taken)}{asked['lost'] / made:>8.1f}{each:>12.1f}{shares:>10}"
+        show(f"{count} processes, {name}", np.concatenate(times), taken, rest)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--commits", type=int, default=10_000)
+    parser.add_argument("--threads", type=int, default=128)
+    parser.add_argument("--processes", type=int, default=32)
+    parser.add_argument("--latency-ms", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--only", choices=["a", "b", "c", "d"], action="append", help="these parts alone")
+    arguments = parser.parse_args()
+    parts, latency_s = arguments.only or ["a", "b", "c", "d"], arguments.latency_ms / 1e3
+    if "a" in parts:
+        one_writer(arguments.commits)
+    if "b" in parts:
+        print(f"\n{'':36}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'entries/s':>12}")
+        threads(1, arguments.seconds, latency_s)
+        threads(arguments.threads, arguments.seconds, latency_s)
+    if "c" in parts or "d" in parts:
+        titles = f"{'entries/s':>12}{'lost':>8}{'requests':>12}{'shares':>10}"
+        print(f"\n{'':36}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}{titles}")
+    if "c" in parts:
+        distant = f"{arguments.latency_ms:.0f} ms a request"
+        many_processes(distant, arguments.processes, latency_s, 10_000, arguments.seconds)
+    if "d" in parts:
+        many_processes("local disk", 4, 0.0, 200, 600.0)
+
+
+if __name__ == "__main__":
+    assert threading.active_count() == 1, os.getpid()
+    main()

@@ -1,0 +1,112 @@
+"""The line of those who wait to commit, and how the writers of one log take turns."""
+
+import threading
+
+import pytest
+
+from lakebed import clock
+from lakebed.log.outcomes import Committed
+from lakebed.log.queue import Queue, Ticket
+from lakebed.log.turns import ABOUT_S, RUN_MAX, WAIT_MAX_S, Turns
+
+
+def lined_up(count):
+    """A queue with so many tickets, of which the first leads."""
+    queue, tickets = Queue(), [Ticket(number) for number in range(count)]
+    assert all(queue.enter(ticket) for ticket in tickets)
+    return queue, tickets
+
+
+def test_who_was_told_wakes_while_the_next_one_leads():
+    """Nobody who has an outcome waits for a commit of others."""
+    queue, tickets = lined_up(3)
+    assert queue.leads(tickets[0])
+    group = queue.take()
+    late = Ticket("late")
+    queue.enter(late)
+    for ticket in group:
+        ticket.outcome = Committed(7)
+    queue.hand_on(group)
+    assert queue.leads(late)
+    assert [queue.leads(ticket) for ticket in tickets[1:]] == [False, False]
+
+
+def test_after_a_leader_that_failed_the_others_try_for_themselves_in_order():
+    queue, tickets = lined_up(3)
+    queue.leads(tickets[0])
+    queue.hand_on(queue.take())
+    assert queue.leads(tickets[1])
+    assert queue.take() == tickets[1:]
+
+
+def test_a_leader_that_is_interrupted_before_it_takes_a_group_leaves_the_line():
+    queue, tickets = lined_up(2)
+    queue.leads(tickets[0])
+    queue.hand_on([tickets[0]])
+    assert queue.leads(tickets[1])
+    assert queue.take() == [tickets[1]]
+
+
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_an_interrupt_while_waiting_keeps_nobody_else_waiting(interrupted):
+    class Interrupted:
+        def acquire(self):
+            raise KeyboardInterrupt
+
+        def release(self):
+            """Nobody sleeps here."""
+
+    queue, tickets = lined_up(3)
+    gone = tickets.pop(interrupted)
+    gone.asleep = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        queue.leads(gone)
+    assert queue.leads(tickets[0])
+    assert queue.take() == tickets
+
+
+def test_who_waits_is_woken_in_another_thread():
+    queue, tickets = lined_up(2)
+    woken = threading.Thread(target=queue.leads, args=(tickets[1],))
+    woken.start()
+    queue.leads(tickets[0])
+    group = queue.take()
+    for ticket in group:
+        ticket.outcome = Committed(2)
+    queue.hand_on(group)
+    woken.join(5)
+    assert not woken.is_alive()
+
+
+@pytest.fixture
+def now_s(monkeypatch):
+    """A clock that stands still, and the longest of each random wait."""
+    now = [100.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now[0])
+    monkeypatch.setattr(clock, "jitter_s", lambda limit: limit)
+    return now
+
+
+def test_a_lone_writer_gives_way_once_in_a_long_run_only(now_s):
+    turns = Turns()
+    waits = []
+    for _ in range(2 * RUN_MAX):
+        turns.won(0.03)
+        waits.append(turns.before_putting_s())
+    assert [number for number, wait_s in enumerate(waits, 1) if wait_s] == [RUN_MAX, 2 * RUN_MAX]
+    assert max(waits) == pytest.approx(0.12)
+
+
+def test_who_won_gives_way_while_others_are_about(now_s):
+    turns = Turns()
+    turns.lost()
+    assert turns.before_putting_s() == 0
+    turns.won(0.03)
+    assert turns.before_putting_s() > 0
+    now_s[0] += ABOUT_S + 1
+    assert turns.before_putting_s() == 0
+
+
+def test_the_waits_of_a_loser_grow_to_a_bound(now_s):
+    waits = [Turns().after_losing_s(times) for times in (1, 2, 3, 50, 10_000)]
+    assert waits == [0.002, 0.004, 0.008, WAIT_MAX_S, WAIT_MAX_S]
