@@ -139,14 +139,20 @@ class Lock:
         self.held = False
         self._schedule = schedule
 
-    def __enter__(self):
+    def acquire(self):
         while self.held:
             assert self._schedule.running() is not None, "held by nobody who can go on"
             self._schedule.pause("waits for a lock", self)
         self.held = True
 
-    def __exit__(self, *_):
+    def release(self):
         self.held = False
+
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
 
 
 class ClockedStorage:

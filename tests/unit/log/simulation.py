@@ -4,16 +4,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 
 from lakebed import clock
 from lakebed.collection import run as collection
-from lakebed.log import committer, snapshot
+from lakebed.log import committer, queue, slots, snapshot
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.state.transactions import CreateTable, OfferFiles
 from lakebed.table import Table
 from lakebed.testing.faults import FaultPlan
+from tests.unit.log.schedule import Lock
 from tests.unit.log.world import GC_DELAY_S, KEYS, TABLE_ID, Process, World, expect
 from tests.unit.state.cases import SCHEMA
 
@@ -44,9 +46,12 @@ def drawn_by(world, monkeypatch):
         patch.setattr(clock, "jitter_s", lambda _: 0.0)
         patch.setattr(clock, "random_token", lambda: f"{random.getrandbits(128):032x}")
         patch.setattr(committer, "this_writer", lambda: "simulated")
-        patch.setattr(committer, "SETTLE_MAX", 3)
-        patch.setattr(committer, "ATTEMPTS_MAX", 5)
-        patch.setattr(committer, "FOLLOWED_MAX", 5)
+        patch.setattr(clock, "monotonic_s", lambda: len(world.schedule.trace) * 0.1)
+        patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
+        patch.setattr(slots, "SETTLE_MAX", 3)
+        patch.setattr(committer, "LOSING_S", 10.0)
+        patch.setattr(committer, "CATCH_UPS_MAX", 2)
+        patch.setattr(committer, "SINCE_BYTES_MAX", world.random.choice([0, 2_000, committer.SINCE_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
         patch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=4))
         patch.setattr(snapshot, "INLINE_BYTES", world.random.choice([0, snapshot.INLINE_BYTES]))

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lakebed import table as tables
-from lakebed.errors import DamagedError
-from lakebed.log import replay
+from lakebed.errors import DamagedError, StorageError
+from lakebed.log import committer, replay, slots
 from lakebed.log.committer import Log
 from lakebed.log.snapshot import Head, Snapshots
 from lakebed.state.machine import TABLE
@@ -78,36 +78,68 @@ def test_a_seed_replays_its_schedule(monkeypatch):
 # -- wrong forms ------------------------------------------------------------------------------------------------
 
 
+class Foreign(bytes):
+    """Bytes that are nobody's own."""
+
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, _):
+        return False
+
+    def __ne__(self, _):
+        return True
+
+
 def no_look_at_what_exists(patch):
     """What exists is taken for another's, though it may be an earlier try of ours."""
-    patch.setattr(Log, "_read_back", lambda log, number: b"")
+    read_back = slots._read_back
+
+    def anothers(backend, number):
+        found = read_back(backend, number)
+        return None if found is None else Foreign(found)
+
+    patch.setattr(slots, "_read_back", anothers)
 
 
 def what_exists_is_ours(patch):
     """What exists is taken for ours."""
 
-    def put(log, slot):
-        outcome = log._backend.create(slot.number, slot.data)
-        return None if outcome is PutOutcome.UNCLEAR else True
+    def fill(backend, slot):
+        return None if backend.create(slot.number, slot.data) is PutOutcome.UNCLEAR else slot.data
 
-    patch.setattr(Log, "_put", put)
+    patch.setattr(committer, "fill", fill)
 
 
 def on_after_an_unclear_put(patch):
     """No answer is taken for a refusal, though the put may be under way."""
-    patch.setattr(Log, "_put", lambda log, slot: log._backend.create(slot.number, slot.data) is PutOutcome.CREATED)
+    attempt = Log._try
+
+    def fill(backend, slot):
+        if backend.create(slot.number, slot.data) is PutOutcome.CREATED:
+            return slot.data
+        raise StorageError("refused")
+
+    def again(log, group, lost):
+        try:
+            return attempt(log, group, lost)
+        except StorageError:
+            log.follow()
+            return False
+
+    patch.setattr(committer, "fill", fill)
+    patch.setattr(Log, "_try", again)
 
 
 def published_before_it_is_created(patch):
     """Readers of this process see what is not in the log yet."""
-    put_told = Log._put_told
+    fill_told = Log._fill_told
 
     def eager(log, slot, group):
         after, _ = replay.advance(log.head, slot.data, log._identity, log._machine)
-        log._publish(after)
-        return put_told(log, slot, group)
+        log._publish(after, slot.data)
+        return fill_told(log, slot, group)
 
-    patch.setattr(Log, "_put_told", eager)
+    patch.setattr(Log, "_fill_told", eager)
 
 
 def rests_on_the_snapshot_before(patch):

@@ -55,7 +55,6 @@ class Process:
         self.name = name
         self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
         self.log = self.table.log
-        self.log._committing = Lock(world.schedule)
         self.log._advancing = Lock(world.schedule)
         self.seen = None
         self.actors = []
@@ -128,7 +127,9 @@ class World:
         process = next(p for p in self.processes if p.log is log)
         if process.writing is None or process.writing.done:
             self.tally["snapshots"] += 1
-            process.writing = self.schedule.spawn(f"{process.name}.s", partial(log._write_snapshot, log._head))
+            with log._advancing:
+                head, log._since, log._since_bytes = log._head, [], 0
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(log._write_snapshot, head))
             process.actors.append(process.writing)
 
     # -- offers -------------------------------------------------------------------------------------------------
