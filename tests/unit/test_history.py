@@ -7,8 +7,8 @@ import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.files import entry_name, snapshot_name, table_prefix
 from lakebed.history import SCHEMA
-from lakebed.log.committer import _Ticket
 from lakebed.log.objects import ObjectLogs
+from lakebed.log.queue import Ticket
 from lakebed.state.transactions import AlterSettings, OfferSplit
 from lakebed.table import Table
 from lakebed.testing.faults import CountingStorage
@@ -87,7 +87,7 @@ def test_an_entry_of_several_transactions_is_as_many_rows(table):
     """The later one first."""
     before = table.number
     changes = [AlterSettings({"page_rows": rows}) for rows in (500, 501)]
-    table.log._commit_group([_Ticket(change) for change in changes])
+    table.log._commit_group([Ticket(change) for change in changes])
     assert told(table, "number")[:2] == [(before + 1,), (before + 1,)]
     assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
 
