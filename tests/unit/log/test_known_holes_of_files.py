@@ -13,7 +13,7 @@ from lakebed.errors import StorageError, UnknownOutcomeError
 from lakebed.files import data_folder, data_name
 from lakebed.ingest.run import write_files
 from lakebed.keys import ALL_KEYS
-from lakebed.log import committer
+from lakebed.log import slots
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
@@ -181,7 +181,7 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
 
 def test_an_insert_repeated_because_its_answer_was_lost_counts_once(table):
     """A client that repeats an insert, whose entry was stored and whose answer was lost, doubles the batch."""
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, committer.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, slots.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError) as unknown:
         on(table, FaultyStorage(table.storage, FaultPlan([lost]))).write(rows("ab"), commit_id="batch 1")
     for process in (table, on(table, table.storage)):
