@@ -40,7 +40,7 @@ def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetim
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
     unfinished = tuple(c.file for c in unused if c.dead)
-    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not any(map(c.needed_at, state.tags.values()))]
+    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not state.tagged(c)]
     numbers = sorted({number for number, _ in free})
     # The first number whose entry is too young; all from there on are.
     first = bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before)

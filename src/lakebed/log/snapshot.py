@@ -168,6 +168,9 @@ class Snapshots(Generic[State]):
         form = self._machine.forms.get(kind)
         if form is None:
             raise DamagedError(f"the snapshot of {self._identity} has parts of {kind}", log=self._identity)
+        if len(stored) < 2:
+            # Of a small table, which need not start threads to open.
+            return [self._open(form, part) for part in stored]
         with ThreadPoolExecutor(_FETCHES) as threads:
             return list(threads.map(lambda part: self._open(form, part), stored))
 

@@ -222,7 +222,7 @@ def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:
         if committed is None or committed.references or committed.dead:
             return Rejected(f"file {name} is forgotten, referenced or dead already; plan again")
     # Judged here and not when it was planned: a tag may have come since.
-    free = [name for name in offer.files if not any(map(state.files[name].needed_at, state.tags.values()))]
+    free = [name for name in offer.files if not state.tagged(state.files[name])]
     return MarkDead(tuple(free)) if free else Rejected("tags need all of these files")
 
 

@@ -57,6 +57,10 @@ class TableState:
         """Whether all files of the table at that older number are kept."""
         return number >= self.retained_from or number in self.tags.values()
 
+    def tagged(self, committed: CommittedFile) -> bool:
+        """Whether a tag stands at a number that needs the file."""
+        return any(map(committed.needed_at, self.tags.values()))
+
     def rows(self) -> tuple[int, bool]:
         """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
         held = [r for references in self.references.values() for r in references]
