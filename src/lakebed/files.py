@@ -152,16 +152,32 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
-def snapshot_name(prefix: str) -> str:
-    """The manifest of a log's newest snapshot."""
-    return f"{prefix}/snapshots/latest.ndjson"
+def snapshots_folder(prefix: str) -> str:
+    """Where all snapshots of a log lie."""
+    return f"{prefix}/snapshots"
 
 
-def part_folder(prefix: str) -> str:
-    """Where the parts of a log's snapshots lie."""
-    return f"{prefix}/snapshots/parts"
+def snapshot_folder(prefix: str, number: int | None = None) -> str:
+    """Where a log's newest snapshot lies; or the one of that number, which is kept."""
+    return f"{snapshots_folder(prefix)}/{'latest' if number is None else f'{number:0{NUMBER_DIGITS}d}'}"
 
 
-def part_name(prefix: str, token: str) -> str:
-    """One part of a snapshot."""
-    return f"{part_folder(prefix)}/{token}.arrow"
+def parse_kept_number(prefix: str, name: str) -> int | None:
+    """The number of the kept snapshot that an object belongs to; None: to none."""
+    text = name.removeprefix(f"{snapshots_folder(prefix)}/").partition("/")[0]
+    return int(text) if _NUMBER.fullmatch(text) and name.startswith(snapshot_folder(prefix, int(text))) else None
+
+
+def snapshot_name(prefix: str, number: int | None = None) -> str:
+    """The manifest of a log's newest snapshot; or of the one of that number, which is kept."""
+    return f"{snapshot_folder(prefix, number)}/manifest.ndjson"
+
+
+def part_folder(prefix: str, number: int | None = None) -> str:
+    """Where the parts of that snapshot lie."""
+    return f"{snapshot_folder(prefix, number)}/parts"
+
+
+def part_name(prefix: str, token: str, number: int | None = None) -> str:
+    """One part of that snapshot."""
+    return f"{part_folder(prefix, number)}/{token}.arrow"
