@@ -26,6 +26,7 @@ from lakebed.state.transactions import (
     ForgetFiles,
     MarkDead,
     OpenJob,
+    RaiseMark,
     RemoveTag,
     Replace,
     SetTag,
@@ -134,6 +135,8 @@ def detail(transaction: Transaction) -> str:
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case MarkDead() | ForgetFiles():
             text = _some(len(transaction.files), "file")
+        case RaiseMark():
+            text = f"{transaction.mark.value} to {transaction.value}"
         case SetTag():
             text = f"{transaction.name} at number {transaction.number}"
         case RemoveTag():
@@ -160,7 +163,7 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
             return 0, 0, 0
-        case SetTag() | RemoveTag():
+        case RaiseMark() | SetTag() | RemoveTag():
             return 0, 0, 0
         case _:
             assert_never(transaction)

@@ -20,8 +20,10 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    Mark,
     MarkDead,
     OpenJob,
+    RaiseMark,
     RemoveTag,
     Replace,
     SetTag,
@@ -72,6 +74,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             for name in transaction.files:
                 _known(state, name)
             return replace(state, files=state.files.updated({}, transaction.files))
+        case RaiseMark():
+            return _raise(state, transaction.mark, transaction.value)
         case SetTag():
             return replace(state, tags={**state.tags, transaction.name: transaction.number})
         case RemoveTag():
@@ -80,6 +84,18 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, dropped=True)
         case _:
             assert_never(transaction)
+
+
+def _raise(state: TableState, mark: Mark, value: int) -> TableState:
+    if value <= getattr(state, mark.value):
+        raise DamagedError(f"entry {state.number} lowers {mark.value} to {value}; it only rises")
+    match mark:
+        case Mark.RETAINED_FROM:
+            return replace(state, retained_from=value)
+        case Mark.ORPHAN_HORIZON:
+            return replace(state, orphan_horizon_us=value)
+        case _:
+            assert_never(mark)
 
 
 def _known(state: TableState, name: str) -> CommittedFile:

@@ -20,8 +20,10 @@ from lakebed.state.transactions import (
     DropTable,
     ForgetFiles,
     Job,
+    Mark,
     MarkDead,
     OpenJob,
+    RaiseMark,
     RemoveTag,
     Replace,
     SetTag,
@@ -66,6 +68,8 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             return {"type": "mark_dead", "files": list(transaction.files)}
         case ForgetFiles():
             return {"type": "forget_files", "files": list(transaction.files)}
+        case RaiseMark():
+            return {"type": "raise_mark", "mark": transaction.mark.value, "value": transaction.value}
         case SetTag():
             return {"type": "set_tag", "name": transaction.name, "number": transaction.number}
         case RemoveTag():
@@ -111,6 +115,8 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return MarkDead(tuple(document["files"]))
         case "forget_files":
             return ForgetFiles(tuple(document["files"]))
+        case "raise_mark":
+            return RaiseMark(_decode_mark(document["mark"]), document["value"])
         case "set_tag":
             return SetTag(document["name"], document["number"])
         case "remove_tag":
@@ -119,6 +125,13 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return DropTable()
         case other:
             raise FormatTooNewError(f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it")
+
+
+def _decode_mark(name: str) -> Mark:
+    try:
+        return Mark(name)
+    except ValueError:
+        raise FormatTooNewError(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:
@@ -183,6 +196,7 @@ def encode_job(job: Job) -> dict[str, Any]:
         "inputs": list(job.inputs),
         "owner": job.owner,
         "deadline_s": job.deadline_s,
+        "began_us": job.began_us,
         "opened": job.opened,
     }
 
@@ -197,5 +211,6 @@ def decode_job(document: Mapping[str, Any]) -> Job:
         tuple(document["inputs"]),
         document["owner"],
         document["deadline_s"],
+        document["began_us"],
         document["opened"],
     )

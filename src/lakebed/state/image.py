@@ -135,6 +135,7 @@ def of_table(state: TableState) -> Image[TableState]:
         "next_sequence": state.next_sequence,
         "tags": dict(sorted(state.tags.items())),
         "retained_from": state.retained_from,
+        "orphan_horizon_us": state.orphan_horizon_us,
         "dropped": state.dropped,
     }
     parts: dict[str, Sequence[Part[Any, Any]]] = {
@@ -174,6 +175,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             next_sequence=document["next_sequence"],
             tags=document["tags"],
             retained_from=document["retained_from"],
+            orphan_horizon_us=document["orphan_horizon_us"],
             dropped=document["dropped"],
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:

@@ -26,12 +26,14 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    Mark,
     MarkDead,
     OfferFiles,
     OfferOutput,
     OfferSplit,
     OfferTag,
     OpenJob,
+    RaiseMark,
     Rejected,
     RemoveTag,
     Repeated,
@@ -77,6 +79,8 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
         case ForgetFiles():
             alive = [f for f in offer.files if f not in state.files or not state.files[f].dead]
             return Rejected(f"files not marked dead: {', '.join(alive[:3])}") if alive else offer
+        case RaiseMark():
+            return _resolve_mark(offer, state)
         case OfferTag():
             return _resolve_tag(offer, state)
         case RemoveTag():
@@ -95,6 +99,9 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
     for new in files:
         if new.file.schema_version != SCHEMA_VERSION:
             return Rejected(f"file {new.file.id} was written for schema version {new.file.schema_version}")
+        if new.file.stamp_us < state.orphan_horizon_us:
+            # A sweep may have deleted it. Judged again after every lost race: the horizon may have come meanwhile.
+            return Rejected(f"file {new.file.id} was written before the orphan horizon; write it again")
     return None
 
 
@@ -224,6 +231,24 @@ def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:
     # Judged here and not when it was planned: a tag may have come since.
     free = [name for name in offer.files if not state.tagged(state.files[name])]
     return MarkDead(tuple(free)) if free else Rejected("tags need all of these files")
+
+
+def _resolve_mark(offer: RaiseMark, state: TableState) -> RaiseMark | Rejected:
+    stands = getattr(state, offer.mark.value)
+    if offer.value <= stands:
+        return Rejected(f"{offer.mark.value} stands at {stands} already; it only rises")
+    match offer.mark:
+        case Mark.RETAINED_FROM:
+            if offer.value > state.number:
+                return Rejected(f"there is no number {offer.value} to retain from; the newest is {state.number}")
+        case Mark.ORPHAN_HORIZON:
+            # Or its output could be refused for its age, when the work is done.
+            held = sorted(job.id for job in state.jobs.values() if job.began_us < offer.value)
+            if held:
+                return Rejected(f"job {held[0]} is open and began before that horizon; try again when it is closed")
+        case _:
+            assert_never(offer.mark)
+    return offer
 
 
 def _resolve_tag(offer: OfferTag, state: TableState) -> SetTag | Rejected | Repeated:

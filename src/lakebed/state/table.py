@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class TableState:
     """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival.
 
-    From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion.
+    From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion. No file that
+    the store stamped before ``orphan_horizon_us`` can be added any more.
     """
 
     number: int = 0
@@ -40,6 +41,7 @@ class TableState:
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
     retained_from: int = 0
+    orphan_horizon_us: int = 0
     dropped: bool = False
 
     @property

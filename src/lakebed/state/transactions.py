@@ -10,6 +10,7 @@ are those found at commit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from lakebed.keys import EncodedRange
@@ -27,7 +28,9 @@ class Job:
     """An open unit of work over the references that ``inputs`` have inside ``keys``.
 
     ``owner`` names the process that opened it (a hint, to release what a dead process left); the job may be closed by
-    anyone once its opening entry is ``deadline_s`` old.
+    anyone once its opening entry is ``deadline_s`` old. ``began_us`` is a stamp of the store of the data, taken before
+    the job was offered: none of its files is older. (Stamps of entries are no measure of that: the log may lie
+    elsewhere, under another clock.)
     """
 
     id: str
@@ -35,7 +38,18 @@ class Job:
     inputs: tuple[str, ...]
     owner: str
     deadline_s: int
+    began_us: int
     opened: int = 0
+
+
+class Mark(Enum):
+    """What a table only ever raises. The value is the name of the field of the state."""
+
+    RETAINED_FROM = "retained_from"
+    """The least number whose files are all kept. Marking files dead raises it too."""
+
+    ORPHAN_HORIZON = "orphan_horizon_us"
+    """A stamp of the store of the data: no file that is older may be added, so a sweep may delete those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +155,14 @@ class ForgetFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseMark:
+    """Raise a mark; one that would not rise is refused."""
+
+    mark: Mark
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
 class OfferTag:
     """Give a number a name; None: the head, as it is when the tag is committed."""
 
@@ -178,6 +200,7 @@ Offer = (
     | AlterSettings
     | MarkDead
     | ForgetFiles
+    | RaiseMark
     | OfferTag
     | RemoveTag
     | DropTable
@@ -192,6 +215,7 @@ Transaction = (
     | AlterSettings
     | MarkDead
     | ForgetFiles
+    | RaiseMark
     | SetTag
     | RemoveTag
     | DropTable

@@ -313,7 +313,7 @@ def compact(world, process):
     for _ in range(random.choice([0, 0, 10, 40])):
         world.schedule.pause("plans on an old view")
     name = f"j{next(world.names)}"
-    opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1)))
+    opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1, 0)))
     if not isinstance(opened, Committed):
         return
     rows = []

@@ -18,12 +18,14 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    Mark,
     MarkDead,
     OfferFiles,
     OfferOutput,
     OfferSplit,
     OfferTag,
     OpenJob,
+    RaiseMark,
     Rejected,
     RemoveTag,
     Repeated,
@@ -179,6 +181,36 @@ def test_a_deletion_takes_two_steps_and_only_what_no_leaf_references():
     assert set(step(state, ForgetFiles(("f1",))).files) == {"f2"}
 
 
+def test_a_mark_only_rises():
+    """Each by itself; what it would not raise is refused."""
+    state = table()
+    for mark in Mark:
+        assert getattr(step(state, RaiseMark(mark, 1)), mark.value) == 1
+        assert "only rises" in refused(step(state, RaiseMark(mark, 1)), RaiseMark(mark, 1))
+        assert "only rises" in refused(state, RaiseMark(mark, 0))
+    assert "no number 2" in refused(state, RaiseMark(Mark.RETAINED_FROM, 2))
+
+
+def test_a_file_older_than_the_orphan_horizon_is_not_added():
+    """A sweep may have deleted it. Of the same stamp it is not older; by a replace no more than by an add."""
+    state = step(table(), OfferFiles((new_file("f1", "ab", stamp_us=5),)))
+    state = step(state, RaiseMark(Mark.ORPHAN_HORIZON, 10))
+    state = step(state, OpenJob(job("j1", "f1", began_us=10)))
+    for offer in (OfferFiles, lambda files: OfferOutput("j1", files)):
+        old, same = ((new_file("f2", "ab", stamp_us=stamp),) for stamp in (9, 10))
+        assert "write it again" in refused(state, offer(old))
+        assert "f2" in step(state, offer(same)).files
+
+
+def test_an_open_job_holds_the_orphan_horizon_where_it_began():
+    """So it is never refused for the age of what it wrote."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"),)))
+    state = step(state, OpenJob(job("j1", "f1", began_us=10)))
+    assert "job j1 is open" in refused(state, RaiseMark(Mark.ORPHAN_HORIZON, 11))
+    assert step(state, RaiseMark(Mark.ORPHAN_HORIZON, 10)).orphan_horizon_us == 10
+    assert step(step(state, CloseJob("j1", "done")), RaiseMark(Mark.ORPHAN_HORIZON, 11)).orphan_horizon_us == 11
+
+
 def test_nothing_is_accepted_before_creation_or_after_dropping():
     """The first entry creates, the last one drops."""
     assert "does not exist" in refused(TableState(), OfferFiles(()))
@@ -208,6 +240,7 @@ def everything():
         OfferTag("old", 9),
         OfferTag("new", None),
         RemoveTag("old"),
+        RaiseMark(Mark.ORPHAN_HORIZON, 7),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
@@ -234,13 +267,15 @@ def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
     """Skipping a change would make another table."""
     with pytest.raises(FormatTooNewError, match="upgrade"):
         codec.decode_transaction({"type": "from_the_future"})
+    with pytest.raises(FormatTooNewError, match="upgrade"):
+        codec.decode_transaction({"type": "raise_mark", "mark": "from_the_future", "value": 1})
     with pytest.raises(DamagedError):
         codec.decode_transaction({"type": "add_files", "files": [{}]})
     with pytest.raises(DamagedError):
         to_table({"number": 1}, {})
 
 
-@pytest.mark.parametrize("change", ["unknown file", "unknown leaf", "rows", "twice", "out of reach"])
+@pytest.mark.parametrize("change", ["unknown file", "unknown leaf", "rows", "twice", "out of reach", "lowered"])
 def test_applying_what_does_not_fit_is_damage(change):
     """What a log holds was valid when it was written."""
     state = step(table("m"), OfferFiles((new_file("f1", "az"),)))
@@ -252,6 +287,7 @@ def test_applying_what_does_not_fit_is_damage(change):
         "rows": AddFiles((file,), (type(reference)("f2", 1, 1, True, "r"),)),
         "twice": AddFiles((file, file), (reference,)),
         "out of reach": AddFiles((file,), (type(reference)("f2", 2, 2, True, "r"),)),
+        "lowered": RaiseMark(Mark.RETAINED_FROM, 0),
     }[change]
     with pytest.raises(DamagedError):
         apply(state, bad, state.number + 1)
