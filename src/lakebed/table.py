@@ -16,7 +16,7 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, RemoveTag, SetTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,19 +180,27 @@ class Table:
 
         state = self.state()
         found = locate(state, self.log.entry_stamp, number=number, time=time, tag=tag)
-        return self._view(state if found == state.number else replay(self.log, self.id, TABLE, found))
+        return self._view(state if found == state.number else replay(self.log, found).state)
 
     def tag(self, name: str, number: int | None = None) -> int:
-        """Give a number, by default the newest, a name that keeps its files; returns the number it stands at.
+        """Give a number, by default the newest, a name that keeps it readable; returns the number it stands at.
 
         Raises:
             UsageError: not a name.
+            NotFoundError, NotRetainedError: there is no such number, or not any more.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        from lakebed.travel import check_tag
+        from lakebed.log.replay import replay
+        from lakebed.travel import check_tag, locate
 
-        self.commit(OfferTag(check_tag(name), number))
-        return self.state().tags[name]
+        check_tag(name)
+        state = self.state()
+        found = locate(state, self.log.entry_stamp, number=state.number if number is None else number)
+        if state.tags.get(name) != found:
+            # First the snapshot: once the tag is there, nothing but the tag keeps the number.
+            self.log.kept.keep(replay(self.log, found))
+            self.commit(SetTag(name, found))
+        return found
 
     def untag(self, name: str) -> int:
         """Take a tag away; returns the log number. Raises RejectedError if there is none of that name."""

@@ -41,9 +41,9 @@ def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetim
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
     unfinished = tuple(c.file for c in unused if c.dead)
     free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not state.tagged(c)]
-    numbers = sorted({number for number, _ in free})
+    # What is not retained any more was old before: its entry may have been trimmed.
+    numbers = sorted({number for number, _ in free if number > state.retained_from})
     # The first number whose entry is too young; all from there on are.
-    first = bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before)
-    old = set(numbers[:first])
-    due = tuple(file for number, file in free if number in old)
+    young = set(numbers[bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before) :])
+    due = tuple(file for number, file in free if number not in young)
     return CollectionPlan(unfinished, due, len(unused) - len(unfinished) - len(due))

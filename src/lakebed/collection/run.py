@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.collection.plan import CollectionPlan, horizon, plan
+from lakebed.collection.trimming import trim
 from lakebed.files import data_name, summary_name
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.state.transactions import ForgetFiles, MarkDead
@@ -32,7 +33,8 @@ REFUSALS_MAX = 5
 class CollectionReport:
     """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
 
-    ``snapshot_parts`` are objects that only older snapshots had named; a dry run does not look for them.
+    ``snapshot_parts`` are objects that only older snapshots had named, ``entries`` those that left the log, which is
+    trimmed up to ``floor``; a dry run looks for neither.
     """
 
     table: str
@@ -42,6 +44,8 @@ class CollectionReport:
     dry_run: bool
     number: int | None
     snapshot_parts: int = 0
+    entries: int = 0
+    floor: int = 0
 
 
 def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
@@ -72,9 +76,17 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
             number = _finish(table, marked, gone) or number
         planned = _plan(table)
     size_bytes = sum(f.size_bytes for f in gone.values())
-    parts = table.log.sweep_snapshots()
+    trimmed = trim(table)
     return CollectionReport(
-        table.name, len(gone), size_bytes, planned.waiting, dry_run=False, number=number, snapshot_parts=parts
+        table.name,
+        len(gone),
+        size_bytes,
+        planned.waiting,
+        dry_run=False,
+        number=number,
+        snapshot_parts=table.log.snapshots.sweep(),
+        entries=trimmed.entries,
+        floor=trimmed.floor,
     )
 
 

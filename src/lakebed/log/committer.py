@@ -65,8 +65,8 @@ class Log(Generic[State, Offered, Change]):
         self, backend: LogBackend, snapshots: SnapshotPlace, identity: str, machine: Machine[State, Offered, Change]
     ) -> None:
         self._backend = backend
-        self._identity = identity
-        self._machine = machine
+        self.identity = identity
+        self.machine = machine
         self._tail = Tail(backend, snapshots, identity, machine)
         self._queue: Queue[Offered] = Queue()
         self._turns = Turns()
@@ -118,7 +118,7 @@ class Log(Generic[State, Offered, Change]):
         data = self._backend.get(number)
         if data is None:
             return None
-        entry = entries.decode(data, self._identity, number, None)
+        entry = entries.decode(data, self.identity, number, None)
         return entries.StoredEntry(entry, self.entry_stamp(number), len(data))
 
     def newest_first(self) -> Iterator[entries.StoredEntry]:
@@ -133,14 +133,14 @@ class Log(Generic[State, Offered, Change]):
             if found is None:
                 if self._backend.floor() >= number:
                     return
-                raise gone(self._identity, number)
+                raise gone(self.identity, number)
             if found.entry.digest != digest:
                 if self._backend.floor() >= number:
                     return
                 raise DamagedError(
-                    f"entry {number} of {self._identity} is not the one that the entry after it was written behind; "
+                    f"entry {number} of {self.identity} is not the one that the entry after it was written behind; "
                     "restore the object from a copy",
-                    log=self._identity,
+                    log=self.identity,
                     number=number,
                 )
             if found.entry.stamp_us is not None:
@@ -171,6 +171,14 @@ class Log(Generic[State, Offered, Change]):
     def wait_for_snapshot(self) -> None:
         """Return when no snapshot is being written by this process."""
         self._tail.wait_for_snapshot()
+
+    def keep(self) -> int:
+        """Keep a snapshot of the head; returns its number. Raises StorageError if it does not read back."""
+        head = self._tail.follow()
+        self.kept.keep(head)
+        # The newest must not fall behind those that are kept, or each reader would look for them.
+        self._tail.start_snapshot()
+        return head.number
 
     def floor(self) -> int:
         """The number up to which entries may be gone; one request."""
@@ -255,7 +263,7 @@ class Log(Generic[State, Offered, Change]):
         """
         state = self.follow()
         for ticket in group:
-            resolved = self._machine.resolve(ticket.offer, state)
+            resolved = self.machine.resolve(ticket.offer, state)
             ticket.outcome = Committed(resolved.number) if isinstance(resolved, Repeated) else Unknown(slot.number)
 
     def _look_past_end(self) -> None:
@@ -266,7 +274,7 @@ class Log(Generic[State, Offered, Change]):
                 break
             self.follow()
             if self.head.number == end:
-                raise gone(self._identity, end + 1)
+                raise gone(self.identity, end + 1)
         self._looked_past_end = True
 
     def _judge(
@@ -278,15 +286,15 @@ class Log(Generic[State, Offered, Change]):
         judged: list[tuple[Ticket[Offered], Outcome]] = []
         changes: list[dict[str, Any]] = []
         for ticket in group:
-            resolved = self._machine.resolve(ticket.offer, state)
+            resolved = self.machine.resolve(ticket.offer, state)
             match resolved:
                 case Rejected(reason):
                     judged.append((ticket, NotCommitted(reason)))
                 case Repeated(first):
                     judged.append((ticket, Committed(first, repeated=True)))
                 case _:
-                    state = self._machine.apply(state, resolved, number)
-                    changes.append(self._machine.encode(resolved))
+                    state = self.machine.apply(state, resolved, number)
+                    changes.append(self.machine.encode(resolved))
                     judged.append((ticket, Committed(number)))
         return judged, changes, state
 
@@ -294,14 +302,14 @@ class Log(Generic[State, Offered, Change]):
         number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
         body = entries.encode_body(changes)
         entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
-        data = entries.encode(self._identity, entry, body)
+        data = entries.encode(self.identity, entry, body)
         # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
         # behind another entry, or between a lost race and the next try, where a wait loses more of them.
         hasty = lost > 0 or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < STAMP_PAUSE_S
         spared = hasty or self.snapshots.due(len(data) + entries.STAMP_BYTES)
         stamp_us = self._stamp_us(head.number, spared=spared)
         if stamp_us is not None:
-            data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), body)
+            data = entries.encode(self.identity, replace(entry, stamp_us=stamp_us), body)
         return Slot(number, data)
 
     def _stamp_us(self, number: int, *, spared: bool) -> int | None:

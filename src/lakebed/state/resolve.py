@@ -31,7 +31,6 @@ from lakebed.state.transactions import (
     OfferFiles,
     OfferOutput,
     OfferSplit,
-    OfferTag,
     OpenJob,
     RaiseMark,
     Rejected,
@@ -81,7 +80,7 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
             return Rejected(f"files not marked dead: {', '.join(alive[:3])}") if alive else offer
         case RaiseMark():
             return _resolve_mark(offer, state)
-        case OfferTag():
+        case SetTag():
             return _resolve_tag(offer, state)
         case RemoveTag():
             return offer if offer.name in state.tags else Rejected(f"there is no tag {offer.name}")
@@ -251,15 +250,15 @@ def _resolve_mark(offer: RaiseMark, state: TableState) -> RaiseMark | Rejected:
     return offer
 
 
-def _resolve_tag(offer: OfferTag, state: TableState) -> SetTag | Rejected | Repeated:
-    number = state.number if offer.number is None else offer.number
+def _resolve_tag(offer: SetTag, state: TableState) -> SetTag | Rejected | Repeated:
     held = state.tags.get(offer.name)
     if held is not None:
         if held == offer.number:
             return Repeated(state.number)
         return Rejected(f"tag {offer.name} stands at number {held} already; remove it first")
-    if not 1 <= number <= state.number:
-        return Rejected(f"there is no number {number}; the newest is {state.number}")
-    if not state.retains(number):
-        return Rejected(f"files of number {number} are deleted; kept are those from number {state.retained_from} on")
-    return SetTag(offer.name, number)
+    if not 1 <= offer.number <= state.number:
+        return Rejected(f"there is no number {offer.number}; the newest is {state.number}")
+    if not state.retains(offer.number):
+        kept = f"kept are those from number {state.retained_from} on"
+        return Rejected(f"files of number {offer.number} are deleted; {kept}")
+    return offer

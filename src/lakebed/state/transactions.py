@@ -3,8 +3,7 @@
 An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
 transaction; :class:`OfferFiles`, :class:`OfferOutput` and :class:`OfferSplit` are mapped onto the leaves in force when
-they are committed, :class:`OfferTag` onto a number. A split offers the leaf and the keys only: the references it moves
-are those found at commit.
+they are committed. A split offers the leaf and the keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
@@ -163,16 +162,8 @@ class RaiseMark:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferTag:
-    """Give a number a name; None: the head, as it is when the tag is committed."""
-
-    name: str
-    number: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag, resolved: the files of that number are kept as long as it is there."""
+    """Give a number a name: its files, and its snapshot, are kept as long as the tag is there."""
 
     name: str
     number: int
@@ -201,7 +192,7 @@ Offer = (
     | MarkDead
     | ForgetFiles
     | RaiseMark
-    | OfferTag
+    | SetTag
     | RemoveTag
     | DropTable
 )
