@@ -14,7 +14,7 @@ A :class:`FaultyStorage` stands in front of any store and makes calls go wrong b
 What each fault does to a call:
 
 =============  ===================================================  ====================================================
-fault          create                                               any other operation
+fault          create, replace_if                                   any other operation
 =============  ===================================================  ====================================================
 FAIL_BEFORE    UNCLEAR, nothing stored                              transient StorageError, nothing done
 FAIL_AFTER     UNCLEAR, stored: the answer was lost                 transient StorageError, done
@@ -44,17 +44,19 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, get_args
 
 import xxhash
 
 from lakebed.errors import DamagedError, StorageError
-from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored
+from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
 
-Operation = Literal["create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"]
+Operation = Literal["create", "replace", "replace_if", "get", "stamp", "now", "send", "fetch", "delete", "list"]
+"""A ``get_versioned`` is a ``get``."""
 
-_WRITES: frozenset[Operation] = frozenset({"create", "replace", "send"})
+_OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))
+_CONDITIONAL: frozenset[Operation] = frozenset({"create", "replace_if"})
 
 
 class Fault(Enum):
@@ -70,11 +72,11 @@ class Fault(Enum):
 
 
 _FIRES_ON: dict[Fault, frozenset[Operation]] = {
-    Fault.FAIL_BEFORE: frozenset({"create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"}),
-    Fault.FAIL_AFTER: frozenset({"create", "replace", "send", "delete"}),
-    Fault.LATE: frozenset({"create", "replace", "delete"}),
-    Fault.CONFLICT: frozenset({"create"}),
-    Fault.FULL: _WRITES,
+    Fault.FAIL_BEFORE: _OPERATIONS,
+    Fault.FAIL_AFTER: _CONDITIONAL | {"replace", "send", "delete"},
+    Fault.LATE: _CONDITIONAL | {"replace", "delete"},
+    Fault.CONFLICT: _CONDITIONAL,
+    Fault.FULL: _CONDITIONAL | {"replace", "send"},
     Fault.SHORT: frozenset({"get", "fetch"}),
     Fault.FLIPPED: frozenset({"get", "fetch"}),
 }
@@ -152,28 +154,27 @@ class FaultyStorage:
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """As the contract says, or by the plan."""
-        fault = self._next("create", name)
-        if fault is None:
-            return self.inner.create(name, data)
-        if fault is Fault.FULL:
-            raise _full("create", self.object_url(name))
-        if fault is Fault.FAIL_AFTER:
-            self.inner.create(name, data)
-        elif fault is Fault.LATE:
-            self._delay("create", name, lambda: self.inner.create(name, data))
-        return PutOutcome.UNCLEAR
+        return self._put("create", name, lambda: self.inner.create(name, data))
 
     def replace(self, name: str, data: bytes) -> None:
         """As the contract says, or by the plan."""
         self._change("replace", name, lambda: self.inner.replace(name, data))
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """As the contract says, or by the plan."""
+        return self._put("replace_if", name, lambda: self.inner.replace_if(name, version, data))
+
     def get(self, name: str) -> bytes | None:
         """As the contract says, or by the plan."""
-        fault = self._next("get", name)
-        if fault is Fault.FAIL_BEFORE:
-            raise _lost("read", self.object_url(name))
+        fault = self._next_read(name)
         data = self.inner.get(name)
         return data if data is None or fault is None else _damaged(data, fault)
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """As the contract says, or by the plan for ``get``."""
+        fault = self._next_read(name)
+        found = self.inner.get_versioned(name)
+        return found if found is None or fault is None else Versioned(_damaged(found.data, fault), found.version)
 
     def stamp(self, name: str) -> datetime | None:
         """As the contract says, or by the plan."""
@@ -235,6 +236,24 @@ class FaultyStorage:
     def object_url(self, name: str) -> str:
         """The inner store's."""
         return self.inner.object_url(name)
+
+    def _next_read(self, name: str) -> Fault | None:
+        fault = self._next("get", name)
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("read", self.object_url(name))
+        return fault
+
+    def _put(self, operation: Operation, name: str, put: Callable[[], PutOutcome]) -> PutOutcome:
+        fault = self._next(operation, name)
+        if fault is None:
+            return put()
+        if fault is Fault.FULL:
+            raise _full(operation, self.object_url(name))
+        if fault is Fault.FAIL_AFTER:
+            put()
+        elif fault is Fault.LATE:
+            self._delay(operation, name, put)
+        return PutOutcome.UNCLEAR
 
     def _change(self, operation: Literal["replace", "delete"], name: str, effect: Callable[[], object]) -> None:
         fault = self._next(operation, name)
@@ -320,10 +339,20 @@ class CountingStorage:
         self._count("replace", name)
         self.inner.replace(name, data)
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """Counted."""
+        self._count("replace_if", name)
+        return self.inner.replace_if(name, version, data)
+
     def get(self, name: str) -> bytes | None:
         """Counted."""
         self._count("get", name)
         return self.inner.get(name)
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """Counted as a get."""
+        self._count("get", name)
+        return self.inner.get_versioned(name)
 
     def stamp(self, name: str) -> datetime | None:
         """Counted."""
