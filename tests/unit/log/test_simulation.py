@@ -10,7 +10,7 @@ import pytest
 
 from lakebed import table as tables
 from lakebed.errors import DamagedError, StorageError
-from lakebed.log import committer, replay, slots
+from lakebed.log import committer, slots
 from lakebed.log.committer import Log
 from lakebed.log.snapshot import Head, Snapshots
 from lakebed.state.machine import TABLE
@@ -119,9 +119,9 @@ def on_after_an_unclear_put(patch):
             return slot.data
         raise StorageError("refused")
 
-    def again(log, group, lost):
+    def again(log, group, reading, lost):
         try:
-            return attempt(log, group, lost)
+            return attempt(log, group, reading, lost)
         except StorageError:
             log.follow()
             return False
@@ -135,8 +135,10 @@ def published_before_it_is_created(patch):
     fill_told = Log._fill_told
 
     def eager(log, slot, group):
-        after, _ = replay.advance(log.head, slot.data, log._identity, log._machine)
-        log._publish(after, slot.data)
+        reading = log._tail.reading()
+        if slot.number == reading.head.number + 1:
+            log._tail.read_on(reading, slot.data)
+            log._tail._publish(reading)
         return fill_told(log, slot, group)
 
     patch.setattr(Log, "_fill_told", eager)
@@ -195,7 +197,7 @@ def not_judged_again(patch):
 
     def once(log, group, head):
         _, state = kept.setdefault(id(group), (group, head.state))
-        log._machine = replace(TABLE, resolve=lambda offer, _: TABLE.resolve(offer, state))
+        log.machine = replace(TABLE, resolve=lambda offer, _: TABLE.resolve(offer, state))
         return judge(log, group, head)
 
     patch.setattr(Log, "_judge", once)

@@ -101,14 +101,14 @@ def test_commits_go_on_while_a_snapshot_is_written(store, monkeypatch):
     log = created(store)
     log.wait_for_snapshot()
     begun, go_on = threading.Event(), threading.Event()
-    write = log._snapshots.write
+    write = log.snapshots.write
 
     def slow(head):
         begun.set()
         assert go_on.wait(10)
         return write(head)
 
-    monkeypatch.setattr(log._snapshots, "write", slow)
+    monkeypatch.setattr(log.snapshots, "write", slow)
     count = 0
     while not begun.is_set():
         log.commit(adding(f"f{count}"))
@@ -130,15 +130,15 @@ def test_parts_that_no_snapshot_names_are_swept_when_they_are_old(store, monkeyp
         log.commit(adding(f"f{count}"))
         log.wait_for_snapshot()
     parts = len(list(store.list("tables/table-00/snapshots/parts")))
-    assert log.sweep_snapshots() == 0
+    assert log.snapshots.sweep() == 0
     monkeypatch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=-60))
 
-    assert 0 < log.sweep_snapshots() < parts
-    assert log.sweep_snapshots() == 0
+    assert 0 < log.snapshots.sweep() < parts
+    assert log.snapshots.sweep() == 0
     assert log_on(store).follow() == log.head.state
     store.replace(snapshot_name(LOG), b"{}")
     with pytest.raises(DamagedError):
-        log.sweep_snapshots()
+        log.snapshots.sweep()
 
 
 def test_processes_that_commit_once_each_write_snapshots_too(store):

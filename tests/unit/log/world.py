@@ -55,7 +55,7 @@ class Process:
         self.name = name
         self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
         self.log = self.table.log
-        self.log._advancing = Lock(world.schedule)
+        self.log._tail._advancing = Lock(world.schedule)
         self.seen = None
         self.actors = []
         self.writing = None
@@ -122,14 +122,14 @@ class World:
         self.processes.remove(process)
         self.start(process.name + "'", 3)
 
-    def write_snapshot(self, log):
+    def write_snapshot(self, tail):
         """In place of a thread of its own."""
-        process = next(p for p in self.processes if p.log is log)
+        process = next(p for p in self.processes if p.log._tail is tail)
         if process.writing is None or process.writing.done:
             self.tally["snapshots"] += 1
-            with log._advancing:
-                head, log._since, log._since_bytes = log._head, [], 0
-            process.writing = self.schedule.spawn(f"{process.name}.s", partial(log._write_snapshot, head))
+            with tail._advancing:
+                head, tail._since, tail._since_bytes = tail._head, [], 0
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_snapshot, head))
             process.actors.append(process.writing)
 
     # -- offers -------------------------------------------------------------------------------------------------
