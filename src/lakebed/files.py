@@ -152,6 +152,11 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
+def floor_name(prefix: str) -> str:
+    """The object of a log's floor; it lies among the entries."""
+    return f"{prefix}/log/floor.ndjson"
+
+
 def snapshots_folder(prefix: str) -> str:
     """Where all snapshots of a log lie."""
     return f"{prefix}/snapshots"

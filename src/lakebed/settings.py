@@ -53,7 +53,11 @@ class Settings:
     gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
     history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")
     log_s: int = _setting(
-        30 * 86_400, "seconds", 0, 10**9, "how long entries stay in the log, for its history; history_s and gc_delay_s hold"
+        30 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long entries stay in the log; not below history_s and gc_delay_s",
     )
 
 

@@ -7,8 +7,8 @@ derived mends itself, and what is not can only come from a copy. The replay begi
 trimmed with the oldest kept snapshot that it rests on; what tags keep from before must be whole by itself.
 
 Others may commit meanwhile: snapshots are read before the entries are listed, the list before they are replayed, and
-a file that is missing counts only if it is still referenced afterwards. Where the log was trimmed meanwhile, all is read
-again.
+a file that is missing counts only if it is still referenced afterwards. Where the log was trimmed meanwhile, all is
+read again.
 """
 
 from __future__ import annotations

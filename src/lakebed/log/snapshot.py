@@ -242,7 +242,8 @@ class Snapshots(Generic[State]):
 
 
 def _small(image: Image[Any]) -> bool:
-    return sum(part.batch.nbytes for parts in image.parts.values() for part in parts) <= INLINE_BYTES
+    size_bytes: int = sum(part.batch.nbytes for parts in image.parts.values() for part in parts)
+    return size_bytes <= INLINE_BYTES
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ from lakebed.state.transactions import (
     OfferFiles,
     OfferOutput,
     OfferSplit,
-    OfferTag,
     OpenJob,
     RaiseMark,
     Rejected,
     RemoveTag,
     Repeated,
+    SetTag,
 )
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
 
@@ -237,8 +237,8 @@ def everything():
         MarkDead(("f1", "f2")),
         ForgetFiles(("f1",)),
         AlterSettings({"split_rows": 9}),
-        OfferTag("old", 9),
-        OfferTag("new", None),
+        SetTag("old", 9),
+        SetTag("new", 10),
         RemoveTag("old"),
         RaiseMark(Mark.ORPHAN_HORIZON, 7),
         DropTable(),
