@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
@@ -240,10 +240,7 @@ class Log(Generic[State, Offered, Change]):
             return False
         self._turns.won(clock.monotonic_s() - begin_s)
         reading.take(Head(slot.number, entries.digest_of(found), state), found)
-        if self._tail.prove(reading):
-            _tell(judged)
-        else:
-            self._tell_what_is_known(group, slot)
+        self._tell_proven(reading, judged)
         if self.snapshots.due():
             self._tail.start_snapshot()
         return True
@@ -252,19 +249,29 @@ class Log(Generic[State, Offered, Change]):
         """Read on over the entry that won."""
         try:
             self._tail.read_on(reading, found)
-        except DamagedError as error:
-            # Of one who slept, if the log was trimmed; else the log is damaged.
+        except (DamagedError, FormatTooNewError) as error:
             self._tail.prove(reading, error)
 
-    def _tell_what_is_known(self, group: Sequence[Ticket[Offered]], slot: Slot) -> None:
-        """This process slept while the log was trimmed beyond the slot, so that to have filled it proves nothing.
+    def _tell_proven(self, reading: Reading[State], judged: Sequence[tuple[Ticket[Offered], Outcome]]) -> None:
+        """Tell everyone their outcome if the floor proves the entry that was put; else all that is known.
 
-        An earlier put of the same bytes may have been in the log: the state tells of those with a request key.
+        Where this process slept until the log was trimmed beyond it, to have filled the slot proves nothing, and an
+        earlier put of the same bytes may have been in the log: the state tells of those with a request key.
         """
-        state = self.follow()
-        for ticket in group:
-            resolved = self.machine.resolve(ticket.offer, state)
-            ticket.outcome = Committed(resolved.number) if isinstance(resolved, Repeated) else Unknown(slot.number)
+        number = reading.head.number
+        try:
+            if self._tail.prove(reading):
+                _tell(judged)
+                return
+            state = self.follow()
+            for ticket, _ in judged:
+                resolved = self.machine.resolve(ticket.offer, state)
+                ticket.outcome = Committed(resolved.number) if isinstance(resolved, Repeated) else None
+        except StorageError:
+            # The entry is there, and most likely the log's. It is not known, and nothing rests on it yet.
+            pass
+        finally:
+            _tell_all([ticket for ticket, _ in judged if ticket.outcome is None], Unknown(number))
 
     def _look_past_end(self) -> None:
         """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""

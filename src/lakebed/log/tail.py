@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.log.kept import KeptSnapshots
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
@@ -37,6 +37,9 @@ SINCE_BYTES_MAX = 64 * 2**20
 
 CATCH_UPS_MAX = 20
 """Rounds of that: each has what came in the one before."""
+
+Amiss = DamagedError | FormatTooNewError
+"""What may end a reading: the log is damaged or too new, or it is trimmed and this the entry of one who slept."""
 
 
 @dataclass(slots=True)
@@ -96,12 +99,11 @@ class Tail(Generic[State]):
         self._open()
         for _ in range(OPENINGS_MAX):
             reading = self.reading()
-            amiss: DamagedError | None = None
+            amiss: Amiss | None = None
             try:
                 while (data := self._backend.get(reading.head.number + 1)) is not None:
                     self.read_on(reading, data)
-            except DamagedError as error:
-                # Where the log was trimmed, it may be the entry of one who slept.
+            except (DamagedError, FormatTooNewError) as error:
                 amiss = error
             if self.prove(reading, amiss):
                 return self._head
@@ -122,7 +124,7 @@ class Tail(Generic[State]):
             self.stamps.note(number, from_us(entry.stamp_us))
         reading.take(after, data)
 
-    def prove(self, reading: Reading[State], amiss: DamagedError | None = None) -> bool:
+    def prove(self, reading: Reading[State], amiss: Amiss | None = None) -> bool:
         """Publish what was read if the floor proves it; False: the log was trimmed beyond, and opened again.
 
         ``amiss`` is what ended the reading; it is raised if it ended in the log.

@@ -83,7 +83,7 @@ def test_an_instance_with_its_log_in_sqlite_is_whole(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(other)], check=True, timeout=60)
     assert table.get("c").column("v").to_pylist() == [3]
     assert lakebed.open(url).log_url == log_url
-    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"snapshots"}
+    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"latest"}
 
 
 def test_two_instances_share_a_file(tmp_path):
