@@ -94,7 +94,7 @@ def _plan(table: Table) -> CollectionPlan:
     state = table.state()
     if next(state.files.having("dropped"), None) is None:
         return CollectionPlan((), (), 0)
-    return plan(state, table.log.entry_stamp, horizon(table.log.now(), table.settings_in_force()))
+    return plan(state, table.log.stamp_or_epoch, horizon(table.log.now(), table.settings_in_force()))
 
 
 def _finish(table: Table, dead: Sequence[DataFile], gone: dict[str, DataFile]) -> int | None:

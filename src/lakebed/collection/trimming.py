@@ -62,17 +62,19 @@ def cut(kept: Sequence[int], state: TableState, stamp_of: Callable[[int], dateti
 
 
 def trim(table: Table) -> Trimmed:
-    """Keep a snapshot and trim the log, as far as either is due.
+    """Keep a snapshot and trim the log, as far as either is due. Where no floor can be kept, nothing ever is.
 
     Raises:
-        UnsafeStoreError: the store cannot keep a floor, and so keeps its whole log.
         ContentionError, UnknownOutcomeError, StorageError: the next round goes on.
     """
     log, keep_for = table.log, window(table.settings_in_force())
     state, floor, now = table.state(), table.log.floor(), table.log.now()
     there = log.kept.numbers()
     kept = [number for number in there if number > floor]
-    if keep_due(kept, state.number, log.entry_stamp, now - keep_for / KEPT_SHARE):
+    due = keep_due(kept, state.number, log.stamp_or_epoch, now - keep_for / KEPT_SHARE)
+    if (floor == 0 and not (kept or due)) or (due and not log.keeps_floor()):
+        return Trimmed(floor, 0)
+    if due:
         kept.append(log.keep())
     to = _whole_cut(table, kept, now - keep_for)
     entries = 0
@@ -93,7 +95,7 @@ def trim(table: Table) -> Trimmed:
 def _whole_cut(table: Table, kept: Sequence[int], before: datetime) -> int | None:
     """Where to cut, with the snapshot there and the newest one read back; one that is damaged is as good as none."""
     whole = set(kept)
-    while (to := cut(sorted(whole), table.state(), table.log.entry_stamp, before)) is not None:
+    while (to := cut(sorted(whole), table.state(), table.log.stamp_or_epoch, before)) is not None:
         damaged = {number for number in (to, max(whole)) if not _reads_back(table, number)}
         if not damaged:
             return to

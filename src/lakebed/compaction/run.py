@@ -179,7 +179,7 @@ def release_jobs(table: Table) -> tuple[str, ...]:
     for job in jobs:
         if is_gone(job.owner):
             reason = "the process that opened it is gone"
-        elif now is not None and (now - table.log.entry_stamp(job.opened)).total_seconds() >= job.deadline_s:
+        elif now is not None and (now - table.log.stamp_or_epoch(job.opened)).total_seconds() >= job.deadline_s:
             reason = f"it has been open for {job.deadline_s} s"
         else:
             continue

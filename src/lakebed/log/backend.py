@@ -49,6 +49,12 @@ class LogBackend(Protocol):
     def floor(self) -> int:
         """The number up to which entries may be deleted, in one request; 0: it was never raised."""
 
+    def keeps_floor(self) -> bool:
+        """Whether the place has the compare-and-set that a floor needs; False: its logs are kept whole.
+
+        Takes some requests where it has to be tried out.
+        """
+
     def raise_floor(self, expected: int, to: int) -> bool:
         """Raise the floor if it is the expected one, durably; False: somebody else moved it, look again.
 

@@ -26,13 +26,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.errors import DamagedError, FormatTooNewError, NotRetainedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head
-from lakebed.log.stamps import from_us, gone, to_us
+from lakebed.log.stamps import EPOCH, from_us, gone, to_us
 from lakebed.log.tail import Tail
 from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 
 LOSING_S = 15.0
 """How long a commit goes on losing races before it gives up."""
+
+FRESH_S = 600.0
+"""A writer that has not looked for longer looks before it puts. It would be right without: but who put where the log is
+trimmed by now learns nothing of his outcome, and that should take a sleep between look and put."""
 
 STAMP_PAUSE_S = 0.1
 """An entry that follows another so fast carries no stamp that would cost a request: it would double a commit's time."""
@@ -102,8 +106,18 @@ class Log(Generic[State, Offered, Change]):
     # -- entries ------------------------------------------------------------------------------------------------
 
     def entry_stamp(self, number: int) -> datetime:
-        """The store's stamp of an entry: from the header of the next if that was read. Raises DamagedError if gone."""
+        """The store's stamp of an entry: from the header of the next if that was read.
+
+        Raises NotRetainedError if the log is trimmed beyond it, DamagedError if it is gone.
+        """
         return self._tail.stamps.of(number)
+
+    def stamp_or_epoch(self, number: int) -> datetime:
+        """The same; of an entry that was trimmed, 1970: it is older than what collectors compare it with."""
+        try:
+            return self.entry_stamp(number)
+        except NotRetainedError:
+            return EPOCH
 
     def now(self) -> datetime:
         """The clock that stamps the entries: what an entry's age is reckoned by."""
@@ -129,14 +143,15 @@ class Log(Generic[State, Offered, Change]):
         head = self._tail.follow()
         digest = head.digest
         for number in range(head.number, 0, -1):
-            found = self.read(number)
-            if found is None:
+            try:
+                found = self.read(number)
+            except NotRetainedError:
+                return
+            if found is None or found.entry.digest != digest:
                 if self._backend.floor() >= number:
                     return
-                raise gone(self.identity, number)
-            if found.entry.digest != digest:
-                if self._backend.floor() >= number:
-                    return
+                if found is None:
+                    raise gone(self.identity, number)
                 raise DamagedError(
                     f"entry {number} of {self.identity} is not the one that the entry after it was written behind; "
                     "restore the object from a copy",
@@ -184,6 +199,10 @@ class Log(Generic[State, Offered, Change]):
         """The number up to which entries may be gone; one request."""
         return self._backend.floor()
 
+    def keeps_floor(self) -> bool:
+        """Whether the log can be trimmed where it lies; tried out there, which takes some requests."""
+        return self._backend.keeps_floor()
+
     def trim(self, to: int) -> int:
         """Raise the floor and delete the entries up to it; returns how many were there.
 
@@ -200,7 +219,7 @@ class Log(Generic[State, Offered, Change]):
     # -- committing ---------------------------------------------------------------------------------------------
 
     def _commit_group(self, group: Sequence[Ticket[Offered]]) -> None:
-        if not self._tail.opened:
+        if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
             _tell_all(group, Contended(0))

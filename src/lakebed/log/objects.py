@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.files import entry_folder, entry_name, floor_name, parse_entry_name
 from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
-from lakebed.storage import LocalStorage, check_conditional_puts
+from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,6 +53,10 @@ class ObjectLog:
     def floor(self) -> int:
         """The number up to which entries may be deleted; 0: it was never raised."""
         return decode_floor(self.storage.get(floor_name(self.prefix)), self.prefix)
+
+    def keeps_floor(self) -> bool:
+        """Whether the store replaces an object only if it is the version that was read."""
+        return keeps_replace_if(self.storage)
 
     def raise_floor(self, expected: int, to: int) -> bool:
         """Raise the floor if it is the expected one: a read and a conditional put."""

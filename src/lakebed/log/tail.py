@@ -74,7 +74,7 @@ class Tail(Generic[State]):
         self.kept = KeptSnapshots(place, identity, machine)
         self.stamps = Stamps(backend, identity)
         self.opened = False
-        self.moved_s = -math.inf
+        self.moved_s = self.proven_s = -math.inf
         self._backend = backend
         self._identity = identity
         self._machine = machine
@@ -130,6 +130,7 @@ class Tail(Generic[State]):
         ``amiss`` is what ended the reading; it is raised if it ended in the log.
         """
         floor = self._backend.floor()
+        self.proven_s = clock.monotonic_s()
         if floor > reading.start:
             self._open_above(floor)
             return False

@@ -216,8 +216,15 @@ class ClockedStorage:
         self.changed.add(name)
 
 
+SLEEP_SHARE = 0.004
+SLEEP_STEPS = 250
+
+
 class SteppedStorage:
-    """The store as actors have it: each request lets others go first, and now and then a client repeats a put."""
+    """The store as actors have it: each request lets others go first, and now and then a client repeats a put.
+
+    Some fall asleep right before a request to the log, for long enough to be overtaken by a trimmer.
+    """
 
     def __init__(self, inner, schedule, repeats):
         self.inner = inner
@@ -225,9 +232,18 @@ class SteppedStorage:
         self._schedule = schedule
         self._repeats = repeats
         self.repeated = 0
+        self.slept = 0
 
     def create(self, name, data):
+        if "/log/" in name:
+            self._sleep()
         return self._put(f"create {name}", lambda: self.inner.create(name, data))
+
+    def _sleep(self):
+        if self._schedule.random.random() < SLEEP_SHARE:
+            self.slept += 1
+            for _ in range(SLEEP_STEPS):
+                self._schedule.pause("is asleep")
 
     def replace_if(self, name, version, data):
         return self._put(f"replace_if {name}", lambda: self.inner.replace_if(name, version, data))
@@ -238,6 +254,8 @@ class SteppedStorage:
 
     def get(self, name):
         self._schedule.pause(f"get {name}")
+        if "/log/" in name:
+            self._sleep()
         return self.inner.get(name)
 
     def get_versioned(self, name):

@@ -49,6 +49,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
         patch.setattr(slots, "SETTLE_MAX", 3)
         patch.setattr(committer, "LOSING_S", 10.0)
+        patch.setattr(committer, "FRESH_S", 10.0)
         patch.setattr(tail, "CATCH_UPS_MAX", 2)
         patch.setattr(tail, "SINCE_BYTES_MAX", world.random.choice([0, 2_000, tail.SINCE_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
@@ -77,7 +78,7 @@ def run_seed(seed, monkeypatch):
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
-    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0}, (KEYS["f"],))
+    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0}, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")

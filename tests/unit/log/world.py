@@ -1,9 +1,10 @@
 """A table under all that can happen to it at once, and what must hold after every step.
 
 Processes commit to one table's log over a store that loses, delays, repeats and refuses requests: writers with and
-without request keys, splitters, compactors that may be late or closed by others, collectors of garbage, readers that
-follow. Some are killed; another takes their place. The code is the real one from the table down to the store; data
-files are drawn: a row is a letter and the file that first held it, so that each row is the only one of its kind.
+without request keys, splitters, compactors that may be late or closed by others, readers that follow, collectors of
+garbage, who trim the log as well while others sleep. Some are killed; another takes their place. The code is the real
+one from the table down to the store; data files are drawn: a row is a letter and the file that first held it, so that
+each row is the only one of its kind.
 
 The sequential model is the entries as they lie in the store, applied one after another by nobody but the check, beside
 the rows of all files that they added. After every step:
@@ -21,8 +22,8 @@ from random import Random
 from lakebed.collection import run as collection
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.files import data_name, entry_name, table_prefix
-from lakebed.log.objects import ObjectLogs
+from lakebed.files import data_name, entry_name, parse_entry_name, table_prefix
+from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
@@ -181,8 +182,10 @@ class World:
             while (data := self.inner.get(entry_name(PREFIX, len(self.heads)))) is not None:
                 self._apply(data)
             head = self.heads[-1]
+            floor = ObjectLog(self.inner, PREFIX).floor()
             for name in changed & self.entries.keys():
-                expect(self.inner.get(name) == self.entries[name], f"{name} was changed")
+                trimmed = parse_entry_name(PREFIX, name) <= floor
+                expect(trimmed or self.inner.get(name) == self.entries[name], f"{name} was changed")
             self._check_objects(head.state)
         if any(name.startswith(PREFIX) and "/data/" not in name for name in changed):
             fresh = Table(TABLE_ID, "t", self.inner, ObjectLogs(self.inner), dict).log
@@ -273,6 +276,8 @@ def signs_in(document):
             return [(kind, change.job)]
         case "split_leaf":
             return [(kind, change.leaf)]
+        case "raise_mark":
+            return [(kind, change.mark, change.value)]
         case _:
             return [(kind, change.table)]
 
@@ -349,6 +354,7 @@ def collect(world, process):
         return
     world.tally["files deleted"] += report.files
     world.tally["parts swept"] += report.snapshot_parts
+    world.tally["entries trimmed"] += report.entries
 
 
 def read(world, process):

@@ -119,6 +119,10 @@ class SqlLog:
         """The number up to which entries may be deleted; 0: it was never raised."""
         return decode_floor(self._floor_data(), self.name)
 
+    def keeps_floor(self) -> bool:
+        """An UPDATE is a compare-and-set."""
+        return True
+
     def raise_floor(self, expected: int, to: int) -> bool:
         """Raise the floor if it is the expected one: a SELECT, and an INSERT or a conditional UPDATE."""
         check_rise(expected, to)
