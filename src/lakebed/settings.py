@@ -52,6 +52,13 @@ class Settings:
     )
     gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
     history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")
+    requests_s: int = _setting(
+        7 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long commit and job ids are remembered: a repeat in that time adds nothing",
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))
