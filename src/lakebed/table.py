@@ -16,7 +16,7 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, OfferTag, RemoveTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,6 +116,34 @@ class Table:
         if not files and commit_id is None:
             return self.number
         return self.commit(OfferFiles(files, commit_id, base))
+
+    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+        """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
+
+        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
+        are there. With a ``fence`` writes that began before the removal do not pass, nor do compactions. No rows there
+        and no fence: no entry.
+
+        Raises:
+            UsageError: no range; for all rows give ``KeyRange()``.
+            BadKeyError: a range is upside down or does not fit the key.
+            ContentionError: nothing was removed.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        return self.commit(self.removal(ranges, fence=fence))
+
+    def removal(self, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
+        """What :meth:`remove` offers, with the summaries that make its counts exact."""
+        from lakebed.objects import load_summaries
+        from lakebed.state.resolve_leaves import files_cut
+
+        if not ranges:
+            raise UsageError("a removal needs a range; for all rows give KeyRange()")
+        encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
+        state = self.state()
+        files = [state.files[name].file for name in files_cut(encoded, state)]
+        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
