@@ -23,16 +23,19 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     JoinLeaves,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
     SplitLeaf,
+    SubmitRequests,
     Transaction,
 )
 
@@ -148,6 +151,11 @@ def detail(transaction: Transaction) -> str:
             text = f"{transaction.name} at number {transaction.number}"
         case RemoveTag():
             text = transaction.name
+        case SubmitRequests():
+            files = sum(len(request.files) for request in transaction.requests)
+            text = f"{_some(len(transaction.requests), 'request')} for {_some(files, 'file')}"
+        case FailRequest() | RejectRequest():
+            text = f"{transaction.request}: {transaction.reason}"
         case DropTable():
             text = ""
         case _:
@@ -173,6 +181,8 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | SetTag() | RemoveTag():
+            return 0, 0, 0
+        case SubmitRequests() | FailRequest() | RejectRequest():
             return 0, 0, 0
         case _:
             assert_never(transaction)

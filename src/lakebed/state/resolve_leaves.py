@@ -137,7 +137,7 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
         if len(going) == len(split.references):
             drop += held
         elif going:
-            splits.append(_none_for_nothing(split, going))
+            splits.append(split)
             state = after
     for keys in ranges:
         for position in state.leaves.overlapping(keys):
@@ -176,20 +176,3 @@ def _inside(after: TableState, split: SplitLeaf, ranges: Sequence[EncodedRange])
         if any(keys.covers(after.leaves.range_at(position)) for keys in ranges):
             inside.add(place)
     return inside
-
-
-def _none_for_nothing(split: SplitLeaf, going: set[int]) -> SplitLeaf:
-    """The split with at least one row in every reference that goes, as long as one that stays can spare it.
-
-    Else the rest of the file would seem to have all of its rows, and so to be counted exactly.
-    """
-    references = list(split.references)
-    for place in going:
-        gone = references[place]
-        if not gone.rows:
-            for other, kept in enumerate(references):
-                if kept.file == gone.file and other not in going and kept.rows > 1 and not kept.exact:
-                    references[other] = replace(kept, rows=kept.rows - 1)
-                    references[place] = replace(gone, rows=1)
-                    break
-    return replace(split, references=tuple(references))

@@ -126,13 +126,11 @@ def test_two_ranges_in_one_leaf_go_in_one_entry():
 
 
 def test_what_is_left_of_a_file_is_never_counted_as_all_of_it():
-    """Without a summary the part that goes may be estimated at no rows; it takes one, so that what stays is no less
-    an estimate."""
-    summary = new_file("f1", "aaaz", samples="ay").summary
-    state = step(table(), OfferFiles((new_file("f1", "aaaz", samples=""),)))
-    state = step(state, OfferRemove((EncodedRange(key("k"), None),), summaries={"f1": summary}))
-    rows, exact = state.rows()
-    assert (rows < 4, exact) == (True, False)
+    """Of [b, c) no row was thought to be there, and b is gone: what is left seems to have all rows of the file."""
+    state = step(table("f"), OfferFiles((new_file("f1", "abg", samples="g"),)))
+    state = step(state, OfferRemove((span("bc"),)))
+    assert drawn(state) == ["f1:~1", "", "f1:~0", "f1:~2"]
+    assert state.rows() == (3, False)
 
 
 def test_nothing_to_remove_makes_no_entry():
