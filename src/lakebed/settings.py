@@ -59,6 +59,13 @@ class Settings:
         10**9,
         "how long entries stay in the log; not below history_s and gc_delay_s",
     )
+    requests_s: int = _setting(
+        7 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long commit and job ids are remembered: a repeat in that time adds nothing",
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))

@@ -16,7 +16,7 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, RemoveTag, SetTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, RemoveTag, SetTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
     from lakebed.view import View
+
+
+BASE_AGE_S = 60.0
+"""A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
 
 
 class Table:
@@ -74,14 +78,19 @@ class Table:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def write(self, data: Any, *, commit_id: str | None = None) -> int:
+    def write(self, data: Any, *, commit_id: str | None = None, base_number: int | None = None) -> int:
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name.
         ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
         one every call adds. No rows, no entry.
 
+        Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
+        :attr:`number` of before the first call, and gives it as ``base_number`` to every one: a repeat that is too old
+        to be judged is then an UnknownOutcomeError, and adds nothing. By default it is the number when the call began.
+
         Raises:
+            UsageError: a base number that is not there yet, or one without a commit id.
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added.
@@ -90,10 +99,12 @@ class Table:
         from lakebed.ingest.run import conformed, open_stream, write_files
 
         batches = conformed(open_stream(data), self.schema, "write")
-        if commit_id is not None:
-            first = self.state().requests.get(commit_id)
-            if first is not None:
-                return first
+        # Without an id, a look now and then will do: it only tells how long ago the call began.
+        state = self.state(BASE_AGE_S if commit_id is None else None)
+        first = None if commit_id is None else state.answered(commit_id)
+        if first is not None:
+            return first
+        base = based_on(state, commit_id, base_number)
         in_force = self.settings_in_force()
         files = write_files(
             batches,
@@ -104,7 +115,35 @@ class Table:
         )
         if not files and commit_id is None:
             return self.number
-        return self.commit(OfferFiles(files, commit_id))
+        return self.commit(OfferFiles(files, commit_id, base))
+
+    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+        """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
+
+        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
+        are there. With a ``fence`` writes that began before the removal do not pass, nor do compactions. No rows there
+        and no fence: no entry.
+
+        Raises:
+            UsageError: no range; for all rows give ``KeyRange()``.
+            BadKeyError: a range is upside down or does not fit the key.
+            ContentionError: nothing was removed.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        return self.commit(self.removal(ranges, fence=fence))
+
+    def removal(self, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
+        """What :meth:`remove` offers, with the summaries that make its counts exact."""
+        from lakebed.objects import load_summaries
+        from lakebed.state.resolve_leaves import files_cut
+
+        if not ranges:
+            raise UsageError("a removal needs a range; for all rows give KeyRange()")
+        encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
+        state = self.state()
+        files = [state.files[name].file for name in files_cut(encoded, state)]
+        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -213,11 +252,11 @@ class Table:
     # -- what happened ------------------------------------------------------------------------------------------
 
     def outcome(self, request_key: str) -> int | None:
-        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it is not in the log.
+        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.
 
         After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
         """
-        return self.state().requests.get(request_key)
+        return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
@@ -281,3 +320,19 @@ class Table:
             RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
         return number_of(self.log.commit(offer), f"table {self.name}")
+
+
+def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
+    """The base number of a request that is offered first in this state, or was in an older one.
+
+    Raises UsageError for one that is not there yet, or that nobody can repeat.
+    """
+    if base_number is None:
+        return state.number
+    if request_key is None:
+        raise UsageError(
+            f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
+        )
+    if not 0 <= base_number <= state.number:
+        raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
+    return base_number

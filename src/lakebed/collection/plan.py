@@ -4,6 +4,8 @@ A file may go once it has no reference, and the log entry that dropped the last 
 than both the GC delay (a reader that planned before may still be reading) and the history window (older states stay
 readable), and no tag stands at a number that needs it. Entries are created one after another, so their stamps ascend
 with their numbers: one number, found by binary search, parts what may go from what must stay.
+
+Request keys go in the same way: :func:`forget_line` says below which base number.
 """
 
 from __future__ import annotations
@@ -14,12 +16,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from lakebed.files import DataFile
     from lakebed.settings import Settings
-    from lakebed.state.table import TableState
+    from lakebed.state.table import Answer, TableState
+
+
+REQUESTS_MAX = 1_000_000
+"""Request keys that are kept, some 100 MB of a state. Of more the lowest base numbers go, however young."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +53,35 @@ def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetim
     young = set(numbers[bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before) :])
     due = tuple(file for number, file in free if number not in young)
     return CollectionPlan(unfinished, due, len(unused) - len(unfinished) - len(due))
+
+
+def forget_line(state: TableState, stamp_of: Callable[[int], datetime | None], before: datetime) -> int | None:
+    """What the forget line should be raised to; None: nothing is to be forgotten.
+
+    What was committed after ``before`` is kept, however low its base number: who repeats a request soon need not know
+    that number. ``stamp_of`` gives the stamp of a log entry; None: it is not there any more, so that nobody can tell
+    how old the requests before it are.
+    """
+    answers = list(state.requests.having("number"))
+    if not answers and not state.fences:
+        return None
+    line = _old_requests(state, answers, stamp_of, before)
+    if len(answers) > REQUESTS_MAX:
+        bases = sorted(answer.base_number for answer in answers)
+        line = max(line, bases[-REQUESTS_MAX - 1] + 1)
+    due = any(answer.base_number < line for answer in answers) or any(fence.number <= line for fence in state.fences)
+    return line if due and line > state.forget_line else None
+
+
+def _old_requests(
+    state: TableState, answers: Iterable[Answer], stamp_of: Callable[[int], datetime | None], before: datetime
+) -> int:
+    def is_young(number: int) -> bool:
+        stamp = stamp_of(number)
+        return stamp is not None and stamp > before
+
+    numbers = range(1, state.number + 1)
+    young = numbers.start + bisect_left(numbers, x=True, key=is_young)
+    if young == 1 or stamp_of(young - 1) is None:
+        return state.forget_line
+    return min([young, state.number, *(answer.base_number for answer in answers if answer.number >= young)])

@@ -8,16 +8,19 @@ else. Two collectors at once do no harm: deleting twice is nothing, and whoever 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.collection.plan import CollectionPlan, horizon, plan
+from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan
 from lakebed.collection.trimming import trim
+from lakebed.errors import NotRetainedError
 from lakebed.files import data_name, summary_name
 from lakebed.log.outcomes import NotCommitted, number_of
-from lakebed.state.transactions import ForgetFiles, MarkDead
+from lakebed.state.transactions import ForgetFiles, Mark, MarkDead, RaiseMark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from lakebed.files import DataFile
     from lakebed.table import Table
@@ -75,6 +78,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
             marked = [f for f in batch if f.id in known and known[f.id].dead]
             number = _finish(table, marked, gone) or number
         planned = _plan(table)
+    _forget_requests(table)
     size_bytes = sum(f.size_bytes for f in gone.values())
     trimmed = trim(table)
     return CollectionReport(
@@ -95,6 +99,24 @@ def _plan(table: Table) -> CollectionPlan:
     if next(state.files.having("dropped"), None) is None:
         return CollectionPlan((), (), 0)
     return plan(state, table.log.stamp_or_epoch, horizon(table.log.now(), table.settings_in_force()))
+
+
+def _forget_requests(table: Table) -> None:
+    """Forget the request keys and fences that are older than they have to be."""
+
+    def stamp_of(number: int) -> datetime | None:
+        try:
+            return table.log.entry_stamp(number)
+        except NotRetainedError:
+            return None
+
+    state = table.state()
+    if state.requests or state.fences:
+        before = table.log.now() - timedelta(seconds=table.settings_in_force().requests_s)
+        line = forget_line(state, stamp_of, before)
+        if line is not None:
+            # However it ends: another collector was here, or the next round does it.
+            table.try_commit(RaiseMark(Mark.FORGET_LINE, line))
 
 
 def _finish(table: Table, dead: Sequence[DataFile], gone: dict[str, DataFile]) -> int | None:

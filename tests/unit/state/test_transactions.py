@@ -26,10 +26,10 @@ from lakebed.state.transactions import (
     OpenJob,
     RaiseMark,
     Rejected,
-    RemoveTag,
     Repeated,
-    SetTag,
+    TooOld,
 )
+from tests.golden.history import everything
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
 
 
@@ -68,7 +68,7 @@ def test_a_split_moves_what_arrived_after_it_was_planned():
     state = step(state, OfferFiles((new_file("f2", "abyz"),)))
     state = step(state, OfferSplit(1, (key("m"),), summaries))
     assert drawn(state) == ["f1:~2 f2:~2", "f1:~2 f2:~2"]
-    assert dict(state.leaves.parents) == {2: 1, 3: 1}
+    assert dict(state.leaves.parents) == {2: (1,), 3: (1,)}
 
 
 def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
@@ -97,6 +97,23 @@ def test_a_request_key_answers_with_its_first_number():
     """Whatever files the repeat brings."""
     state = step(table(), OfferFiles((new_file("f1", "ab"),), "request"))
     assert resolve(OfferFiles((new_file("f2", "ab"),), "request"), state) == Repeated(2)
+
+
+def test_below_the_forget_line_a_request_is_unknown_and_not_refused():
+    """Its first offer may be in the log, and forgotten. On record it is told its number, whatever base it brings."""
+    state = step(table(), OfferFiles((new_file("f1", "a"),), "one", 1))
+    state = step(state, OfferFiles((new_file("f2", "b"),), "two", 2))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 2))
+    assert state.answered("one") is None
+    assert resolve(OfferFiles((new_file("f3", "a"),), "one", 1), state) == TooOld(1, 2)
+    assert resolve(OfferFiles((new_file("f3", "b"),), "two", 1), state) == Repeated(3)
+    assert "write it again" in refused(state, OfferFiles((new_file("f3", "a"),), None, 1))
+    assert "f3" in step(state, OfferFiles((new_file("f3", "a"),), "one", 2)).files
+
+
+def test_a_base_number_that_is_not_there_yet_is_refused():
+    """It would pass the forget line, and fences, that are to come."""
+    assert "not there yet" in refused(table(), OfferFiles((new_file("f1", "a"),), None, 2))
 
 
 def test_a_known_file_is_refused():
@@ -188,7 +205,8 @@ def test_a_mark_only_rises():
         assert getattr(step(state, RaiseMark(mark, 1)), mark.value) == 1
         assert "only rises" in refused(step(state, RaiseMark(mark, 1)), RaiseMark(mark, 1))
         assert "only rises" in refused(state, RaiseMark(mark, 0))
-    assert "no number 2" in refused(state, RaiseMark(Mark.RETAINED_FROM, 2))
+    for mark in (Mark.RETAINED_FROM, Mark.FORGET_LINE):
+        assert "newest number is 1" in refused(state, RaiseMark(mark, 2))
 
 
 def test_a_file_older_than_the_orphan_horizon_is_not_added():
@@ -224,43 +242,15 @@ def test_settings_change_and_are_taken_back():
     assert step(state, AlterSettings({"split_rows": None})).settings == {"split_bytes": 10**6}
 
 
-def everything():
-    """A history with every kind of transaction."""
-    offers = [
-        OfferFiles((new_file("f1", "abyz"),), "request"),
-        OfferFiles((new_file("f2", "bx"),)),
-        OpenJob(job("j1", "f1", "f2")),
-        OfferSplit(1, (key("m"),)),
-        OfferOutput("j1", (new_file("f3", "abbxyz"),)),
-        OpenJob(job("j2", "f3", keys=EncodedRange(b"", key("m")))),
-        CloseJob("j2", "gave up"),
-        MarkDead(("f1", "f2")),
-        ForgetFiles(("f1",)),
-        AlterSettings({"split_rows": 9}),
-        SetTag("old", 9),
-        SetTag("new", 10),
-        RemoveTag("old"),
-        RaiseMark(Mark.ORPHAN_HORIZON, 7),
-        DropTable(),
-    ]
-    create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
-    state, transactions = apply(TableState(), create, 1), [create]
-    for offer in offers:
-        transactions.append(resolve(offer, state))
-        state = apply(state, transactions[-1], state.number + 1)
-    return transactions, state
-
-
 def test_every_transaction_and_state_survives_being_written_down():
     """Through JSON text, and applied again to the same state."""
-    transactions, state = everything()
+    transactions, states = everything()
     replayed = TableState()
     for number, transaction in enumerate(transactions, 1):
         read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction))))
         assert read == transaction
         replayed = apply(replayed, read, number)
-    assert replayed == state
-    assert through_an_image(state) == state
+        assert replayed == states[number - 1] == through_an_image(replayed)
 
 
 def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
