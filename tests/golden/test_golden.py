@@ -53,7 +53,7 @@ def test_every_entry_is_written_again_byte_for_byte(storage):
 def test_the_entries_lead_to_the_state_of_the_snapshot(storage):
     """So neither applying nor reading a snapshot has changed its meaning; the document is written again as it was."""
     log = Log(ObjectLog(storage, PREFIX), SnapshotPlace(storage, PREFIX), TABLE_ID, TABLE)
-    snapshot = log.snapshot()
+    snapshot = log.snapshots.read()
     head = Head(0, "", TABLE.empty)
     for data in stored(storage)[: snapshot.number]:
         head, _ = advance(head, data, TABLE_ID, TABLE)

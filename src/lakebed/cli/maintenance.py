@@ -58,7 +58,8 @@ def add_maintenance(commands: args.Commands) -> None:
         "gc",
         "delete files that nothing needs any more",
         _collect,
-        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s.",
+        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s, and an entry of\n"
+        "the log when it is older than log_s.",
     )
     collect.add_argument("table", metavar="TABLE")
     for parser in (compact, split, collect):
@@ -170,7 +171,8 @@ def _collect(arguments: argparse.Namespace, out: Output) -> None:
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
     young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
-    out.document(plain(report), [f"table {report.table}: {text}{young}"])
+    trimmed = f"; log trimmed up to {report.floor}" if report.entries else ""
+    out.document(plain(report), [f"table {report.table}: {text}{young}{trimmed}"])
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
