@@ -52,6 +52,9 @@ class Settings:
     )
     gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
     history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")
+    pin_timeout_s: int = _setting(
+        3600, "seconds", 1, 10**9, "a pin that was not renewed for so long is dead; readers renew every third of it"
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))

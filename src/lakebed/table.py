@@ -6,17 +6,19 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.errors import UsageError
+from lakebed.errors import ContentionError, UsageError
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
+from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.files import DataFile
     from lakebed.history import HistoryRow
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
+    from lakebed.pins import Pin
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
@@ -37,6 +41,9 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
     from lakebed.view import View
+
+PIN_ROUNDS_MAX = 8
+"""Starts of a reader whose number was given up for deletion before his pin was seen; each needs a collection."""
 
 
 class Table:
@@ -141,8 +148,13 @@ class Table:
         if self._reader is None:
             from lakebed.query.run import Reader
 
-            self._reader = Reader(self.storage, self.id, self.schema)
+            self._reader = Reader(self.storage, self.id, self.schema, self._keeps)
         return self._reader
+
+    def _keeps(self, file: DataFile) -> bool:
+        """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
+        known = self.state().files.get(file.id)
+        return known is not None and not known.dead
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -175,12 +187,50 @@ class Table:
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
             NotRetainedError: files of that number may be deleted; names the numbers that are kept.
         """
-        from lakebed.log.replay import replay
-        from lakebed.travel import locate
+        state = self.state()
+        return self._view(self._state_at(locate(state, self.log.entry_stamp, number=number, time=time, tag=tag), state))
+
+    @contextmanager
+    def pin(self, number: int | None = None) -> Iterator[View]:
+        """A view, of the newest number or an older one, that stays readable to the end of the ``with`` block.
+
+        However long that takes, and whatever is compacted and collected meanwhile: for exports, and for queries that
+        may outlive the setting ``gc_delay_s``. Costs an object in the store, rewritten every third of the setting
+        ``pin_timeout_s``. Should that fail for all of it, what is deleted then is told by NotRetainedError.
+
+        Raises:
+            NotFoundError: a number that is not there yet.
+            NotRetainedError: files of that number may be deleted; names the numbers that are kept.
+            ContentionError: collections kept overtaking; try again.
+        """
+        from lakebed.pins import Pin
 
         state = self.state()
-        found = locate(state, self.log.entry_stamp, number=number, time=time, tag=tag)
-        return self._view(state if found == state.number else replay(self.log, self.id, TABLE, found))
+        if number is not None:
+            locate(state, self.log.entry_stamp, number=number)
+        with Pin(self.storage, self.id, lambda: self.settings_in_force().pin_timeout_s) as pin:
+            yield self._view(self._pinned(pin, state, number))
+
+    def _pinned(self, pin: Pin, state: TableState, number: int | None) -> TableState:
+        """Put the pin, then look: the newest state decides whether it came in time."""
+        for _ in range(PIN_ROUNDS_MAX):
+            wanted = state.number if number is None else number
+            pin.put(wanted)
+            newest = self.state()
+            if number is not None:
+                return self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
+            if newest.retains(wanted):
+                return state
+            state = newest
+        raise ContentionError(
+            f"table {self.name}: collections gave up the number of a pin {PIN_ROUNDS_MAX} times in a row before it was "
+            "seen; try again, or raise the setting gc_delay_s"
+        )
+
+    def _state_at(self, number: int, newest: TableState) -> TableState:
+        from lakebed.log.replay import replay
+
+        return newest if number == newest.number else replay(self.log, self.id, TABLE, number)
 
     def tag(self, name: str, number: int | None = None) -> int:
         """Give a number, by default the newest, a name that keeps its files; returns the number it stands at.
@@ -189,8 +239,6 @@ class Table:
             UsageError: not a name.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        from lakebed.travel import check_tag
-
         self.commit(OfferTag(check_tag(name), number))
         return self.state().tags[name]
 

@@ -35,9 +35,9 @@ def locate(
     state: TableState,
     stamp_of: Callable[[int], datetime],
     *,
-    number: int | None,
-    time: datetime | str | None,
-    tag: str | None,
+    number: int | None = None,
+    time: datetime | str | None = None,
+    tag: str | None = None,
 ) -> int:
     """The log number that is meant. ``stamp_of`` is asked for about log2(head) entries if it is a time.
 

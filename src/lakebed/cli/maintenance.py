@@ -58,7 +58,8 @@ def add_maintenance(commands: args.Commands) -> None:
         "gc",
         "delete files that nothing needs any more",
         _collect,
-        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s.",
+        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s, and no tag\n"
+        "or pin needs it.",
     )
     collect.add_argument("table", metavar="TABLE")
     for parser in (compact, split, collect):
@@ -170,7 +171,8 @@ def _collect(arguments: argparse.Namespace, out: Output) -> None:
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
     young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
-    out.document(plain(report), [f"table {report.table}: {text}{young}"])
+    pinned = f"; {count_text(report.pinned, 'file')} kept for readers by pins" if report.pinned else ""
+    out.document(plain(report), [f"table {report.table}: {text}{young}{pinned}"])
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:

@@ -4,6 +4,8 @@ A file may go once it has no reference, and the log entry that dropped the last 
 than both the GC delay (a reader that planned before may still be reading) and the history window (older states stay
 readable), and no tag stands at a number that needs it. Entries are created one after another, so their stamps ascend
 with their numbers: one number, found by binary search, parts what may go from what must stay.
+
+What may go is marked first, and then deleted unless a reader's pin holds a number that needs it.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
-    from lakebed.files import DataFile
+    from lakebed.files import CommittedFile
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """``unfinished`` were marked dead by a round that ended early; ``due`` may be; ``waiting`` counts the rest."""
+    """``marked`` are files marked dead, whoever did that; ``due`` may be marked; ``waiting`` counts the rest."""
 
-    unfinished: tuple[DataFile, ...]
-    due: tuple[DataFile, ...]
+    marked: tuple[CommittedFile, ...]
+    due: tuple[CommittedFile, ...]
     waiting: int
 
 
@@ -39,11 +41,16 @@ def horizon(now: datetime, settings: Settings) -> datetime:
 def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
-    unfinished = tuple(c.file for c in unused if c.dead)
-    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not state.tagged(c)]
-    numbers = sorted({number for number, _ in free})
+    marked = tuple(c for c in unused if c.dead)
+    free = [c for c in unused if not c.dead and not state.tagged(c)]
+    numbers = sorted({c.dropped or 0 for c in free})
     # The first number whose entry is too young; all from there on are.
     first = bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before)
     old = set(numbers[:first])
-    due = tuple(file for number, file in free if number in old)
-    return CollectionPlan(unfinished, due, len(unused) - len(unfinished) - len(due))
+    due = tuple(c for c in free if c.dropped in old)
+    return CollectionPlan(marked, due, len(unused) - len(marked) - len(due))
+
+
+def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> list[CommittedFile]:
+    """Those of the files that the table does not refer to at any of the pinned numbers."""
+    return [committed for committed in files if not any(map(committed.needed_at, pins))]
