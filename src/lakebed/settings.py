@@ -55,6 +55,9 @@ class Settings:
     pin_timeout_s: int = _setting(
         3600, "seconds", 1, 10**9, "a pin that was not renewed for so long is dead; readers renew every third of it"
     )
+    orphan_age_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "what was written and not committed for so long may be swept, and is refused then"
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))

@@ -91,7 +91,8 @@ class Table:
         Raises:
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added.
+            RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
+                the setting ``orphan_age_s`` and a sweep came by.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files

@@ -44,7 +44,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, get_args
 
 import xxhash
 
@@ -52,7 +52,7 @@ from lakebed.errors import DamagedError, StorageError
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored
 from lakebed.storage.digests import digest_file
 
-Operation = Literal["create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"]
+Operation = Literal["create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list", "sweep_temporaries"]
 
 _WRITES: frozenset[Operation] = frozenset({"create", "replace", "send"})
 
@@ -70,7 +70,7 @@ class Fault(Enum):
 
 
 _FIRES_ON: dict[Fault, frozenset[Operation]] = {
-    Fault.FAIL_BEFORE: frozenset({"create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"}),
+    Fault.FAIL_BEFORE: frozenset(get_args(Operation)),
     Fault.FAIL_AFTER: frozenset({"create", "replace", "send", "delete"}),
     Fault.LATE: frozenset({"create", "replace", "delete"}),
     Fault.CONFLICT: frozenset({"create"}),
@@ -232,6 +232,12 @@ class FaultyStorage:
             raise _lost("list", f"{self.url}/{prefix}")
         return self.inner.list(prefix)
 
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """As the contract says, or by the plan (the name to match is the prefix)."""
+        if self._next("sweep_temporaries", prefix) is not None:
+            raise _lost("sweep", f"{self.url}/{prefix}")
+        return self.inner.sweep_temporaries(prefix, before)
+
     def object_url(self, name: str) -> str:
         """The inner store's."""
         return self.inner.object_url(name)
@@ -356,6 +362,11 @@ class CountingStorage:
         """Counted."""
         self._count("list", prefix)
         return self.inner.list(prefix)
+
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Counted."""
+        self._count("sweep_temporaries", prefix)
+        return self.inner.sweep_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
         """The inner store's; not counted, for it asks nobody."""

@@ -32,6 +32,7 @@ WORDS: dict[str, list[str]] = {
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],
     "gc": ["gc", "readings"],
+    "sweep": ["sweep", "readings"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
     "tag": ["tag", "readings", "now"],

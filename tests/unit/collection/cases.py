@@ -12,12 +12,12 @@ from lakebed.table import Table
 from lakebed.testing.faults import CountingStorage
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
-AT_ONCE = {"gc_delay_s": 0, "history_s": 0}
+AT_ONCE = {"gc_delay_s": 0, "history_s": 0, "orphan_age_s": 0}
 
 
-def made(*texts, **settings):
-    """A table in memory, with a file for each text: a row for each letter."""
-    instance = lakebed.create(f"memory://{clock.random_token()}")
+def made(*texts, url=None, **settings):
+    """A table, in memory, with a file for each text: a row for each letter."""
+    instance = lakebed.create(url or f"memory://{clock.random_token()}")
     table = instance.create_table("t", SCHEMA, settings={**AT_ONCE, **settings})
     for text in texts:
         table.write(rows(text))
