@@ -58,6 +58,13 @@ class Settings:
     orphan_age_s: int = _setting(
         86_400, "seconds", 0, 10**9, "what was written and not committed for so long may be swept, and is refused then"
     )
+    requests_s: int = _setting(
+        7 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long commit and job ids are remembered: a repeat in that time adds nothing",
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))

@@ -46,6 +46,10 @@ PIN_ROUNDS_MAX = 8
 """Starts of a reader whose number was given up for deletion before his pin was seen; each needs a collection."""
 
 
+BASE_AGE_S = 60.0
+"""A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
+
+
 class Table:
     """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`."""
 
@@ -81,14 +85,19 @@ class Table:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def write(self, data: Any, *, commit_id: str | None = None) -> int:
+    def write(self, data: Any, *, commit_id: str | None = None, base_number: int | None = None) -> int:
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name.
         ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
         one every call adds. No rows, no entry.
 
+        Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
+        :attr:`number` of before the first call, and gives it as ``base_number`` to every one: a repeat that is too old
+        to be judged is then an UnknownOutcomeError, and adds nothing. By default it is the number when the call began.
+
         Raises:
+            UsageError: a base number that is not there yet, or one without a commit id.
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
@@ -98,10 +107,12 @@ class Table:
         from lakebed.ingest.run import conformed, open_stream, write_files
 
         batches = conformed(open_stream(data), self.schema, "write")
-        if commit_id is not None:
-            first = self.state().requests.get(commit_id)
-            if first is not None:
-                return first
+        # Without an id, a look now and then will do: it only tells how long ago the call began.
+        state = self.state(BASE_AGE_S if commit_id is None else None)
+        first = None if commit_id is None else state.answered(commit_id)
+        if first is not None:
+            return first
+        base = based_on(state, commit_id, base_number)
         in_force = self.settings_in_force()
         files = write_files(
             batches,
@@ -112,7 +123,7 @@ class Table:
         )
         if not files and commit_id is None:
             return self.number
-        return self.commit(OfferFiles(files, commit_id))
+        return self.commit(OfferFiles(files, commit_id, base))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -254,11 +265,11 @@ class Table:
     # -- what happened ------------------------------------------------------------------------------------------
 
     def outcome(self, request_key: str) -> int | None:
-        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it is not in the log.
+        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.
 
         After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
         """
-        return self.state().requests.get(request_key)
+        return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
@@ -322,3 +333,19 @@ class Table:
             RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
         return number_of(self.log.commit(offer), f"table {self.name}")
+
+
+def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
+    """The base number of a request that is offered first in this state, or was in an older one.
+
+    Raises UsageError for one that is not there yet, or that nobody can repeat.
+    """
+    if base_number is None:
+        return state.number
+    if request_key is None:
+        raise UsageError(
+            f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
+        )
+    if not 0 <= base_number <= state.number:
+        raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
+    return base_number

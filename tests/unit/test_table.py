@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError
+from lakebed.collection.run import collect_garbage
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 
@@ -241,3 +242,24 @@ def test_the_outcome_of_a_request_is_told_by_any_process(table, instance):
     assert table.outcome("monday") == number
     assert lakebed.open(instance.url).table("t").outcome("monday") == number
     assert table.outcome("tuesday") is None
+
+
+def test_a_commit_id_that_is_forgotten_is_told_as_unknown_and_adds_nothing(instance):
+    """To whoever gives the number of before the first call; another only sees that it is not on record."""
+    table = instance.create_table("t", SCHEMA, settings={"requests_s": 0})
+    before = table.number
+    table.write(rows(["a"]), commit_id="monday")
+    table.set(page_rows=500)
+    collect_garbage(table)
+
+    assert (table.outcome("monday"), table.state().forget_line) == (None, 4 - 1)
+    with pytest.raises(lakebed.UnknownOutcomeError, match="requests_s"):
+        table.write(rows(["a"]), commit_id="monday", base_number=before)
+    assert scanned(table).num_rows == 1
+
+
+@pytest.mark.parametrize(("commit_id", "base_number"), [("monday", 99), ("monday", -1), (None, 1)])
+def test_a_base_number_that_means_nothing_is_refused(table, commit_id, base_number):
+    with pytest.raises(UsageError, match="base_number"):
+        table.write(rows(["a"]), commit_id=commit_id, base_number=base_number)
+    assert table.number == 1

@@ -1,4 +1,4 @@
-"""Which objects may be deleted. Pure: no I/O.
+"""Which files may be deleted. Pure: no I/O.
 
 A file may go once it has no reference, and the log entry that dropped the last one is older, by the store's own stamps,
 than both the GC delay (a reader that planned before may still be reading) and the history window (older states stay
@@ -7,8 +7,7 @@ with their numbers: one number, found by binary search, parts what may go from w
 
 What may go is marked first, and then deleted unless a reader's pin holds a number that needs it.
 
-An object that is on no record is an orphan if it is older than a horizon that the log holds: nobody can add it then.
-"Older" is strictly less, of the store's stamps in microseconds, here and where an addition is refused.
+Request keys go in the same way: :func:`forget_line` says below which base number.
 """
 
 from __future__ import annotations
@@ -18,15 +17,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.files import data_name, file_of_object, summary_name
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
-    from lakebed.files import CommittedFile, DataFile
+    from lakebed.files import CommittedFile
     from lakebed.settings import Settings
-    from lakebed.state.table import TableState
+    from lakebed.state.table import Answer, TableState
+
+
+REQUESTS_MAX = 1_000_000
+"""Request keys that are kept, some 100 MB of a state. Of more the lowest base numbers go, however young."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,85 +62,32 @@ def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> list[Comm
     return [committed for committed in files if not any(map(committed.needed_at, pins))]
 
 
-# -- orphans ----------------------------------------------------------------------------------------------------
+def forget_line(state: TableState, stamp_of: Callable[[int], datetime | None], before: datetime) -> int | None:
+    """What the forget line should be raised to; None: nothing is to be forgotten.
 
-ORPHANS_MAX = 10_000
-ORPHANS_SHARE_MAX = 0.05
-"""More of them than either, and someone should look: by a state that is not the table's, all its files are orphans."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundObject:
-    """An object of a listing; ``stamp_us`` is the store's, in microseconds since 1970."""
-
-    name: str
-    size_bytes: int
-    stamp_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class SweepPlan:
-    """``orphans`` may be deleted. ``unknown`` are the names of objects that are neither a data file nor a summary.
-
-    ``missing`` are data files that the table refers to and that were not found, of all ``objects``.
+    What was committed after ``before`` is kept, however low its base number: who repeats a request soon need not know
+    that number. ``stamp_of`` gives the stamp of a log entry; None: it is not there any more, so that nobody can tell
+    how old the requests before it are.
     """
-
-    orphans: tuple[FoundObject, ...]
-    unknown: tuple[str, ...]
-    missing: tuple[str, ...]
-    objects: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the orphans."""
-        return sum(orphan.size_bytes for orphan in self.orphans)
-
-    def doubts(self) -> list[str]:
-        """Why nothing should be deleted before someone has looked."""
-        found = []
-        if self.missing:
-            found.append(f"{len(self.missing)} data files are not there, such as {self.missing[0]}: verify the table")
-        if self.unknown:
-            found.append(
-                f"{len(self.unknown)} objects are of no kind known here, such as {self.unknown[0]}: move them away, or "
-                "upgrade"
-            )
-        count = len(self.orphans)
-        if count > ORPHANS_MAX or count > ORPHANS_SHARE_MAX * self.objects:
-            found.append(f"{count} of {self.objects} objects are orphans, more than 5% or {ORPHANS_MAX:,}")
-        return found
+    answers = list(state.requests.having("number"))
+    if not answers:
+        return None
+    line = _old_requests(state, answers, stamp_of, before)
+    if len(answers) > REQUESTS_MAX:
+        bases = sorted(answer.base_number for answer in answers)
+        line = max(line, bases[-REQUESTS_MAX - 1] + 1)
+    return line if any(answer.base_number < line for answer in answers) else None
 
 
-def orphan_horizon(state: TableState, now_us: int, age_s: float) -> tuple[int, str | None]:
-    """So long before now, but not past the beginning of an open job; and the job that holds it back, if one does."""
-    wanted_us = now_us - int(age_s * 1_000_000)
-    first = min(state.jobs.values(), key=lambda job: job.began_us, default=None)
-    if first is None or first.began_us >= wanted_us:
-        return wanted_us, None
-    return first.began_us, first.id
+def _old_requests(
+    state: TableState, answers: Iterable[Answer], stamp_of: Callable[[int], datetime | None], before: datetime
+) -> int:
+    def is_young(number: int) -> bool:
+        stamp = stamp_of(number)
+        return stamp is not None and stamp > before
 
-
-def plan_sweep(state: TableState, found: Sequence[FoundObject], horizon_us: int, before: TableState) -> SweepPlan:
-    """What of a listing is an orphan. ``before`` is a state from before the listing: what both need must be listed."""
-    orphans, unknown, names = [], [], set()
-    for listed in found:
-        names.add(listed.name)
-        file_id = file_of_object(state.table, listed.name)
-        committed = None if file_id is None else state.files.get(file_id)
-        if file_id is None or (committed is not None and listed.name not in _objects(state.table, committed.file)):
-            unknown.append(listed.name)
-        elif committed is None and listed.stamp_us < horizon_us:
-            orphans.append(listed)
-    missing = [
-        name
-        for file_id, committed in before.files.items()
-        if committed.references
-        and (name := data_name(state.table, committed.file)) not in names
-        and file_id in state.files
-        and state.files[file_id].references
-    ]
-    return SweepPlan(tuple(orphans), tuple(unknown), tuple(missing), len(found))
-
-
-def _objects(table_id: str, file: DataFile) -> tuple[str, str]:
-    return data_name(table_id, file), summary_name(table_id, file)
+    numbers = range(1, state.number + 1)
+    young = numbers.start + bisect_left(numbers, x=True, key=is_young)
+    if young == 1 or stamp_of(young - 1) is None:
+        return state.forget_line
+    return min([young, state.number, *(answer.base_number for answer in answers if answer.number >= young)])

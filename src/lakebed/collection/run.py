@@ -10,16 +10,19 @@ whoever is refused looks again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.collection.plan import CollectionPlan, horizon, plan, unpinned
+from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
+from lakebed.errors import DamagedError
 from lakebed.files import data_name, summary_name
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.pins import read_pins
-from lakebed.state.transactions import ForgetFiles, MarkDead
+from lakebed.state.transactions import ForgetFiles, Mark, MarkDead, RaiseMark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from lakebed.files import DataFile
     from lakebed.table import Table
@@ -64,6 +67,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
     if not dry_run:
         number = _finish(table, free)
         table.storage.delete(pins.dead)
+        _forget_requests(table)
         parts = table.log.sweep_snapshots()
     return CollectionReport(
         table=table.name,
@@ -99,6 +103,24 @@ def _mark(table: Table) -> CollectionPlan:
         # Of the state after the mark: a tag that came before it has had files left out.
         planned = _plan(table)
     return planned
+
+
+def _forget_requests(table: Table) -> None:
+    """Forget the request keys that are older than they have to be."""
+
+    def stamp_of(number: int) -> datetime | None:
+        try:
+            return table.log.entry_stamp(number)
+        except DamagedError:
+            return None
+
+    state = table.state()
+    if state.requests:
+        before = table.log.now() - timedelta(seconds=table.settings_in_force().requests_s)
+        line = forget_line(state, stamp_of, before)
+        if line is not None:
+            # However it ends: another collector was here, or the next round does it.
+            table.try_commit(RaiseMark(Mark.FORGET_LINE, line))
 
 
 def _finish(table: Table, dead: Sequence[DataFile]) -> int | None:

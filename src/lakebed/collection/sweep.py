@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.collection.plan import FoundObject, SweepPlan, orphan_horizon, plan_sweep
+from lakebed.collection.orphans import FoundObject, SweepPlan, orphan_horizon, plan_sweep
 from lakebed.errors import DamagedError, RejectedError
 from lakebed.files import data_folder, table_prefix
 from lakebed.log.outcomes import NotCommitted, number_of

@@ -37,7 +37,7 @@ from lakebed.log.stamps import Stamps, from_us, gone, to_us
 from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
-from lakebed.state.transactions import Rejected, Repeated
+from lakebed.state.transactions import Rejected, Repeated, TooOld
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -319,6 +319,8 @@ class Log(Generic[State, Offered, Change]):
                     judged.append((ticket, NotCommitted(reason)))
                 case Repeated(first):
                     judged.append((ticket, Committed(first, repeated=True)))
+                case TooOld():
+                    judged.append((ticket, resolved))
                 case _:
                     state = self._machine.apply(state, resolved, number)
                     changes.append(self._machine.encode(resolved))

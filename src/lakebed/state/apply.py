@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.errors import DamagedError
 from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
+from lakebed.state.table import Answer
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -51,7 +52,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             )
         case AddFiles():
             if transaction.request_key is not None:
-                state = replace(state, requests=state.requests.updated({transaction.request_key: number}))
+                answer = Answer(number, transaction.base_number)
+                state = replace(state, requests=state.requests.updated({transaction.request_key: answer}))
             _check_whole(transaction.files, transaction.references)
             return _add(state, transaction.files, transaction.references, None)
         case OpenJob():
@@ -92,6 +94,8 @@ def _raise(state: TableState, mark: Mark, value: int) -> TableState:
     match mark:
         case Mark.RETAINED_FROM:
             return replace(state, retained_from=value)
+        case Mark.FORGET_LINE:
+            return replace(state, forget_line=value, requests=state.requests.at_least("base_number", value))
         case Mark.ORPHAN_HORIZON:
             return replace(state, orphan_horizon_us=value)
         case _:

@@ -47,7 +47,12 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
                 "boundaries": [b.hex() for b in transaction.boundaries],
             }
         case AddFiles():
-            return {"type": "add_files", "request_key": transaction.request_key, **_encode_added(transaction)}
+            return {
+                "type": "add_files",
+                "request_key": transaction.request_key,
+                "base_number": transaction.base_number,
+                **_encode_added(transaction),
+            }
         case OpenJob():
             return {"type": "open_job", "job": encode_job(transaction.job)}
         case Replace():
@@ -98,7 +103,7 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
             )
         case "add_files":
-            return AddFiles(*_decode_added(document), document["request_key"])
+            return AddFiles(*_decode_added(document), document["request_key"], document["base_number"])
         case "open_job":
             return OpenJob(decode_job(document["job"]))
         case "replace":

@@ -19,7 +19,7 @@ from lakebed.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.state.codec import decode_job, encode_job
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.layers import Layers
-from lakebed.state.table import TableState
+from lakebed.state.table import Answer, TableState
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -96,19 +96,19 @@ def _decode_references(facts: Sequence[Any]) -> tuple[Reference, ...]:
     return tuple(map(Reference, files, [leaf] * len(files), rows, exact, runs))
 
 
-_REQUEST_COLUMNS = pa.schema([pa.field("request", pa.string()), pa.field("number", pa.int64())])
+_REQUEST_COLUMNS = pa.schema(
+    [pa.field("request", pa.string()), pa.field("number", pa.int64()), pa.field("base_number", pa.int64())]
+)
 
 
-def _encode_requests(rows: Sequence[tuple[str, int]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.array([k for k, _ in rows], pa.string()), pa.array([n for _, n in rows], pa.int64())],
-        schema=_REQUEST_COLUMNS,
-    )
+def _encode_requests(rows: Sequence[tuple[str, Answer]]) -> pa.RecordBatch:
+    columns = {"request": [k for k, _ in rows], "number": [a.number for _, a in rows]}
+    return pa.RecordBatch.from_pydict({**columns, "base_number": [a.base_number for _, a in rows]}, _REQUEST_COLUMNS)
 
 
 FILES: Form[str, CommittedFile] = Form(_FILE_COLUMNS, _encode_files, _decode_file)
 REFERENCES: Form[int, tuple[Reference, ...]] = Form(_REFERENCE_COLUMNS, _encode_references, _decode_references)
-REQUESTS: Form[str, int] = Form(_REQUEST_COLUMNS, _encode_requests, lambda facts: facts[1])
+REQUESTS: Form[str, Answer] = Form(_REQUEST_COLUMNS, _encode_requests, lambda facts: Answer(*facts[1:]))
 
 FORMS: Mapping[str, Form[Any, Any]] = {"files": FILES, "references": REFERENCES, "requests": REQUESTS}
 
@@ -135,6 +135,7 @@ def of_table(state: TableState) -> Image[TableState]:
         "next_sequence": state.next_sequence,
         "tags": dict(sorted(state.tags.items())),
         "retained_from": state.retained_from,
+        "forget_line": state.forget_line,
         "orphan_horizon_us": state.orphan_horizon_us,
         "dropped": state.dropped,
     }
@@ -175,6 +176,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             next_sequence=document["next_sequence"],
             tags=document["tags"],
             retained_from=document["retained_from"],
+            forget_line=document["forget_line"],
             orphan_horizon_us=document["orphan_horizon_us"],
             dropped=document["dropped"],
         )

@@ -40,6 +40,7 @@ from lakebed.state.transactions import (
     Replace,
     SetTag,
     SplitLeaf,
+    TooOld,
     Transaction,
 )
 from lakebed.summaries import Summary, shares
@@ -55,8 +56,8 @@ SCHEMA_VERSION = 1
 """Schemas do not change yet, so every file is of the first."""
 
 
-def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
-    """The transaction that the offer means in this state, or why it is refused."""
+def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+    """The transaction that the offer means in this state, or why there is none."""
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
     if state.number == 0:
@@ -105,13 +106,23 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
     return None
 
 
-def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated:
-    if offer.request_key is not None and offer.request_key in state.requests:
-        return Repeated(state.requests[offer.request_key])
+def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated | TooOld:
+    first = None if offer.request_key is None else state.answered(offer.request_key)
+    if first is not None:
+        return Repeated(first)
+    if offer.base_number < state.forget_line:
+        if offer.request_key is not None:
+            return TooOld(offer.base_number, state.forget_line)
+        return Rejected(
+            f"it was begun at number {offer.base_number}, and what is older than number {state.forget_line} is not "
+            "judged any more; write it again"
+        )
+    if offer.base_number > state.number:
+        return Rejected(f"its base number {offer.base_number} is not there yet; the newest is {state.number}")
     if refused := _refused_files(offer.files, state):
         return refused
     references = [r for new in offer.files for r in _references(new, state, EncodedRange())]
-    return AddFiles(tuple(new.file for new in offer.files), tuple(references), offer.request_key)
+    return AddFiles(tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number)
 
 
 def _references(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
@@ -238,9 +249,9 @@ def _resolve_mark(offer: RaiseMark, state: TableState) -> RaiseMark | Rejected:
     if offer.value <= stands:
         return Rejected(f"{offer.mark.value} stands at {stands} already; it only rises")
     match offer.mark:
-        case Mark.RETAINED_FROM:
+        case Mark.RETAINED_FROM | Mark.FORGET_LINE:
             if offer.value > state.number:
-                return Rejected(f"there is no number {offer.value} to retain from; the newest is {state.number}")
+                return Rejected(f"{offer.mark.value} cannot be {offer.value}; the newest number is {state.number}")
         case Mark.ORPHAN_HORIZON:
             # Or its output could be refused for its age, when the work is done.
             held = sorted(job.id for job in state.jobs.values() if job.began_us < offer.value)

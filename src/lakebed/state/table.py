@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a repeat of a request is told: the number that it was committed at. Its base number says when it may go."""
+
+    number: int
+    base_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
     """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival.
 
     From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion. No file that
-    the store stamped before ``orphan_horizon_us`` can be added any more.
+    the store stamped before ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of
+    a base number below the ``forget_line`` are dropped.
     """
 
     number: int = 0
@@ -37,10 +46,11 @@ class TableState:
     files: Layers[str, CommittedFile] = field(default_factory=Layers)
     references: Layers[int, tuple[Reference, ...]] = field(default_factory=Layers)
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    requests: Layers[str, int] = field(default_factory=Layers)
+    requests: Layers[str, Answer] = field(default_factory=Layers)
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
     retained_from: int = 0
+    forget_line: int = 0
     orphan_horizon_us: int = 0
     dropped: bool = False
 
@@ -54,6 +64,11 @@ class TableState:
     def references_of(self, leaf: int) -> tuple[Reference, ...]:
         """The references of a leaf."""
         return self.references.get(leaf, ())
+
+    def answered(self, request_key: str) -> int | None:
+        """The number at which the request was committed; None: it was not, or is forgotten."""
+        answer = self.requests.get(request_key)
+        return None if answer is None else answer.number
 
     def retains(self, number: int) -> bool:
         """Whether all files of the table at that older number are kept."""

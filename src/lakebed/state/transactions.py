@@ -48,6 +48,9 @@ class Mark(Enum):
     RETAINED_FROM = "retained_from"
     """The least number whose files are all kept. Marking files dead raises it too."""
 
+    FORGET_LINE = "forget_line"
+    """Request keys of a lower base number are dropped, and offers of one are not judged any more."""
+
     ORPHAN_HORIZON = "orphan_horizon_us"
     """A stamp of the store of the data: no file that is older may be added, so a sweep may delete those."""
 
@@ -64,10 +67,14 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class OfferFiles:
-    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome."""
+    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome.
+
+    ``base_number`` is the head as it was when the request was offered first, in whichever process; 0 is older than any.
+    """
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
+    base_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class AddFiles:
     files: tuple[DataFile, ...]
     references: tuple[Reference, ...]
     request_key: str | None = None
+    base_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +235,17 @@ class Rejected:
     """The state does not allow the offer; ``reason`` says why and what to do."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooOld:
+    """First offered below the forget line, and not on record: an earlier offer may be in the log, and forgotten.
+
+    So it is unknown whether the request was committed; this offer was not. (Decision 0011.)
+    """
+
+    base_number: int
+    forget_line: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,16 @@ from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
-from lakebed.state.transactions import CloseJob, CreateTable, Job, OfferFiles, OfferOutput, OfferSplit, OpenJob
+from lakebed.state.transactions import (
+    CloseJob,
+    CreateTable,
+    Job,
+    OfferFiles,
+    OfferOutput,
+    OfferSplit,
+    OpenJob,
+    TooOld,
+)
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
@@ -157,12 +166,10 @@ class World:
             outcome = None
         self.schedule.say(f"told {sign} {outcome}")
         self.tally[f"told {type(outcome).__name__}"] += 1
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, Unknown | TooOld):
             self.unknown.add(sign)
         elif isinstance(outcome, Committed) and outcome.repeated:
-            expect(
-                self.heads[outcome.number].state.requests.get(offer.request_key) == outcome.number, "no such request"
-            )
+            expect(self.heads[outcome.number].state.answered(offer.request_key) == outcome.number, "no such request")
         elif isinstance(outcome, Committed):
             self.observe()
             expect(self.signs.get(sign) == outcome.number, f"{sign} is not in entry {outcome.number}")

@@ -29,6 +29,7 @@ from lakebed.state.transactions import (
     Rejected,
     RemoveTag,
     Repeated,
+    TooOld,
 )
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
 
@@ -97,6 +98,23 @@ def test_a_request_key_answers_with_its_first_number():
     """Whatever files the repeat brings."""
     state = step(table(), OfferFiles((new_file("f1", "ab"),), "request"))
     assert resolve(OfferFiles((new_file("f2", "ab"),), "request"), state) == Repeated(2)
+
+
+def test_below_the_forget_line_a_request_is_unknown_and_not_refused():
+    """Its first offer may be in the log, and forgotten. On record it is told its number, whatever base it brings."""
+    state = step(table(), OfferFiles((new_file("f1", "a"),), "one", 1))
+    state = step(state, OfferFiles((new_file("f2", "b"),), "two", 2))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 2))
+    assert state.answered("one") is None
+    assert resolve(OfferFiles((new_file("f3", "a"),), "one", 1), state) == TooOld(1, 2)
+    assert resolve(OfferFiles((new_file("f3", "b"),), "two", 1), state) == Repeated(3)
+    assert "write it again" in refused(state, OfferFiles((new_file("f3", "a"),), None, 1))
+    assert "f3" in step(state, OfferFiles((new_file("f3", "a"),), "one", 2)).files
+
+
+def test_a_base_number_that_is_not_there_yet_is_refused():
+    """It would pass the forget line, and fences, that are to come."""
+    assert "not there yet" in refused(table(), OfferFiles((new_file("f1", "a"),), None, 2))
 
 
 def test_a_known_file_is_refused():
@@ -188,7 +206,8 @@ def test_a_mark_only_rises():
         assert getattr(step(state, RaiseMark(mark, 1)), mark.value) == 1
         assert "only rises" in refused(step(state, RaiseMark(mark, 1)), RaiseMark(mark, 1))
         assert "only rises" in refused(state, RaiseMark(mark, 0))
-    assert "no number 2" in refused(state, RaiseMark(Mark.RETAINED_FROM, 2))
+    for mark in (Mark.RETAINED_FROM, Mark.FORGET_LINE):
+        assert "newest number is 1" in refused(state, RaiseMark(mark, 2))
 
 
 def test_a_file_older_than_the_orphan_horizon_is_not_added():
@@ -227,8 +246,10 @@ def test_settings_change_and_are_taken_back():
 def everything():
     """A history with every kind of transaction."""
     offers = [
-        OfferFiles((new_file("f1", "abyz"),), "request"),
-        OfferFiles((new_file("f2", "bx"),)),
+        OfferFiles((new_file("f1", "abyz"),), "request", 1),
+        OfferFiles((), "forgotten", 0),
+        RaiseMark(Mark.FORGET_LINE, 1),
+        OfferFiles((new_file("f2", "bx"),), None, 3),
         OpenJob(job("j1", "f1", "f2")),
         OfferSplit(1, (key("m"),)),
         OfferOutput("j1", (new_file("f3", "abbxyz"),)),
