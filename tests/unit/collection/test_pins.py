@@ -208,6 +208,22 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon():
     assert pins(table) == []
 
 
+def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him():
+    table = made("abc", pin_timeout_s=1)
+    renewing, go = threading.Event(), threading.Event()
+
+    def held_up():
+        renewing.set()
+        assert go.wait(30)
+
+    with on(table, Meanwhile(table.storage, "replace", "*/pins/*", held_up, call=2)).pin():
+        assert renewing.wait(30)
+        (thread,) = (thread for thread in threading.enumerate() if thread.name == "lakebed-pin")
+        threading.Timer(0.1, go.set).start()
+    thread.join(30)
+    assert pins(table) == []
+
+
 def test_a_reader_who_ends_while_the_store_is_away_sees_his_own_error(table):
     away = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "delete", "*/pins/*")]))
     with pytest.raises(ZeroDivisionError), on(table, away).pin():
