@@ -23,6 +23,7 @@ NUMBER_DIGITS = 20
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
+_TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
@@ -99,6 +100,17 @@ class Reference:
 def instance_name() -> str:
     """The object that marks an instance and gives its format version."""
     return "instance.json"
+
+
+def tables_folder() -> str:
+    """Where all tables lie."""
+    return "tables"
+
+
+def table_of_object(name: str) -> str | None:
+    """The id of the table that an object is part of; None if it is part of none."""
+    match = _TABLE_NAME.fullmatch(name)
+    return match[1] if match else None
 
 
 def table_prefix(table_id: str) -> str:

@@ -71,7 +71,8 @@ def add_maintenance(commands: args.Commands) -> None:
         "so long is refused then. Nothing is deleted, unless forced, where more than 5% of the objects or\n"
         "10,000 would go, files are missing, or objects are of no known kind, which are never deleted.",
     )
-    sweep.add_argument("table", metavar="TABLE")
+    sweep.add_argument("table", metavar="TABLE", nargs="?")
+    sweep.add_argument("--dropped", action="store_true", help="in place of a table: the files of all dropped ones")
     sweep.add_argument("--force", action="store_true", help="go on where someone should look first, and has")
     for parser in (compact, split, collect, sweep):
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
@@ -187,6 +188,11 @@ def _collect(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dropped is (arguments.table is not None) or (arguments.dropped and arguments.force):
+        raise UsageError("sweep takes a table, or --dropped alone; see `lakebed sweep --help`")
+    if arguments.dropped:
+        _sweep_dropped(arguments, out)
+        return
     with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
@@ -200,6 +206,20 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     lines += [f"unknown, and left alone: {name}" for name in report.unknown_names]
     lines += [f"in doubt: {doubt}" for doubt in report.doubts]
     out.document(plain(report), lines)
+
+
+def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+        report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
+    verb = "would be deleted" if report.dry_run else "deleted"
+    lines = [
+        f"table {table.id}: {count_text(table.objects, 'object')} of {size_text(table.size_bytes)} "
+        + (verb if table.waiting is None else f"stay: {table.waiting}")
+        for table in report.tables
+    ]
+    if report.temporaries:
+        lines.append(f"{count_text(report.temporaries, 'temporary object')} deleted")
+    out.document(plain(report), lines or ["dropped tables have left nothing"])
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:

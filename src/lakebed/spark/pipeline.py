@@ -13,6 +13,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
@@ -155,6 +156,13 @@ class Pipeline:
         objects of no known kind, or more orphans than 5% of its objects or 10,000.
         """
         return sweep_orphans(self._table(table), dry_run=dry_run, force=force)
+
+    def sweep_dropped(self, *, dry_run: bool = False) -> DroppedReport:
+        """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
+
+        And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
+        """
+        return sweep_dropped(self._instance, dry_run=dry_run)
 
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact and split until neither has anything to do, then collect garbage.
