@@ -3,7 +3,8 @@
 A table is dropped by the last entry of its own log, and that alone is believed: a catalog that is not the newest makes
 no table look dropped. Its files go when that entry is as old as garbage has to be for collection, and no pin lives;
 until then a reader may be at work. The log stays, a few small objects: while its last entry is there, a writer who
-slept through the drop is refused. A table that is neither named nor dropped, whose drop broke off half way, is told and left alone.
+slept through the drop is refused. A table that is neither named nor dropped, as a drop that broke off leaves it, is
+told and left alone.
 
 To find them every object of the instance is listed: a request a thousand.
 """
