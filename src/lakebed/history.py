@@ -24,9 +24,11 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    JoinLeaves,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
@@ -131,6 +133,11 @@ def detail(transaction: Transaction) -> str:
             text = transaction.reason
         case SplitLeaf():
             text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
+        case JoinLeaves():
+            text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
+        case RemoveRange():
+            fenced = ", for good" if transaction.fence else ""
+            text = f"{_some(len(transaction.drop), 'reference')} in {_some(len(transaction.ranges), 'range')}{fenced}"
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case MarkDead() | ForgetFiles():
@@ -159,11 +166,13 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return sum(file.rows for file in transaction.files), 0, 0
         case Replace():
             return sum(r.rows for r in transaction.references), None, len(transaction.drop)
+        case RemoveRange():
+            return 0, None, len(transaction.drop)
         case DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
+        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
-        case RaiseMark() | SetTag() | RemoveTag():
+        case MarkDead() | ForgetFiles() | RaiseMark() | SetTag() | RemoveTag():
             return 0, 0, 0
         case _:
             assert_never(transaction)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import clock
-from lakebed.errors import DamagedError, Error, StorageError
+from lakebed.errors import ContentionError, DamagedError, Error, StorageError
 from lakebed.files import is_pin_name, pin_folder, pin_name
 from lakebed.log.entry import FORMAT, dump, parse_header
 from lakebed.log.writer import this_writer
@@ -28,10 +28,14 @@ from lakebed.log.writer import this_writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lakebed.state.table import TableState
     from lakebed.storage.contract import Listed, Storage
 
 RENEWALS = 3
 """In one time-out: two may fail, or come late, and the pin lives on."""
+
+ROUNDS_MAX = 8
+"""Starts of a reader whose number was given up for deletion before his pin was seen; each needs a collection."""
 
 RETRIES = 10
 """In the time between two renewals, while the store does not take one."""
@@ -108,6 +112,22 @@ class Pin:
             self._storage.replace(self._name, self._data)
         if not self._thread.is_alive():
             self._thread.start()
+
+    def hold(self, state: TableState, newest: Callable[[], TableState]) -> TableState:
+        """Hold the number of that state, or of a newer one if its files were given up before the pin was there.
+
+        ``newest`` looks into the log. Raises ContentionError if collections keep overtaking.
+        """
+        for _ in range(ROUNDS_MAX):
+            self.put(state.number)
+            found = newest()
+            if found.retains(state.number):
+                return state
+            state = found
+        raise ContentionError(
+            f"collections gave up the number of a pin {ROUNDS_MAX} times in a row before it was seen; try again, or "
+            "raise the setting gc_delay_s"
+        )
 
     def _renew(self) -> None:
         renewed = True

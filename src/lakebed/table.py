@@ -11,13 +11,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.errors import ContentionError, UsageError
+from lakebed.errors import UsageError
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, OfferTag, RemoveTag
 from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
-    from lakebed.pins import Pin
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
     from lakebed.view import View
-
-PIN_ROUNDS_MAX = 8
-"""Starts of a reader whose number was given up for deletion before his pin was seen; each needs a collection."""
 
 
 BASE_AGE_S = 60.0
@@ -124,6 +120,34 @@ class Table:
         if not files and commit_id is None:
             return self.number
         return self.commit(OfferFiles(files, commit_id, base))
+
+    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+        """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
+
+        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
+        are there. With a ``fence`` writes that began before the removal do not pass, nor do compactions. No rows there
+        and no fence: no entry.
+
+        Raises:
+            UsageError: no range; for all rows give ``KeyRange()``.
+            BadKeyError: a range is upside down or does not fit the key.
+            ContentionError: nothing was removed.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        return self.commit(self.removal(ranges, fence=fence))
+
+    def removal(self, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
+        """What :meth:`remove` offers, with the summaries that make its counts exact."""
+        from lakebed.objects import load_summaries
+        from lakebed.state.resolve_leaves import files_cut
+
+        if not ranges:
+            raise UsageError("a removal needs a range; for all rows give KeyRange()")
+        encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
+        state = self.state()
+        files = [state.files[name].file for name in files_cut(encoded, state)]
+        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -221,23 +245,13 @@ class Table:
         if number is not None:
             locate(state, self.log.entry_stamp, number=number)
         with Pin(self.storage, self.id, lambda: self.settings_in_force().pin_timeout_s) as pin:
-            yield self._view(self._pinned(pin, state, number))
-
-    def _pinned(self, pin: Pin, state: TableState, number: int | None) -> TableState:
-        """Put the pin, then look: the newest state decides whether it came in time."""
-        for _ in range(PIN_ROUNDS_MAX):
-            wanted = state.number if number is None else number
-            pin.put(wanted)
-            newest = self.state()
-            if number is not None:
-                return self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
-            if newest.retains(wanted):
-                return state
-            state = newest
-        raise ContentionError(
-            f"table {self.name}: collections gave up the number of a pin {PIN_ROUNDS_MAX} times in a row before it was "
-            "seen; try again, or raise the setting gc_delay_s"
-        )
+            if number is None:
+                state = pin.hold(state, self.state)
+            else:
+                pin.put(number)
+                newest = self.state()
+                state = self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
+            yield self._view(state)
 
     def _state_at(self, number: int, newest: TableState) -> TableState:
         from lakebed.log.replay import replay

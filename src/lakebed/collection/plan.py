@@ -70,13 +70,14 @@ def forget_line(state: TableState, stamp_of: Callable[[int], datetime | None], b
     how old the requests before it are.
     """
     answers = list(state.requests.having("number"))
-    if not answers:
+    if not answers and not state.fences:
         return None
     line = _old_requests(state, answers, stamp_of, before)
     if len(answers) > REQUESTS_MAX:
         bases = sorted(answer.base_number for answer in answers)
         line = max(line, bases[-REQUESTS_MAX - 1] + 1)
-    return line if any(answer.base_number < line for answer in answers) else None
+    due = any(answer.base_number < line for answer in answers) or any(fence.number <= line for fence in state.fences)
+    return line if due and line > state.forget_line else None
 
 
 def _old_requests(

@@ -106,7 +106,7 @@ def _mark(table: Table) -> CollectionPlan:
 
 
 def _forget_requests(table: Table) -> None:
-    """Forget the request keys that are older than they have to be."""
+    """Forget the request keys and fences that are older than they have to be."""
 
     def stamp_of(number: int) -> datetime | None:
         try:
@@ -115,7 +115,7 @@ def _forget_requests(table: Table) -> None:
             return None
 
     state = table.state()
-    if state.requests:
+    if state.requests or state.fences:
         before = table.log.now() - timedelta(seconds=table.settings_in_force().requests_s)
         line = forget_line(state, stamp_of, before)
         if line is not None:

@@ -315,6 +315,8 @@ def _commit(table: Table, job: _Open, made: Sequence[tuple[NewFile, ...]], tally
     files = tuple(new for part in made for new in part)
     outcome = table.try_commit(OfferOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
+        # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
+        _close(table, job.id, outcome.reason)
         tally.skipped.append(Skipped(job.merge.leaf, outcome.reason))
         return
     tally.done.append((job.merge, files, number_of(outcome, f"table {table.name}, job {job.id}")))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.errors import DamagedError
 from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
-from lakebed.state.table import Answer
+from lakebed.state.table import Answer, Fence
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -21,10 +21,12 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    JoinLeaves,
     Mark,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
@@ -64,6 +66,10 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
         case SplitLeaf():
             return _split(state, transaction)
+        case JoinLeaves():
+            return _join(state, transaction)
+        case RemoveRange():
+            return _remove(state, transaction)
         case AlterSettings():
             merged = {**state.settings, **transaction.changes}
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
@@ -95,7 +101,10 @@ def _raise(state: TableState, mark: Mark, value: int) -> TableState:
         case Mark.RETAINED_FROM:
             return replace(state, retained_from=value)
         case Mark.FORGET_LINE:
-            return replace(state, forget_line=value, requests=state.requests.at_least("base_number", value))
+            opened = min((job.opened for job in state.jobs.values()), default=value)
+            fences = tuple(fence for fence in state.fences if fence.number > min(value, opened))
+            requests = state.requests.at_least("base_number", value)
+            return replace(state, forget_line=value, requests=requests, fences=fences)
         case Mark.ORPHAN_HORIZON:
             return replace(state, orphan_horizon_us=value)
         case _:
@@ -174,7 +183,8 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
         raise DamagedError(
             f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job
         )
-    inputs = [_known(state, name) for name in job.inputs]
+    # One of which every reference was removed meanwhile may be forgotten by now.
+    inputs = [state.files[name] for name in job.inputs if name in state.files]
     hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
     state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
     return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
@@ -191,3 +201,23 @@ def _split(state: TableState, transaction: SplitLeaf) -> TableState:
     state = _drop(state, [(r.file, r.leaf) for r in moved])
     state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
     return _add(state, (), transaction.references, None)
+
+
+def _join(state: TableState, transaction: JoinLeaves) -> TableState:
+    held = [r for leaf in transaction.leaves for r in state.references_of(leaf)]
+    if {r.file for r in held} != {r.file for r in transaction.references}:
+        raise DamagedError(f"entry {state.number} joins leaves {transaction.leaves} and changes what they refer to")
+    state = _drop(state, [(r.file, r.leaf) for r in held])
+    state = replace(state, leaves=state.leaves.join(transaction.leaves))
+    return _add(state, (), transaction.references, None)
+
+
+def _remove(state: TableState, transaction: RemoveRange) -> TableState:
+    for split in transaction.splits:
+        state = _split(state, split)
+    for _, leaf in transaction.drop:
+        position = state.leaves.position_of(leaf)
+        if position is None:
+            raise DamagedError(f"entry {state.number} removes from leaf {leaf}, which is not there")
+    fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
+    return replace(_drop(state, transaction.drop), fences=(*state.fences, *fences))

@@ -20,10 +20,12 @@ from lakebed.state.transactions import (
     DropTable,
     ForgetFiles,
     Job,
+    JoinLeaves,
     Mark,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
@@ -61,12 +63,12 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
         case SplitLeaf():
-            return {
-                "type": "split_leaf",
-                "leaf": transaction.leaf,
-                "keys": [k.hex() for k in transaction.keys],
-                "references": [_encode_reference(r) for r in transaction.references],
-            }
+            return {"type": "split_leaf", **_encode_split(transaction)}
+        case JoinLeaves():
+            references = [_encode_reference(r) for r in transaction.references]
+            return {"type": "join_leaves", "leaves": list(transaction.leaves), "references": references}
+        case RemoveRange():
+            return {"type": "remove_range", **_encode_removal(transaction)}
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
         case MarkDead():
@@ -112,8 +114,16 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
         case "close_job":
             return CloseJob(document["job"], document["reason"])
         case "split_leaf":
-            keys = tuple(bytes.fromhex(k) for k in document["keys"])
-            return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
+            return _decode_split(document)
+        case "join_leaves":
+            return JoinLeaves(tuple(document["leaves"]), tuple(_decode_reference(r) for r in document["references"]))
+        case "remove_range":
+            return RemoveRange(
+                tuple(decode_range(*keys) for keys in document["ranges"]),
+                document["fence"],
+                tuple(_decode_split(split) for split in document["splits"]),
+                tuple((name, leaf) for name, leaf in document["drop"]),
+            )
         case "alter_settings":
             return AlterSettings(document["changes"])
         case "mark_dead":
@@ -192,12 +202,45 @@ def _decode_added(document: Mapping[str, Any]) -> tuple[tuple[DataFile, ...], tu
     return files, tuple(_decode_reference(r) for r in document["references"])
 
 
+def _encode_split(split: SplitLeaf) -> dict[str, Any]:
+    return {
+        "leaf": split.leaf,
+        "keys": [k.hex() for k in split.keys],
+        "references": [_encode_reference(r) for r in split.references],
+    }
+
+
+def _decode_split(document: Mapping[str, Any]) -> SplitLeaf:
+    keys = tuple(bytes.fromhex(k) for k in document["keys"])
+    return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
+
+
+def _encode_removal(removal: RemoveRange) -> dict[str, Any]:
+    return {
+        "ranges": [encode_range(keys) for keys in removal.ranges],
+        "fence": removal.fence,
+        "splits": [_encode_split(split) for split in removal.splits],
+        "drop": [list(pair) for pair in removal.drop],
+    }
+
+
+def encode_range(keys: EncodedRange) -> list[str | None]:
+    """The two bounds of a range; None: no end."""
+    return [keys.min.hex(), None if keys.max is None else keys.max.hex()]
+
+
+def decode_range(lower: str, upper: str | None) -> EncodedRange:
+    """The range of two bounds."""
+    return EncodedRange(bytes.fromhex(lower), None if upper is None else bytes.fromhex(upper))
+
+
 def encode_job(job: Job) -> dict[str, Any]:
     """The JSON document of a job."""
+    lower, upper = encode_range(job.keys)
     return {
         "id": job.id,
-        "min": job.keys.min.hex(),
-        "max": None if job.keys.max is None else job.keys.max.hex(),
+        "min": lower,
+        "max": upper,
         "inputs": list(job.inputs),
         "owner": job.owner,
         "deadline_s": job.deadline_s,
@@ -208,11 +251,9 @@ def encode_job(job: Job) -> dict[str, Any]:
 
 def decode_job(document: Mapping[str, Any]) -> Job:
     """The job of a JSON document."""
-    upper = document["max"]
-    keys = EncodedRange(bytes.fromhex(document["min"]), None if upper is None else bytes.fromhex(upper))
     return Job(
         document["id"],
-        keys,
+        decode_range(document["min"], document["max"]),
         tuple(document["inputs"]),
         document["owner"],
         document["deadline_s"],

@@ -16,10 +16,10 @@ from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
-from lakebed.state.codec import decode_job, encode_job
+from lakebed.state.codec import decode_job, decode_range, encode_job, encode_range
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.layers import Layers
-from lakebed.state.table import Answer, TableState
+from lakebed.state.table import Answer, Fence, TableState
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -130,10 +130,11 @@ def of_table(state: TableState) -> Image[TableState]:
         "boundaries": [b.hex() for b in leaves.boundaries],
         "leaves": list(leaves.ids),
         "next_leaf": leaves.next_id,
-        "parents": sorted([child, parent] for child, parent in leaves.parents.items()),
+        "parents": [[child, parent] for child, parents in sorted(leaves.parents.items()) for parent in parents],
         "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
         "next_sequence": state.next_sequence,
         "tags": dict(sorted(state.tags.items())),
+        "fences": [[*encode_range(fence.keys), fence.number] for fence in state.fences],
         "retained_from": state.retained_from,
         "forget_line": state.forget_line,
         "orphan_horizon_us": state.orphan_horizon_us,
@@ -167,7 +168,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
                 tuple(document["leaves"]),
                 document["next_leaf"],
-                {child: parent for child, parent in document["parents"]},  # noqa: C416 - pairs arrive as lists
+                _parents(document["parents"]),
             ),
             files=Layers(Columns(FILES, parts.get("files", ()))),
             references=Layers(Columns(REFERENCES, parts.get("references", ()))),
@@ -175,6 +176,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
             next_sequence=document["next_sequence"],
             tags=document["tags"],
+            fences=tuple(Fence(decode_range(*bounds), number) for *bounds, number in document["fences"]),
             retained_from=document["retained_from"],
             forget_line=document["forget_line"],
             orphan_horizon_us=document["orphan_horizon_us"],
@@ -182,6 +184,13 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise DamagedError(f"not the state of a table ({error!r})") from error
+
+
+def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for child, parent in pairs:
+        found[child] = (*found.get(child, ()), parent)
+    return found
 
 
 def of_catalog(state: CatalogState) -> Image[CatalogState]:

@@ -13,12 +13,12 @@ The rules that random models broke when they were stated more simply (tests/mode
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
 from lakebed.keys import EncodedRange
+from lakebed.state.resolve_leaves import resolve_join, resolve_remove, resolve_split
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -29,7 +29,9 @@ from lakebed.state.transactions import (
     Mark,
     MarkDead,
     OfferFiles,
+    OfferJoin,
     OfferOutput,
+    OfferRemove,
     OfferSplit,
     OfferTag,
     OpenJob,
@@ -39,11 +41,10 @@ from lakebed.state.transactions import (
     Repeated,
     Replace,
     SetTag,
-    SplitLeaf,
     TooOld,
     Transaction,
 )
-from lakebed.summaries import Summary, shares
+from lakebed.summaries import shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,11 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
         case OfferOutput():
             return _resolve_output(offer, state)
         case OfferSplit():
-            return _resolve_split(offer, state)
+            return resolve_split(offer, state)
+        case OfferJoin():
+            return resolve_join(offer, state)
+        case OfferRemove():
+            return resolve_remove(offer, state)
         case OpenJob():
             return _resolve_open(offer, state)
         case CloseJob():
@@ -119,10 +124,20 @@ def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected 
         )
     if offer.base_number > state.number:
         return Rejected(f"its base number {offer.base_number} is not there yet; the newest is {state.number}")
-    if refused := _refused_files(offer.files, state):
+    if refused := _refused_files(offer.files, state) or _fenced_files(offer, state):
         return refused
     references = [r for new in offer.files for r in _references(new, state, EncodedRange())]
     return AddFiles(tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number)
+
+
+def _fenced_files(offer: OfferFiles, state: TableState) -> Rejected | None:
+    for fence in state.fences:
+        if offer.base_number < fence.number and any(new.file.reaches(fence.keys) for new in offer.files):
+            return Rejected(
+                f"it was begun at number {offer.base_number}, and number {fence.number} removed a range for good that "
+                "its files reach into; leave those rows out, or write them again if they are meant to come back"
+            )
+    return None
 
 
 def _references(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
@@ -147,7 +162,7 @@ def _resolve_open(offer: OpenJob, state: TableState) -> OpenJob | Rejected:
     # meanwhile, an input that another job has merged away in one half would come back there with the output.
     position = state.leaves.position(job.keys.min)
     if state.leaves.range_at(position) != job.keys:
-        return Rejected(f"the leaf of job {job.id} is gone: it was split; plan again")
+        return Rejected(f"the leaf of job {job.id} is gone: it was split or joined; plan again")
     held = {r.file for r in state.references_of(state.leaves.ids[position])}
     gone = [name for name in job.inputs if name not in held]
     if gone:
@@ -165,6 +180,10 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
         return Rejected(f"job {offer.job} is not open: it was closed, or committed before")
     if refused := _refused_files(offer.files, state):
         return refused
+    for fence in state.fences:
+        if job.opened < fence.number and not job.keys.intersect(fence.keys).empty:
+            # The output would hold the bytes that were to go, though no reader saw them.
+            return Rejected(f"number {fence.number} removed a range for good that job {job.id} reads; plan again")
     inputs = set(job.inputs)
     drop: list[tuple[str, int]] = []
     served: set[int] = set()
@@ -180,58 +199,6 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
     used = {r.file for r in references}
     files = tuple(new.file for new in offer.files if new.file.id in used)
     return Replace(offer.job, tuple(drop), files, tuple(references))
-
-
-def _resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaf | Rejected:
-    position = state.leaves.position_of(offer.leaf)
-    if position is None:
-        return Rejected(f"leaf {offer.leaf} is gone: it was split before")
-    keys = state.leaves.range_at(position)
-    ascending = all(a < b for a, b in zip((keys.min, *offer.keys), offer.keys, strict=False))
-    if not offer.keys or not ascending or (keys.max is not None and offer.keys[-1] >= keys.max):
-        return Rejected(f"the keys to split leaf {offer.leaf} at do not ascend strictly inside it")
-    parts = state.leaves.split(offer.leaf, offer.keys)
-    references: list[Reference] = []
-    for reference in state.references_of(offer.leaf):
-        found = _split_shares(reference, offer, state, keys)
-        for index, (rows, exact) in enumerate(found):
-            part = parts.range_at(position + index)
-            reaches = state.files[reference.file].file.reaches(part)
-            if (rows or not exact) and reaches:
-                references.append(replace(reference, leaf=parts.ids[position + index], rows=rows, exact=exact))
-    return SplitLeaf(offer.leaf, offer.keys, tuple(references))
-
-
-def _split_shares(
-    reference: Reference, offer: OfferSplit, state: TableState, keys: EncodedRange
-) -> list[tuple[int, bool]]:
-    """The rows of one reference in each part of its leaf; they sum to what the reference had."""
-    file = state.files[reference.file].file
-    edges = [keys.min, *offer.keys]
-    summary = offer.summaries.get(reference.file)
-    if summary is None:
-        # Arrived after the split was planned: even shares over the parts that its bounds reach.
-        summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
-    ranks = [summary.rank(edge) for edge in edges]
-    ranks.append((summary.rows, True) if keys.max is None else summary.rank(keys.max))
-    counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
-    if all(exact for _, exact in counts):
-        return counts
-    return _scaled(counts, reference.rows)
-
-
-def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:
-    """Shares of ``rows`` in proportion to the counts; one proved exact keeps its flag only if it stays as it was."""
-    total = sum(count for count, _ in counts)
-    shared: list[tuple[int, bool]] = []
-    passed = given = 0
-    for index, (count, exact) in enumerate(counts):
-        passed += count
-        # With nothing to go by, everything even.
-        upto = rows * passed // total if total else rows * (index + 1) // len(counts)
-        shared.append((upto - given, exact and upto - given == count))
-        given = upto
-    return shared
 
 
 def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:

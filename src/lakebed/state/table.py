@@ -17,6 +17,7 @@ from lakebed.state.layers import Layers
 
 if TYPE_CHECKING:
     from lakebed.files import CommittedFile, Reference
+    from lakebed.keys import EncodedRange
     from lakebed.schema import Schema
     from lakebed.state.transactions import Job
 
@@ -27,6 +28,17 @@ class Answer:
 
     number: int
     base_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a removal for good leaves behind at its ``number``: nothing of before passes into the range.
+
+    It stands until the forget line keeps out the same offers, and no job that was opened before it is there any more.
+    """
+
+    keys: EncodedRange
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,7 @@ class TableState:
     requests: Layers[str, Answer] = field(default_factory=Layers)
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
+    fences: tuple[Fence, ...] = ()
     retained_from: int = 0
     forget_line: int = 0
     orphan_horizon_us: int = 0
@@ -96,6 +109,8 @@ def check_invariants(state: TableState) -> None:
         if position is None:
             raise DamagedError(f"references of a leaf that is not there: {leaf}", leaf=leaf)
         keys = state.leaves.range_at(position)
+        if len({reference.file for reference in references}) != len(references):
+            raise DamagedError(f"leaf {leaf} references a file twice", leaf=leaf)
         for reference in references:
             committed = state.files.get(reference.file)
             if committed is None or committed.dead:
@@ -103,6 +118,12 @@ def check_invariants(state: TableState) -> None:
             if not committed.file.reaches(keys):
                 raise DamagedError(f"leaf {leaf} references {reference.file}, which does not reach it", leaf=leaf)
             counted[reference.file] = counted.get(reference.file, 0) + 1
+    for job in state.jobs.values():
+        if not job.inputs or job.keys.empty or not 0 < job.opened <= state.number:
+            raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
+    for fence in state.fences:
+        if fence.keys.empty or not 0 < fence.number <= state.number:
+            raise DamagedError(f"a fence of number {fence.number} over {fence.keys}")
     for file_id, committed in state.files.items():
         if committed.references != counted.get(file_id, 0):
             raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")

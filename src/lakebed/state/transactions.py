@@ -2,9 +2,9 @@
 
 An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
-transaction; :class:`OfferFiles`, :class:`OfferOutput` and :class:`OfferSplit` are mapped onto the leaves in force when
-they are committed, :class:`OfferTag` onto a number. A split offers the leaf and the keys only: the references it moves
-are those found at commit.
+transaction; :class:`OfferFiles`, :class:`OfferOutput`, :class:`OfferSplit`, :class:`OfferJoin` and
+:class:`OfferRemove` are mapped onto the leaves in force when they are committed, :class:`OfferTag` onto a number. A
+split offers the leaf and the keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
@@ -139,6 +139,43 @@ class SplitLeaf:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferJoin:
+    """Make one leaf of two or more neighbours, given in key order."""
+
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLeaves:
+    """A join, resolved: the references of the one leaf, which takes the next leaf id."""
+
+    leaves: tuple[int, ...]
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRemove:
+    """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`OfferSplit`.
+
+    With a ``fence``, files offered first before it, and jobs opened before it, are kept out of the ranges as well.
+    """
+
+    ranges: tuple[EncodedRange, ...]
+    fence: bool = False
+    summaries: Mapping[str, Summary] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRange:
+    """A removal, resolved: first cut these leaves, then drop these ``(file, leaf)`` pairs, all inside the ranges."""
+
+    ranges: tuple[EncodedRange, ...]
+    fence: bool
+    splits: tuple[SplitLeaf, ...]
+    drop: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSettings:
     """Change the table's own settings; None takes a value back to the instance's default."""
 
@@ -205,6 +242,8 @@ Offer = (
     | OfferOutput
     | CloseJob
     | OfferSplit
+    | OfferJoin
+    | OfferRemove
     | AlterSettings
     | MarkDead
     | ForgetFiles
@@ -220,6 +259,8 @@ Transaction = (
     | Replace
     | CloseJob
     | SplitLeaf
+    | JoinLeaves
+    | RemoveRange
     | AlterSettings
     | MarkDead
     | ForgetFiles

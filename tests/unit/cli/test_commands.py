@@ -139,6 +139,29 @@ def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: 
     assert cli("get", table, "Ulm", "1").code == 4
 
 
+def test_remove_says_what_would_go_and_asks_before_it_goes(
+    cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("write", table, parquet).code == 0
+    before = len(cli("--json", "scan", table).lines)
+    going = len(cli("--json", "scan", table, "--prefix", "Ulm").lines)
+    assert 0 < going < before
+
+    asked = cli("--json", "remove", table, "--prefix", "Ulm", "--dry-run").json
+    assert (asked["rows"], asked["number"]) == (going, None)
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    assert cli("remove", table, "--prefix", "Ulm").code == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
+    assert cli("remove", table, "--prefix", "Ulm").code == 2
+    assert cli("remove", table, "--yes").code == 2
+    assert len(cli("--json", "scan", table).lines) == before
+
+    monkeypatch.setattr("sys.stdin", Terminal("readings\n"))
+    assert cli("remove", table, "--prefix", "Ulm", "--fence").code == 0
+    assert len(cli("--json", "scan", table).lines) == before - going
+    assert "for good" in cli("history", table, "--limit", "1").out
+
+
 # -- settings ---------------------------------------------------------------------------------------------------
 
 

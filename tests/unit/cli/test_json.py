@@ -28,6 +28,7 @@ WORDS: dict[str, list[str]] = {
     "write": ["write", "readings", "{parquet}"],
     "get": ["get", "readings", "Ulm", "1"],
     "scan": ["scan", "readings"],
+    "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "compact --dry-run": ["compact", "readings", "--dry-run"],
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],

@@ -80,7 +80,10 @@ def test_only_what_is_known_to_be_a_data_file_goes(instance):
 
 def test_temporaries_of_the_whole_instance_go(tmp_path):
     instance = lakebed.create(str(tmp_path))
-    instance.create_table("kept", SCHEMA).write(rows("ab"))
+    kept = instance.create_table("kept", SCHEMA)
+    kept.write(rows("ab"))
+    for log in (kept.log, instance._catalog):
+        log.wait_for_snapshot()
     left = [tmp_path / f".clock.{'a' * 32}", tmp_path / "catalog" / "log" / f".2.{'b' * 32}"]
     for path in left:
         path.write_bytes(b"")

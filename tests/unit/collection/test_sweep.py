@@ -136,6 +136,7 @@ def test_temporaries_of_dead_puts_go_too(tmp_path):
     table.set(orphan_age_s=3600)
     assert sweep_orphans(table).temporaries == 0
     table.set(orphan_age_s=0)
+    table.log.wait_for_snapshot()
     assert sweep_orphans(table).temporaries == 1
     assert not left.exists()
     assert (folder / ".keep").exists()

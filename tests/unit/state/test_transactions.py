@@ -69,7 +69,7 @@ def test_a_split_moves_what_arrived_after_it_was_planned():
     state = step(state, OfferFiles((new_file("f2", "abyz"),)))
     state = step(state, OfferSplit(1, (key("m"),), summaries))
     assert drawn(state) == ["f1:~2 f2:~2", "f1:~2 f2:~2"]
-    assert dict(state.leaves.parents) == {2: 1, 3: 1}
+    assert dict(state.leaves.parents) == {2: (1,), 3: (1,)}
 
 
 def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
