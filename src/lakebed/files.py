@@ -143,10 +143,10 @@ def summary_name(table_id: str, file: DataFile) -> str:
     return summary_object(table_id, file.job, file.id)
 
 
-def file_of_object(table_id: str, name: str) -> str | None:
-    """The id of the data file that an object is, or is the summary of; None if it is neither, or not of that table."""
+def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
+    """The job and the id of the data file that an object is, or is the summary of; None if it is not of that table."""
     match = _DATA_NAME.fullmatch(name)
-    return match[3] if match and match[1] == table_id else None
+    return (match[2], match[3]) if match and match[1] == table_id else None
 
 
 def pin_folder(table_id: str) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import data_name, file_of_object, summary_name
+from lakebed.files import data_name, file_of_object
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.files import DataFile
     from lakebed.state.table import TableState
 
 ORPHANS_MAX = 10_000
@@ -78,22 +77,18 @@ def plan_sweep(state: TableState, found: Sequence[FoundObject], horizon_us: int,
     orphans, unknown, names = [], [], set()
     for listed in found:
         names.add(listed.name)
-        file_id = file_of_object(state.table, listed.name)
-        committed = None if file_id is None else state.files.get(file_id)
-        if file_id is None or (committed is not None and listed.name not in _objects(state.table, committed.file)):
+        job_and_file = file_of_object(state.table, listed.name)
+        committed = None if job_and_file is None else state.files.get(job_and_file[1])
+        if job_and_file is None or (committed is not None and committed.file.job != job_and_file[0]):
             unknown.append(listed.name)
         elif committed is None and listed.stamp_us < horizon_us:
             orphans.append(listed)
+    needed = ((file_id, known) for file_id, known in before.files.items() if known.references)
     missing = [
         name
-        for file_id, committed in before.files.items()
-        if committed.references
-        and (name := data_name(state.table, committed.file)) not in names
+        for file_id, known in needed
+        if (name := data_name(state.table, known.file)) not in names
         and file_id in state.files
         and state.files[file_id].references
     ]
     return SweepPlan(tuple(orphans), tuple(unknown), tuple(missing), len(found))
-
-
-def _objects(table_id: str, file: DataFile) -> tuple[str, str]:
-    return data_name(table_id, file), summary_name(table_id, file)
