@@ -22,7 +22,9 @@ NUMBER_DIGITS = 20
 
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
-_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.parquet")
+_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
+_TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
+_PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,17 @@ def instance_name() -> str:
     return "instance.json"
 
 
+def tables_folder() -> str:
+    """Where all tables lie."""
+    return "tables"
+
+
+def table_of_object(name: str) -> str | None:
+    """The id of the table that an object is part of; None if it is part of none."""
+    match = _TABLE_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
 def table_prefix(table_id: str) -> str:
     """Where everything of a table lies."""
     return f"tables/{table_id}"
@@ -130,10 +143,26 @@ def summary_name(table_id: str, file: DataFile) -> str:
     return summary_object(table_id, file.job, file.id)
 
 
-def parse_data_name(name: str) -> tuple[str, str, str] | None:
-    """Table id, job id and file id of a data file's name; None if it is not one."""
+def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
+    """The job and the id of the data file that an object is, or is the summary of; None if it is not of that table."""
     match = _DATA_NAME.fullmatch(name)
-    return (match[1], match[2], match[3]) if match else None
+    return (match[2], match[3]) if match and match[1] == table_id else None
+
+
+def pin_folder(table_id: str) -> str:
+    """Where readers say which numbers of a table they need."""
+    return f"tables/{table_id}/pins"
+
+
+def pin_name(table_id: str, pin_id: str) -> str:
+    """The object of one reader's pin."""
+    return f"{pin_folder(table_id)}/{pin_id}.json"
+
+
+def is_pin_name(table_id: str, name: str) -> bool:
+    """Whether an object is a pin of that table."""
+    match = _PIN_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
 
 
 def entry_name(prefix: str, number: int) -> str:

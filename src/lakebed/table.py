@@ -6,6 +6,7 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, RemoveTag, SetTag
+from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.files import DataFile
     from lakebed.history import HistoryRow
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
@@ -93,7 +96,8 @@ class Table:
             UsageError: a base number that is not there yet, or one without a commit id.
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added.
+            RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
+                the setting ``orphan_age_s`` and a sweep came by.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files
@@ -180,8 +184,13 @@ class Table:
         if self._reader is None:
             from lakebed.query.run import Reader
 
-            self._reader = Reader(self.storage, self.id, self.schema)
+            self._reader = Reader(self.storage, self.id, self.schema, self._keeps)
         return self._reader
+
+    def _keeps(self, file: DataFile) -> bool:
+        """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
+        known = self.state().files.get(file.id)
+        return known is not None and not known.dead
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -214,12 +223,40 @@ class Table:
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
             NotRetainedError: files of that number may be deleted; names the numbers that are kept.
         """
-        from lakebed.log.replay import replay
-        from lakebed.travel import locate
+        state = self.state()
+        return self._view(self._state_at(locate(state, self.log.entry_stamp, number=number, time=time, tag=tag), state))
+
+    @contextmanager
+    def pin(self, number: int | None = None) -> Iterator[View]:
+        """A view, of the newest number or an older one, that stays readable to the end of the ``with`` block.
+
+        However long that takes, and whatever is compacted and collected meanwhile: for exports, and for queries that
+        may outlive the setting ``gc_delay_s``. Costs an object in the store, rewritten every third of the setting
+        ``pin_timeout_s``. Should that fail for all of it, what is deleted then is told by NotRetainedError.
+
+        Raises:
+            NotFoundError: a number that is not there yet.
+            NotRetainedError: files of that number may be deleted; names the numbers that are kept.
+            ContentionError: collections kept overtaking; try again.
+        """
+        from lakebed.pins import Pin
 
         state = self.state()
-        found = locate(state, self.log.entry_stamp, number=number, time=time, tag=tag)
-        return self._view(state if found == state.number else replay(self.log, found).state)
+        if number is not None:
+            locate(state, self.log.entry_stamp, number=number)
+        with Pin(self.storage, self.id, lambda: self.settings_in_force().pin_timeout_s) as pin:
+            if number is None:
+                state = pin.hold(state, self.state)
+            else:
+                pin.put(number)
+                newest = self.state()
+                state = self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
+            yield self._view(state)
+
+    def _state_at(self, number: int, newest: TableState) -> TableState:
+        from lakebed.log.replay import replay
+
+        return newest if number == newest.number else replay(self.log, number).state
 
     def tag(self, name: str, number: int | None = None) -> int:
         """Give a number, by default the newest, a name that keeps it readable; returns the number it stands at.
@@ -230,7 +267,6 @@ class Table:
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
         from lakebed.log.replay import replay
-        from lakebed.travel import check_tag, locate
 
         check_tag(name)
         state = self.state()

@@ -5,6 +5,8 @@ than both the GC delay (a reader that planned before may still be reading) and t
 readable), and no tag stands at a number that needs it. Entries are created one after another, so their stamps ascend
 with their numbers: one number, found by binary search, parts what may go from what must stay.
 
+What may go is marked first, and then deleted unless a reader's pin holds a number that needs it.
+
 Request keys go in the same way: :func:`forget_line` says below which base number.
 """
 
@@ -16,10 +18,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from datetime import datetime
 
-    from lakebed.files import DataFile
+    from lakebed.files import CommittedFile
     from lakebed.settings import Settings
     from lakebed.state.table import Answer, TableState
 
@@ -30,10 +32,10 @@ REQUESTS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """``unfinished`` were marked dead by a round that ended early; ``due`` may be; ``waiting`` counts the rest."""
+    """``marked`` are files marked dead, whoever did that; ``due`` may be marked; ``waiting`` counts the rest."""
 
-    unfinished: tuple[DataFile, ...]
-    due: tuple[DataFile, ...]
+    marked: tuple[CommittedFile, ...]
+    due: tuple[CommittedFile, ...]
     waiting: int
 
 
@@ -45,14 +47,19 @@ def horizon(now: datetime, settings: Settings) -> datetime:
 def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
-    unfinished = tuple(c.file for c in unused if c.dead)
-    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not state.tagged(c)]
+    marked = tuple(c for c in unused if c.dead)
+    free = [c for c in unused if not c.dead and not state.tagged(c)]
     # What is not retained any more was old before: its entry may have been trimmed.
-    numbers = sorted({number for number, _ in free if number > state.retained_from})
+    numbers = sorted({c.dropped for c in free if c.dropped is not None and c.dropped > state.retained_from})
     # The first number whose entry is too young; all from there on are.
     young = set(numbers[bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before) :])
-    due = tuple(file for number, file in free if number not in young)
-    return CollectionPlan(unfinished, due, len(unused) - len(unfinished) - len(due))
+    due = tuple(c for c in free if c.dropped not in young)
+    return CollectionPlan(marked, due, len(unused) - len(marked) - len(due))
+
+
+def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> list[CommittedFile]:
+    """Those of the files that the table does not refer to at any of the pinned numbers."""
+    return [committed for committed in files if not any(map(committed.needed_at, pins))]
 
 
 def forget_line(state: TableState, stamp_of: Callable[[int], datetime | None], before: datetime) -> int | None:

@@ -17,7 +17,7 @@ unnoticed; compaction and the scrubber read whole files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -45,10 +45,11 @@ FAN_IN_MAX = 40
 class Reader:
     """Answers plans over one table's files; keeps files open between calls. Safe to use from many threads."""
 
-    def __init__(self, storage: Storage, table_id: str, schema: Schema) -> None:
+    def __init__(self, storage: Storage, table_id: str, schema: Schema, keeps: Callable[[DataFile], bool]) -> None:
+        """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
         self._schema = schema
-        self._files = OpenFiles(storage, table_id, schema)
+        self._files = OpenFiles(storage, table_id, schema, keeps)
         self._kept = KeptPages()
         self._narrow = NarrowReader(schema, self._kept)
         self._engine: Engine | None = None
@@ -59,6 +60,7 @@ class Reader:
 
         Raises:
             UsageError: a column that the schema does not have.
+            NotRetainedError: a file was deleted meanwhile, since the table had no use for it any more.
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
         names = self._schema.project(columns)

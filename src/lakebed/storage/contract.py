@@ -171,6 +171,12 @@ class Storage(Protocol):
         A hint only where objects come and go meanwhile; never the proof that something is not there.
         """
 
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove the store's own objects below a folder whose stamp is older, left by processes that died; how many.
+
+        Choose a time that no put can last: a day before :meth:`now`. One that lasts longer fails.
+        """
+
     def object_url(self, name: str) -> str:
         """The URL by which other engines (DataFusion, Spark) address the object."""
 

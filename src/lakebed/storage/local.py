@@ -208,13 +208,11 @@ class LocalStorage:
         """``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
-    def sweep_temporaries(self, before: datetime) -> int:
-        """Remove temporaries, left by processes that died in a put, whose stamp is older; says how many.
-
-        Choose a time that no put can last: a day before :meth:`now`.
-        """
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove temporaries, left by processes that died in a put."""
         swept = 0
-        waiting = [self._root]
+        folder = check_prefix(prefix)
+        waiting = [self._place(folder) if folder else self._root]
         while waiting:
             for entry in entries(waiting.pop()):
                 if entry.is_dir(follow_symlinks=False):

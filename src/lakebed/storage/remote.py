@@ -53,6 +53,7 @@ _PARTS_AT_ONCE = 4
 _FETCH_CHUNK_BYTES = 4 * 1024 * 1024
 _DELETE_BATCH = 1000  # the most S3 takes in one request
 _LIST_CHUNK = 1000  # one page
+_CLOCKS = ".clock"
 
 
 class ObjectStorage:
@@ -110,7 +111,7 @@ class ObjectStorage:
 
     def now(self) -> datetime:
         """The stamp of an object put for this purpose: three requests."""
-        name = f".clock/{random_token()}"
+        name = f"{_CLOCKS}/{random_token()}"
         self.replace(name, b"")
         stamp = self.stamp(name)
         with suppress(StorageError):  # it weighs nothing, and is not worth failing for
@@ -203,6 +204,19 @@ class ObjectStorage:
                 name = found["path"][len(self._below) :]
                 if name and not hidden(name):
                     yield Listed(name, found["size"], self._whole(found["last_modified"]))
+
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove clock objects, which lie at the root; uploads that broke off are left to the bucket's rules."""
+        import obstore
+
+        if check_prefix(prefix):
+            return 0
+        with explained("list", self.object_url(_CLOCKS)):
+            pages = obstore.list(self.clients.retrying, self._key(_CLOCKS), chunk_size=_LIST_CHUNK)
+            listed = [found for page in pages for found in page]
+        old = [f["path"][len(self._below) :] for f in listed if self._whole(f["last_modified"]) < before]
+        self.delete(old)
+        return len(old)
 
     def object_url(self, name: str) -> str:
         """``s3://…``, ``gs://…``, ``az://…`` or ``memory://…``."""

@@ -256,6 +256,15 @@ class StorageConformance:
         storage.now()
         assert [listed.name for listed in storage.list("")] == ["log/1"]
 
+    def test_sweeping_temporaries_takes_nothing_that_a_listing_shows(self, storage: Storage) -> None:
+        """However old."""
+        storage.create("t/log/1", b"x")
+        storage.now()
+        later = storage.now() + timedelta(days=1)
+        for prefix in ("", "t", "none"):
+            storage.sweep_temporaries(prefix, later)
+        assert [listed.name for listed in storage.list("")] == ["t/log/1"]
+
     def test_deleting_what_is_not_there_is_fine(self, storage: Storage) -> None:
         """Two collectors may race, and one may be asked again."""
         for name in ("d/1", "d/2", "e/1"):

@@ -169,6 +169,12 @@ class FaultyStorage:
             raise _lost("list", f"{self.url}/{prefix}")
         return self.inner.list(prefix)
 
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """As the contract says, or by the plan (the name to match is the prefix)."""
+        if self._next("sweep_temporaries", prefix) is not None:
+            raise _lost("sweep", f"{self.url}/{prefix}")
+        return self.inner.sweep_temporaries(prefix, before)
+
     def object_url(self, name: str) -> str:
         """The inner store's."""
         return self.inner.object_url(name)
@@ -321,6 +327,11 @@ class CountingStorage:
         """Counted."""
         self._count("list", prefix)
         return self.inner.list(prefix)
+
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Counted."""
+        self._count("sweep_temporaries", prefix)
+        return self.inner.sweep_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
         """The inner store's; not counted, for it asks nobody."""

@@ -10,7 +10,9 @@ from typing import Literal, get_args
 
 import xxhash
 
-Operation = Literal["create", "replace", "replace_if", "get", "stamp", "now", "send", "fetch", "delete", "list"]
+Operation = Literal[
+    "create", "replace", "replace_if", "get", "stamp", "now", "send", "fetch", "delete", "list", "sweep_temporaries"
+]
 """A ``get_versioned`` is a ``get``."""
 
 _OPERATIONS: frozenset[Operation] = frozenset(get_args(Operation))

@@ -33,6 +33,8 @@ WORDS: dict[str, list[str]] = {
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],
     "gc": ["gc", "readings"],
+    "sweep": ["sweep", "readings"],
+    "sweep --dropped": ["sweep", "--dropped"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
     "tag": ["tag", "readings", "now"],
@@ -52,6 +54,9 @@ def test_the_output_has_the_documented_shape(
     assert cli("write", table, parquet).code == 0
     assert cli("settings", "set", table, "split_rows=3").code == 0
     assert cli("tag", table, "before").code == 0
+    assert cli("table", "create", "gone", "--schema", schema_file).code == 0
+    assert cli("write", "gone", parquet).code == 0
+    assert cli("table", "drop", "gone", "--yes").code == 0
     ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet) for w in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines
@@ -62,9 +67,8 @@ def test_the_output_has_the_documented_shape(
 
 def test_every_command_is_documented_and_every_shape_is_tested() -> None:
     assert set(documented()) == {"error", *WORDS, *ON_SPARK}
-    assert {command.removesuffix(" --dry-run") for command in documented()} - {"error"} == set(
-        _commands(build_parser())
-    )
+    commands = {command.partition(" --")[0] for command in documented()} - {"error"}
+    assert commands == set(_commands(build_parser()))
 
 
 def _commands(parser: Any, words: str = "") -> list[str]:

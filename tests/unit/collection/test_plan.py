@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakebed.collection.plan import forget_line, horizon, plan
+from lakebed.collection.plan import forget_line, horizon, plan, unpinned
 from lakebed.settings import Settings
 from lakebed.state.transactions import AlterSettings, Mark, MarkDead, OfferFiles, OfferOutput, OpenJob, RaiseMark
 from tests.unit.state.cases import job, new_file, step, table
@@ -33,25 +33,41 @@ def state():
 
 def drawn(state, before):
     found = plan(state, minute, before)
-    dead, due = (" ".join(f.id for f in files) for files in (found.unfinished, found.due))
-    return f"unfinished: {dead}; due: {due}; waiting: {found.waiting}"
+    dead, due = (" ".join(f.file.id for f in files) for files in (found.marked, found.due))
+    return f"marked: {dead}; due: {due}; waiting: {found.waiting}"
 
 
 def test_a_file_may_go_once_the_entry_that_dropped_it_is_old_enough(state):
-    assert drawn(state, minute(3)) == "unfinished: ; due: ; waiting: 4"
-    assert drawn(state, minute(4)) == "unfinished: ; due: f1 f2; waiting: 2"
-    assert drawn(state, minute(6)) == "unfinished: ; due: f1 f2; waiting: 2"
-    assert drawn(state, minute(7)) == "unfinished: ; due: f1 f2 f3 f4; waiting: 0"
+    assert drawn(state, minute(3)) == "marked: ; due: ; waiting: 4"
+    assert drawn(state, minute(4)) == "marked: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(6)) == "marked: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(7)) == "marked: ; due: f1 f2 f3 f4; waiting: 0"
 
 
 def test_what_is_referenced_never_goes(state):
     assert "f5" not in drawn(state, minute(10**6))
 
 
-def test_what_an_earlier_round_marked_is_finished_first(state):
+def test_what_an_earlier_round_marked_is_not_marked_again(state):
     marked = step(state, MarkDead(("f1",)))
     # What went in the same entry is as old.
-    assert drawn(marked, minute(3)) == "unfinished: f1; due: f2; waiting: 2"
+    assert drawn(marked, minute(3)) == "marked: f1; due: f2; waiting: 2"
+
+
+def test_a_pin_holds_what_its_number_refers_to_and_nothing_else(state):
+    """f1, f2 come in 2; f3 takes their place in 4; f4 comes in 5; f5 takes the place of both in 7."""
+    due = plan(state, minute, minute(7)).due
+    free = {pin: " ".join(c.file.id for c in unpinned(due, {pin})) for pin in range(1, 8)}
+    assert free == {
+        1: "f1 f2 f3 f4",
+        2: "f3 f4",
+        3: "f3 f4",
+        4: "f1 f2 f4",
+        5: "f1 f2",
+        6: "f1 f2",
+        7: "f1 f2 f3 f4",
+    }
+    assert unpinned(due, {3, 5}) == []
 
 
 def test_the_longer_of_delay_and_history_decides():

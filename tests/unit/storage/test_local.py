@@ -458,8 +458,9 @@ def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> No
     left = storage.root / "log" / f".2.{'a' * 32}"
     left.write_bytes(b"torn")
     (storage.root / "log" / ".keep").touch()
-    assert storage.sweep_temporaries(storage.now() - timedelta(days=1)) == 0
-    assert storage.sweep_temporaries(storage.now() + timedelta(seconds=1)) == 1
+    assert storage.sweep_temporaries("", storage.now() - timedelta(days=1)) == 0
+    assert storage.sweep_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
+    assert storage.sweep_temporaries("log", storage.now() + timedelta(seconds=1)) == 1
     assert tree(storage.root) == ["log/.keep", "log/1"]
 
 
