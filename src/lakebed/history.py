@@ -140,7 +140,9 @@ def detail(transaction: Transaction) -> str:
             text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
         case RemoveRange():
             fenced = ", for good" if transaction.fence else ""
-            text = f"{_some(len(transaction.drop), 'reference')} in {_some(len(transaction.ranges), 'range')}{fenced}"
+            text = (
+                f"{_some(len(transaction.ranges), 'range')}, {_some(len(transaction.leaves), 'leaf')} emptied{fenced}"
+            )
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case MarkDead() | ForgetFiles():
@@ -174,9 +176,7 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return sum(file.rows for file in transaction.files), 0, 0
         case Replace():
             return sum(r.rows for r in transaction.references), None, len(transaction.drop)
-        case RemoveRange():
-            return 0, None, len(transaction.drop)
-        case DropTable():
+        case RemoveRange() | DropTable():
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0

@@ -205,12 +205,16 @@ def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
         if len(kept) == len(held):
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
         leaves[leaf] = kept
-        counted = files.get(name) or _known(state, name)
-        left = counted.references - 1
-        files[name] = replace(counted, references=left, dropped=None if left else state.number)
+        files[name] = _dropped(state, files.get(name) or _known(state, name))
     kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
     emptied = [leaf for leaf, kept in leaves.items() if not kept]
     return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
+
+
+def _dropped(state: TableState, committed: CommittedFile) -> CommittedFile:
+    """The file with a reference less."""
+    left = committed.references - 1
+    return replace(committed, references=left, dropped=None if left else state.number)
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:
@@ -251,9 +255,15 @@ def _join(state: TableState, transaction: JoinLeaves) -> TableState:
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
     for split in transaction.splits:
         state = _split(state, split)
-    for _, leaf in transaction.drop:
-        position = state.leaves.position_of(leaf)
-        if position is None:
-            raise DamagedError(f"entry {state.number} removes from leaf {leaf}, which is not there")
+    files: dict[str, CommittedFile] = {}
+    for leaf in transaction.leaves:
+        held = state.references_of(leaf)
+        if not held:
+            raise DamagedError(
+                f"entry {state.number} removes from leaf {leaf}, which is not there or refers to nothing"
+            )
+        for reference in held:
+            files[reference.file] = _dropped(state, files.get(reference.file) or _known(state, reference.file))
+    references = state.references.updated({}, transaction.leaves)
     fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
-    return replace(_drop(state, transaction.drop), fences=(*state.fences, *fences))
+    return replace(state, files=state.files.updated(files), references=references, fences=(*state.fences, *fences))

@@ -135,7 +135,7 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
                 tuple(decode_range(*keys) for keys in document["ranges"]),
                 document["fence"],
                 tuple(_decode_split(split) for split in document["splits"]),
-                tuple((name, leaf) for name, leaf in document["drop"]),
+                tuple(document["leaves"]),
             )
         case "alter_settings":
             return AlterSettings(document["changes"])
@@ -254,7 +254,7 @@ def _encode_removal(removal: RemoveRange) -> dict[str, Any]:
         "ranges": [encode_range(keys) for keys in removal.ranges],
         "fence": removal.fence,
         "splits": [_encode_split(split) for split in removal.splits],
-        "drop": [list(pair) for pair in removal.drop],
+        "leaves": list(removal.leaves),
     }
 
 

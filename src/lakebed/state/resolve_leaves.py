@@ -127,26 +127,25 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
     if offer.fence and len(state.fences) + len(ranges) > FENCES_MAX:
         return Rejected(f"there are {len(state.fences)} fences, at most {FENCES_MAX}; collect garbage, and try again")
     splits: list[SplitLeaf] = []
-    drop: list[tuple[str, int]] = []
+    leaves: list[int] = []
     for leaf, ends in _cuts(ranges, state).items():
-        held = [(r.file, r.leaf) for r in state.references_of(leaf)]
         split = resolve_split(OfferSplit(leaf, ends, offer.summaries), state)
         assert isinstance(split, SplitLeaf), split
         after = apply(state, split, state.number)
         going = _inside(after, split, ranges)
         if len(going) == len(split.references):
-            drop += held
+            leaves += [leaf] if going else []
         elif going:
             splits.append(split)
             state = after
     for keys in ranges:
         for position in state.leaves.overlapping(keys):
             leaf = state.leaves.ids[position]
-            if keys.covers(state.leaves.range_at(position)):
-                drop += [(r.file, leaf) for r in state.references_of(leaf)]
-    if not drop and not offer.fence:
+            if state.references_of(leaf) and keys.covers(state.leaves.range_at(position)):
+                leaves.append(leaf)
+    if not leaves and not offer.fence:
         return Repeated(state.number)
-    return RemoveRange(ranges, offer.fence, tuple(splits), tuple(drop))
+    return RemoveRange(ranges, offer.fence, tuple(splits), tuple(leaves))
 
 
 def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[str]:

@@ -194,12 +194,12 @@ class OfferRemove:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRange:
-    """A removal, resolved: first cut these leaves, then drop these ``(file, leaf)`` pairs, all inside the ranges."""
+    """A removal, resolved: first these splits, then every reference of these leaves goes."""
 
     ranges: tuple[EncodedRange, ...]
     fence: bool
     splits: tuple[SplitLeaf, ...]
-    drop: tuple[tuple[str, int], ...]
+    leaves: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def test_a_fence_falls_when_the_forget_line_keeps_out_the_same_offers():
 def test_there_are_at_most_so_many_fences():
     state = table()
     for _ in range(FENCES_MAX):
-        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), drop=()), state.number + 1)
+        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), leaves=()), state.number + 1)
     assert "collect garbage" in refused(state, OfferRemove((span("am"),), fence=True))
 
 
@@ -209,4 +209,4 @@ def test_only_the_files_that_an_end_cuts_need_their_summaries():
 
 def test_a_removal_from_a_leaf_that_is_not_there_is_damage():
     with pytest.raises(DamagedError):
-        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), drop=(("f1", 7),)), 2)
+        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), leaves=(7,)), 2)
