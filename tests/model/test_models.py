@@ -9,9 +9,10 @@ from . import museum
 from .deletion.model import DELETION
 from .merging.model import MERGING
 from .museum import Model, WrongForm
+from .protocol.model import PROTOCOL
 from .trimming.model import TRIMMING
 
-MODELS = (TRIMMING, MERGING, DELETION)
+MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION)
 
 
 def each(exhibits: Callable[[Model], Iterable[tuple[str, Any]]]) -> list[Any]:

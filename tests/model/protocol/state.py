@@ -6,14 +6,13 @@ before its entry was put (`transactions.py`), and the create-if-absent put prove
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .rows import DataFile, estimated_rows, proven_empty
 from .rules import Rules
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A key range in force, `[min, max)`, and its references: each stands for all rows of its file in the range.
 
     A leaf is known by its min, so the lower half of a split leaf keeps the name.
@@ -24,8 +23,7 @@ class Leaf:
     references: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """An open job: the range it was planned for and the references it will replace. A mark on nothing."""
 
     id: str
@@ -34,37 +32,32 @@ class Job:
     inputs: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(NamedTuple):
     """Add a file, with a reference in every leaf it reaches."""
 
     file: DataFile
 
 
-@dataclass(frozen=True, slots=True)
-class OpenJob:
+class OpenJob(NamedTuple):
     """Put a job on record, so that its inputs are its own."""
 
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """Commit a job: its inputs go, its output (none if it would be empty) comes, the record closes."""
 
     job: Job
     output: DataFile | None
 
 
-@dataclass(frozen=True, slots=True)
-class CloseJob:
+class CloseJob(NamedTuple):
     """Drop the record of a job that failed or passed its deadline."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Cut the leaf `[min, max)` at a key. `seen`, what the planner saw in it, matters to a wrong form only."""
 
     min: int
@@ -73,15 +66,13 @@ class Split:
     seen: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """Make one leaf of the two that meet at a key."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(NamedTuple):
     """Drop every reference in `[min, max)`, cutting leaves at both ends."""
 
     min: int
@@ -91,8 +82,7 @@ class Remove:
 Effect = AddFile | OpenJob | Replace | CloseJob | Split | Join | Remove
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """An effect somebody wants.
 
     `key` is the request key: what the user means as one thing. A repeat has the same key, another attempt, and may name
@@ -104,8 +94,7 @@ class Transaction:
     effect: Effect
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A transaction resolved against one state: leaves (by their min) and files named outright."""
 
     transaction: Transaction
@@ -118,16 +107,21 @@ class Change:
     closes: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One numbered object of the log. The id tells whose it is."""
 
     id: str
     changes: tuple[Change, ...]
 
+    def attempts(self) -> tuple[str, ...]:
+        return tuple([change.transaction.attempt for change in self.changes])
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+    def __hash__(self) -> int:
+        """By what is wanted. How that was resolved follows from the log before, and an id only tells entries apart."""
+        return hash(tuple([change.transaction for change in self.changes]))
+
+
+class Recorded(NamedTuple):
     """A request key that has taken effect, and where."""
 
     key: str
@@ -135,14 +129,17 @@ class Recorded:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(NamedTuple):
     """The table at one log number."""
 
     number: int
     leaves: tuple[Leaf, ...]
     jobs: tuple[Job, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+
+    def __hash__(self) -> int:
+        """By its number: at one number there is one state, or the oracle has found out."""
+        return self.number
 
     def record_of(self, key: str) -> Recorded | None:
         return next((recorded for recorded in self.recorded if recorded.key == key), None)
