@@ -11,7 +11,10 @@ as its state, and so looks at each state of the world once.
 
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +23,7 @@ Request = tuple[Any, ...]
 Steps = Generator[Request, Any, T]
 
 STEPS_MAX = 3_000  # no schedule needs a tenth of it
+SLICE_SCHEDULES = 10_000  # that one process runs before it is given more; some seconds
 
 
 class Violation(Exception):
@@ -186,6 +190,13 @@ class Tally:
     first_bad: tuple[int, Violation] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: "Tally") -> None:
+        """Take in what later seeds showed."""
+        self.schedules += other.schedules
+        self.bad += other.bad
+        self.first_bad = self.first_bad or other.first_bad
+        self.counts += other.counts
+
 
 def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | None = None) -> World:
     """The schedule of this seed, always the same one. Raises Violation if it breaks a promise."""
@@ -221,6 +232,21 @@ def run_seeds(seeds: Iterable[int], build: Callable[[Chooser], World], enough: i
         else:
             for name, count in world.counts.items():
                 tally.counts[name] += count
+    return tally
+
+
+def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedules: int = SLICE_SCHEDULES) -> Tally:
+    """Run the seeds below a number up to the first bad one, more than a slice of them on all cores."""
+    slices = [range(first, schedules)[:slice_schedules] for first in range(0, schedules, slice_schedules)]
+    if len(slices) == 1:
+        return run_seeds(slices[0], build)
+    tally = Tally()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for part in pool.map(partial(run_seeds, build=build), slices):
+            tally.add(part)
+            if tally.bad:
+                pool.shutdown(cancel_futures=True)
+                break
     return tally
 
 

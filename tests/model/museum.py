@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .engine import Chooser, Search, World, run_seed, run_seeds, search
+from .engine import Chooser, Search, World, run_seed, run_seeds, run_slices, search
 
 ENOUGH = 3
 SEARCHED = 50_000  # states, of a wrong form
@@ -55,7 +55,7 @@ class Model:
 
 def show_at_random(model: Model, schedules: int, cast: Any = None) -> None:
     """No promise is broken in this many random schedules, and with drawn casts enough has happened in them."""
-    tally = run_seeds(range(schedules), model.world_of(cast, model.rules()))
+    tally = run_slices(schedules, model.world_of(cast, model.rules()))
     for name, count in sorted(tally.counts.items()):
         print(f"{count:>10,}  {name}")
     assert tally.first_bad is None, "seed {}: {}".format(*tally.first_bad)

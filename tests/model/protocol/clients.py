@@ -4,8 +4,7 @@ A client whose outcome is unknown, or that lost every race, asks again as a rest
 key, but a new attempt with new files. Plans may be old by the time they are judged; no client looks twice.
 """
 
-from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from ..engine import Steps
 from .rows import KEYS, DataFile, within
@@ -27,8 +26,7 @@ from .store import Desk, Outcome
 REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(NamedTuple):
     """Adds one file a batch, given as (batch number, rows). Two writers with one batch are a restarted stream."""
 
     process: str
@@ -36,8 +34,7 @@ class Writer:
     batches: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compactor:
+class Compactor(NamedTuple):
     """Opens a job over some references of a leaf and runs it, or runs a job that another one opened.
 
     `turns` is how often its task lets others go first before it commits.
@@ -49,8 +46,7 @@ class Compactor:
     turns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Closer:
+class Closer(NamedTuple):
     """Closes open jobs as past their deadline; their tasks may still be running."""
 
     process: str
@@ -58,8 +54,7 @@ class Closer:
     looks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Splitter:
+class Splitter(NamedTuple):
     """Splits some leaf, at any key or only at one of `at`."""
 
     process: str
@@ -68,8 +63,7 @@ class Splitter:
     at: tuple[int, ...] = tuple(range(1, KEYS))
 
 
-@dataclass(frozen=True, slots=True)
-class Joiner:
+class Joiner(NamedTuple):
     """Joins two leaves that meet, once it sees any in as many looks as it has."""
 
     process: str
@@ -77,8 +71,7 @@ class Joiner:
     looks: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Remover:
+class Remover(NamedTuple):
     """Removes a key range."""
 
     process: str

@@ -5,7 +5,6 @@ change names, so replicas that read the same log agree. It never refuses: whethe
 before its entry was put (`transactions.py`), and the create-if-absent put proves that nothing came in between.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from .rows import DataFile, estimated_rows, proven_empty
@@ -142,7 +141,10 @@ class TableState(NamedTuple):
         return self.number
 
     def record_of(self, key: str) -> Recorded | None:
-        return next((recorded for recorded in self.recorded if recorded.key == key), None)
+        for recorded in self.recorded:
+            if recorded.key == key:
+                return recorded
+        return None
 
     def job(self, job_id: str) -> Job | None:
         return next((job for job in self.jobs if job.id == job_id), None)
@@ -158,17 +160,19 @@ def reaches(file: DataFile, lower: int, upper: int, rules: Rules) -> bool:
     return not proven_empty(file, lower, upper)
 
 
-def cut(leaves: Iterable[Leaf], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None) -> tuple[Leaf, ...]:
+def cut(
+    leaves: tuple[Leaf, ...], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None
+) -> tuple[Leaf, ...]:
     """Split the leaf that has `at` inside; every reference then in it goes to each half it reaches."""
-    result: list[Leaf] = []
-    for leaf in leaves:
-        if not leaf.min < at < leaf.max:
-            result.append(leaf)
-            continue
-        moved = leaf.references if carried is None else carried
-        for lower, upper in ((leaf.min, at), (at, leaf.max)):
-            result.append(Leaf(lower, upper, tuple(f for f in moved if reaches(f, lower, upper, rules))))
-    return tuple(result)
+    for place, leaf in enumerate(leaves):
+        if leaf.min < at < leaf.max:
+            moved = leaf.references if carried is None else carried
+            halves = [
+                Leaf(lower, upper, tuple([file for file in moved if reaches(file, lower, upper, rules)]))
+                for lower, upper in ((leaf.min, at), (at, leaf.max))
+            ]
+            return (*leaves[:place], *halves, *leaves[place + 1 :])
+    return leaves
 
 
 def join(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
@@ -185,9 +189,11 @@ def join(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
 
 
 def _edit(leaf: Leaf, change: Change) -> Leaf:
-    dropped = [file for at, file in change.drops if at == leaf.min]
-    added = tuple(file for at, file in change.adds if at == leaf.min)
-    return Leaf(leaf.min, leaf.max, tuple(f for f in leaf.references if f not in dropped) + added)
+    references = leaf.references
+    if change.drops:
+        dropped = [file for at, file in change.drops if at == leaf.min]
+        references = tuple([file for file in references if file not in dropped])
+    return Leaf(leaf.min, leaf.max, references + tuple([file for at, file in change.adds if at == leaf.min]))
 
 
 def apply_change(state: TableState, change: Change, number: int, rules: Rules) -> TableState:
@@ -198,8 +204,8 @@ def apply_change(state: TableState, change: Change, number: int, rules: Rules) -
     if change.joins is not None:
         leaves = join(leaves, change.joins)
     if change.drops or change.adds:
-        named = {at for at, _ in change.drops + change.adds}
-        leaves = tuple(_edit(leaf, change) if leaf.min in named else leaf for leaf in leaves)
+        named = {at for at, _ in (*change.drops, *change.adds)}
+        leaves = tuple([_edit(leaf, change) if leaf.min in named else leaf for leaf in leaves])
     jobs = state.jobs
     if change.closes is not None:
         jobs = tuple(job for job in jobs if job.id != change.closes)
