@@ -91,6 +91,10 @@ class World:
         self.running = spawning
         return actor
 
+    def choose(self, options: int) -> int:
+        """A request: leave a decision to the schedule."""
+        return self.chooser.below(options)
+
     # -- what an actor may call between two requests ----------------------------------------------------------------
 
     def begin(self, knows: Hashable) -> None:

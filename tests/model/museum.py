@@ -8,6 +8,7 @@ import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from .engine import Chooser, Search, World, run_seed, run_seeds, run_slices, search
@@ -45,12 +46,27 @@ class Model:
 
     name: str
     rules: type[Any]
-    world_of: Callable[[Any, Any], Callable[[Chooser], World]]  # of a cast, or of one drawn if it is None, and of rules
+    draw: Callable[[Chooser], Any]  # a cast
+    stage: Callable[[Chooser, Any, Any], World]  # by these rules, with this cast
     quota: Mapping[str, int]
     wrong_forms: tuple[WrongForm, ...]
     tiny: Mapping[str, Any]
     small: Mapping[str, Any] = field(default_factory=dict)
     large: Mapping[str, Any] = field(default_factory=dict)
+
+    def world_of(self, cast: Any, rules: Any) -> Callable[[Chooser], World]:
+        """What builds a world: of this cast, or of one that is drawn if it is None."""
+        if cast is None:
+            return partial(_drawn_world, self.draw, self.stage, rules)
+        return partial(_cast_world, self.stage, rules, cast)
+
+
+def _drawn_world(draw: Callable[[Chooser], Any], stage: Callable[..., World], rules: Any, chooser: Chooser) -> World:
+    return stage(chooser, rules, draw(chooser))
+
+
+def _cast_world(stage: Callable[..., World], rules: Any, cast: Any, chooser: Chooser) -> World:
+    return stage(chooser, rules, cast)
 
 
 def show_at_random(model: Model, schedules: int, cast: Any = None) -> None:

@@ -1,7 +1,7 @@
 """The model of deletion on show."""
 
 from ..museum import Model
-from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG, Cast, world_of
+from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG, Aged, Cast, swarm
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -39,4 +39,4 @@ LARGE = {
     "a writer, a sweep, a collector, two faults": Cast(writers=1, sweepers=1, collectors=1, age=0, faults=2),
 }
 
-DELETION = Model("deletion", Rules, world_of, QUOTA, WRONG_FORMS, TINY, large=LARGE)
+DELETION = Model("deletion", Rules, swarm, Aged, QUOTA, WRONG_FORMS, TINY, large=LARGE)

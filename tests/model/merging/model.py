@@ -1,7 +1,7 @@
 """The model of ordered tables on show."""
 
 from ..museum import Model
-from .casts import EMPTIED, ERASED, HALVES, LATE_ADD, REMOVED, SPANS, SUBSETS, Cast, world_of
+from .casts import EMPTIED, ERASED, HALVES, LATE_ADD, REMOVED, SPANS, SUBSETS, Cast, swarm, world_of
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -41,4 +41,4 @@ LARGE = {
     ),
 }
 
-MERGING = Model("merging", Rules, world_of, QUOTA, WRONG_FORMS, TINY, large=LARGE)
+MERGING = Model("merging", Rules, swarm, world_of, QUOTA, WRONG_FORMS, TINY, large=LARGE)

@@ -36,7 +36,7 @@ class Cast(NamedTuple):
     looks: Literal["own process", "any process"] = "any process"
 
 
-def cast_world(chooser: Chooser, rules: Rules, cast: Cast) -> World:
+def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
     """A world of this cast: the committer of each process, then the clients."""
     store = Store(chooser, rules, cast.start, faults=cast.faults, faults_max=cast.faults_max)
     store.looks = cast.looks
@@ -59,7 +59,7 @@ def table(files: tuple[DataFile, ...], *boundaries: int) -> TableState:
     return TableState(0, leaves)
 
 
-def swarm(chooser: Chooser, rules: Rules) -> World:
+def swarm(chooser: Chooser) -> Cast:
     """A cast drawn by the chooser, of two to three processes with at least one writer; each draw leaves much out."""
     below = chooser.below
     processes = "pqr"[: 2 + (below(10) < 3)]
@@ -85,7 +85,7 @@ def swarm(chooser: Chooser, rules: Rules) -> World:
     files = tuple([DataFile(f"f{write}", _rows(chooser, write)) for write in range(1 + below(START_FILES))])
     boundaries = (1 + below(KEYS - 1),) if below(10) < 4 else ()
     faults_max = _drawn(chooser, 4, 8, 5, 3)
-    return cast_world(chooser, rules, Cast(table(files, *boundaries), tuple(clients), FAULTS, faults_max))
+    return Cast(table(files, *boundaries), tuple(clients), FAULTS, faults_max)
 
 
 def _writers(chooser: Chooser, process: Callable[[], str]) -> tuple[Writer, ...]:
@@ -119,11 +119,6 @@ def _drawn(chooser: Chooser, *weights: int) -> int:
         if point < 0:
             return value
     raise AssertionError("below their sum")
-
-
-def world_of(cast: Cast | None, rules: Rules) -> Callable[[Chooser], World]:
-    """What builds a world: of this cast, or of one that is drawn."""
-    return partial(swarm, rules=rules) if cast is None else partial(cast_world, rules=rules, cast=cast)
 
 
 # -- small casts -----------------------------------------------------------------------------------------------------

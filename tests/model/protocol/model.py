@@ -1,7 +1,18 @@
 """The model of the protocol on show."""
 
 from ..museum import Model
-from .casts import FAULTS, emptied_leaf, halved_job, late_job, rejoined, restarted, small_table, two_writers, world_of
+from .casts import (
+    FAULTS,
+    emptied_leaf,
+    halved_job,
+    late_job,
+    rejoined,
+    restarted,
+    small_table,
+    swarm,
+    two_writers,
+    world_of,
+)
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -48,4 +59,4 @@ LARGE = {
     "compactor, joiner, writer, one answer lost": rejoined(),
 }
 
-PROTOCOL = Model("protocol", Rules, world_of, QUOTA, WRONG_FORMS, TINY, SMALL, LARGE)
+PROTOCOL = Model("protocol", Rules, swarm, world_of, QUOTA, WRONG_FORMS, TINY, SMALL, LARGE)

@@ -144,10 +144,6 @@ class Store(World):
         """A state to plan on: the view of any process, so it may be old, or newer than one's own."""
         return (desk if self.looks == "own process" else self.desks[self.chooser.below(len(self.desks))]).view
 
-    def choose(self, options: int) -> int:
-        """Leave a decision to the schedule."""
-        return self.chooser.below(options)
-
     # -- what an actor does between two requests --------------------------------------------------------------------
 
     def offer(self, desk: Desk, transaction: Transaction, planned_on: TableState) -> Offer:

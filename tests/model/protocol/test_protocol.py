@@ -4,7 +4,7 @@ import pytest
 
 from ..engine import run_seeds
 from ..museum import show_at_random
-from .casts import Cast, emptied_leaf, halved_job, late_job, rejoined, restarted, small_table, two_writers, world_of
+from .casts import Cast, emptied_leaf, halved_job, late_job, rejoined, restarted, small_table, two_writers
 from .model import PROTOCOL
 from .rules import Rules
 from .wrong_forms import CLIENT_RETRIES, LOOKS_RIGHT
@@ -28,5 +28,5 @@ def test_random_schedules_of_a_small_cast_break_no_promise(cast: Cast, protocol_
 
 @pytest.mark.parametrize("rules", LOOKS_RIGHT, ids=("exists is a lost race", "request keys forgotten"))
 def test_two_rules_guard_against_a_retry_of_the_client(rules: Rules) -> None:
-    tally = run_seeds(range(500), world_of(CLIENT_RETRIES, rules))
+    tally = run_seeds(range(500), PROTOCOL.world_of(CLIENT_RETRIES, rules))
     assert not tally.bad, f"{tally.first_bad}"

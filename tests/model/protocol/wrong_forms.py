@@ -31,14 +31,14 @@ LOG_FORMS = (
         Rules(unclear="read back"),
         "not there proves nothing while the request is under way; it lands after we said it failed",
         "false not committed",
-        37,
+        54,
     ),
     WrongForm(
         "unclear, so other bytes",
         Rules(unclear="other bytes"),
         "a race lost by the second bytes says nothing of the first, which are dropped while under way",
         "false not committed",
-        230,
+        190,
     ),
     WrongForm(
         "unclear, so the next number",
@@ -98,7 +98,7 @@ GROUP_FORMS = (
         Rules(rejection="of a cached view"),
         "the caller has seen more of the log than its committer: the job it closes is open, further on",
         "false refusal",
-        30,
+        35,
     ),
     WrongForm(
         "a neighbour's repeat told at once",
@@ -151,7 +151,7 @@ LEAF_FORMS = (
         Rules(join_jobs="any"),
         "the emptied half holds no input of the job, the joined leaf does: the output's removed rows rise",
         "rows risen",
-        34,
+        40,
         emptied_leaf(looks=6),
     ),
 )
@@ -185,14 +185,14 @@ JOB_FORMS = (
         Rules(replace="every leaf in range"),
         "a range emptied since the job opened holds none of its inputs; the output brings them back",
         "rows risen",
-        58,
+        66,
     ),
     WrongForm(
         "a closed job commits late",
         Rules(late_commit="accepted"),
         "its inputs were free again, another job took some of them",
         "rows doubled",
-        58,
+        67,
         late_job(looks=4),
     ),
 )

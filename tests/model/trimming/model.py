@@ -1,7 +1,7 @@
 """The model of a log that is trimmed on show."""
 
 from ..museum import Model
-from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, world_of
+from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Trimmed, swarm
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -36,4 +36,4 @@ SMALL = {
     "a writer, a reader, two trimmers": TWO_TRIMMERS,
 }
 
-TRIMMING = Model("trimming", Rules, world_of, QUOTA, WRONG_FORMS, TINY, small=SMALL)
+TRIMMING = Model("trimming", Rules, swarm, Trimmed, QUOTA, WRONG_FORMS, TINY, small=SMALL)
