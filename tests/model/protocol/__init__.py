@@ -17,12 +17,12 @@ crash. After every step that changes the log, or a view of it, the oracle compar
 
 The search goes through all schedules of a tiny cast and looks at each state once. What it has seen, no promise broken:
 
-    one writer, splitter, compactor                            3,420 states
-    two writers of two batches, two answers lost or late       3,971
-    one writer, splitter, compactor, one answer lost or late  30,008
-    compactor, remover, joiner                                33,605
-    two writers, splitter, compactor                         306,612
-    two compactors, closer                                   695,336
+    compactor, remover, joiner                                 2,194 states
+    one writer, splitter, compactor                            4,701
+    two writers of two batches, two answers lost or late       6,964
+    one writer, splitter, compactor, one answer lost or late  47,013
+    two compactors, closer                                    75,976
+    two writers, splitter, compactor                         432,651
 
 Trimming the log, deleting files, and merging where order matters have models of their own, beside this one.
 """

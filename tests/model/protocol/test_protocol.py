@@ -1,8 +1,8 @@
-"""What only the protocol shows: small casts at random, and two rules of which either alone would do."""
+"""What only the protocol shows: small casts at random, wrong forms by search, two rules of which either would do."""
 
 import pytest
 
-from ..engine import run_seeds
+from ..engine import run_seeds, search
 from ..museum import show_at_random
 from .casts import Cast, emptied_leaf, halved_job, late_job, rejoined, restarted, small_table, two_writers
 from .model import PROTOCOL
@@ -30,3 +30,16 @@ def test_random_schedules_of_a_small_cast_break_no_promise(cast: Cast, protocol_
 def test_two_rules_guard_against_a_retry_of_the_client(rules: Rules) -> None:
     tally = run_seeds(range(500), PROTOCOL.world_of(CLIENT_RETRIES, rules))
     assert not tally.bad, f"{tally.first_bad}"
+
+
+@pytest.mark.parametrize(
+    ("cast", "rules"),
+    [
+        (rejoined(), Rules(join_files="any")),
+        (emptied_leaf(), Rules(join_jobs="any")),
+        (halved_job(), Rules(open_range="inputs somewhere in it")),
+    ],
+    ids=("any two leaves join", "leaves with open jobs join", "inputs anywhere in the range"),
+)
+def test_the_search_finds_a_wrong_form_too(cast: Cast, rules: Rules) -> None:
+    assert search(PROTOCOL.world_of(cast, rules), states_max=10_000).violation is not None
