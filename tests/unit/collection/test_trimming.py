@@ -63,6 +63,7 @@ def trimmed(table):
     collect_garbage(table)
     table.write(rows(4))
     collect_garbage(table)
+    table.log.wait_for_snapshot()
     return table
 
 
