@@ -84,7 +84,8 @@ class Table:
         Raises:
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added.
+            RejectedError, ContentionError: nothing was added. Rows that reach more than two million leaves are refused
+                as well: write a narrower range of keys at a time.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files

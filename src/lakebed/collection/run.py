@@ -32,7 +32,8 @@ REFUSALS_MAX = 5
 class CollectionReport:
     """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
 
-    ``snapshot_parts`` are objects that only older snapshots had named; a dry run does not look for them.
+    ``snapshot_parts`` are objects that only older snapshots had named, ``side_objects`` were put for entries that never
+    came; a dry run does not look for them.
     """
 
     table: str
@@ -42,6 +43,7 @@ class CollectionReport:
     dry_run: bool
     number: int | None
     snapshot_parts: int = 0
+    side_objects: int = 0
 
 
 def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
@@ -72,9 +74,15 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
             number = _finish(table, marked, gone) or number
         planned = _plan(table)
     size_bytes = sum(f.size_bytes for f in gone.values())
-    parts = table.log.sweep_snapshots()
     return CollectionReport(
-        table.name, len(gone), size_bytes, planned.waiting, dry_run=False, number=number, snapshot_parts=parts
+        table.name,
+        len(gone),
+        size_bytes,
+        planned.waiting,
+        dry_run=False,
+        number=number,
+        snapshot_parts=table.log.sweep_snapshots(),
+        side_objects=table.log.sweep_sides(),
     )
 
 

@@ -3,10 +3,10 @@
 Entry n+1 is won by creating its object, if absent. The create proves that nothing came between the judging of a
 transaction and its effect, so nothing void is ever logged and no lock is needed.
 
-Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX),
-resolves each against the state as the ones before it leave it, writes one entry and tells everyone their own outcome. A
-refusal spoils nobody else's, and is told only once the state it was judged on is committed; it is judged again after a
-lost race.
+Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX), has them
+judged (:mod:`lakebed.log.judging`), writes one entry and tells everyone their own outcome. A refusal spoils nobody
+else's, and is told only once the state it was judged on is committed; it is judged again after a lost race. Those whom
+the entry has no room for are in front of the line again.
 
 A lost race: the entry that won was read when the slot was looked at. It is applied, all are judged again, and the next
 number is tried after a short wait with full jitter, for at most LOSING_S. A slot that cannot be settled
@@ -23,24 +23,25 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from lakebed import clock
 from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
-from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
+from lakebed.log.judging import Judged, judge
+from lakebed.log.outcomes import Contended, Crowded, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.log.replay import advance
+from lakebed.log.sides import SideObjects
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us, gone, to_us
 from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
-from lakebed.state.transactions import Rejected, Repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backend import LogBackend
@@ -71,6 +72,7 @@ class Log(Generic[State, Offered, Change]):
         self._identity = identity
         self._machine = machine
         self._snapshots = Snapshots(snapshots, identity, machine)
+        self._sides = SideObjects(snapshots, identity)
         self._stamps = Stamps(backend, identity)
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
@@ -95,7 +97,6 @@ class Log(Generic[State, Offered, Change]):
             self._open()
         head = self._head
         while (data := self._backend.get(head.number + 1)) is not None:
-            self._snapshots.noted(len(data))
             head = self._advance(head, data)
         return self._head.state
 
@@ -159,6 +160,10 @@ class Log(Generic[State, Offered, Change]):
             digest = found.entry.previous
             yield found
 
+    def read_sides(self, entry: entries.Entry) -> Mapping[str, bytes]:
+        """The side objects that an entry names, by digest. Raises DamagedError if one is not as it was put."""
+        return self._sides.read(entry)
+
     # -- for verification ---------------------------------------------------------------------------------------
 
     def numbers(self) -> Iterator[int]:
@@ -183,7 +188,8 @@ class Log(Generic[State, Offered, Change]):
 
     def _advance(self, head: Head[State], data: bytes) -> Head[State]:
         """The head after an entry; published unless another thread was further already."""
-        after, entry = advance(head, data, self._identity, self._machine)
+        after, entry = advance(head, data, self._identity, self._machine, self._sides.read)
+        self._snapshots.noted(entries.weight_bytes(data, entry.sides))
         if entry.stamp_us is not None:
             self._stamps.note(head.number, from_us(entry.stamp_us))
         return self._publish(after, data)
@@ -212,6 +218,20 @@ class Log(Generic[State, Offered, Change]):
         """Delete what old snapshots left behind; returns how many objects. Raises DamagedError, StorageError."""
         return self._snapshots.sweep()
 
+    def sweep_sides(self) -> int:
+        """Delete side objects that no entry will ever name, going by the newest number known; returns how many.
+
+        Raises DamagedError, StorageError.
+        """
+        return self._sides.sweep(self._head.number, self._believed)
+
+    def _believed(self, number: int) -> bytes:
+        data = self._backend.get(number)
+        if data is None:
+            raise gone(self._identity, number)
+        entries.decode(data, self._identity, number, None)
+        return data
+
     def _start_snapshot(self) -> None:
         """Write a snapshot of the head in a thread of its own: that of a large table takes seconds."""
         if self._writing is None or not self._writing.is_alive():
@@ -228,6 +248,9 @@ class Log(Generic[State, Offered, Change]):
         try:
             if rested is not None:
                 self._rest_on(rested)
+        except (DamagedError, StorageError):
+            # A side object cannot be read: that is told to whoever has to follow.
+            return
         finally:
             self._since = None
 
@@ -241,7 +264,7 @@ class Log(Generic[State, Offered, Change]):
             if came is None:
                 return
             for data in came:
-                rested, _ = advance(rested, data, self._identity, self._machine)
+                rested, _ = advance(rested, data, self._identity, self._machine, self._sides.read)
 
     # -- committing ---------------------------------------------------------------------------------------------
 
@@ -269,26 +292,27 @@ class Log(Generic[State, Offered, Change]):
     def _try(self, group: Sequence[Ticket[Offered]], lost: int) -> bool:
         """Offer the group for the next number; True: everyone was told. False: the log has moved, judge again."""
         head = self._head
-        judged, changes, state = self._judge(group, head)
-        if not changes:
+        judged = self._judge(group, head)
+        if not judged.documents:
             self.follow()
             if self._head.number != head.number:
                 return False
-            _tell(judged)
+            judged.tell()
             return True
-        slot = self._slot(head, changes, lost)
+        sides = self._sides.put(judged.sides, head.number + 1)
+        slot = self._slot(head, judged, sides, hasty=lost > 0)
         begin_s = clock.monotonic_s()
-        found = self._fill_told(slot, group)
+        found = self._fill_told(slot, judged)
         if found is None:
             return True
-        self._snapshots.noted(len(found))
         if found != slot.data:
             self._turns.lost()
             self._advance(head, found)
             return False
+        self._snapshots.noted(entries.weight_bytes(found, sides))
         self._turns.won(clock.monotonic_s() - begin_s)
-        self._publish(Head(slot.number, entries.digest_of(found), state), found)
-        _tell(judged)
+        self._publish(Head(slot.number, entries.digest_of(found), judged.state), found)
+        judged.tell()
         if self._snapshots.due():
             self._start_snapshot()
         return True
@@ -304,39 +328,23 @@ class Log(Generic[State, Offered, Change]):
                 raise gone(self._identity, end + 1)
         self._looked_past_end = True
 
-    def _judge(
-        self, group: Sequence[Ticket[Offered]], head: Head[State]
-    ) -> tuple[list[tuple[Ticket[Offered], Outcome]], list[dict[str, Any]], State]:
-        """What each offer would become if the next number is won, the documents to write, and the state after them."""
-        number = head.number + 1
-        state = head.state
-        judged: list[tuple[Ticket[Offered], Outcome]] = []
-        changes: list[dict[str, Any]] = []
-        for ticket in group:
-            resolved = self._machine.resolve(ticket.offer, state)
-            match resolved:
-                case Rejected(reason):
-                    judged.append((ticket, NotCommitted(reason)))
-                case Repeated(first):
-                    judged.append((ticket, Committed(first, repeated=True)))
-                case _:
-                    state = self._machine.apply(state, resolved, number)
-                    changes.append(self._machine.encode(resolved))
-                    judged.append((ticket, Committed(number)))
-        return judged, changes, state
+    def _judge(self, group: Sequence[Ticket[Offered]], head: Head[State]) -> Judged[State]:
+        return judge(group, head, self._machine)
 
-    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], lost: int) -> Slot:
+    def _slot(
+        self, head: Head[State], judged: Judged[State], sides: tuple[entries.SideObject, ...], *, hasty: bool
+    ) -> Slot:
         number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
-        body = entries.encode_body(changes)
-        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
-        data = entries.encode(self._identity, entry, body)
+        documents = tuple(judged.documents)
+        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, documents, sides)
+        data = entries.encode(self._identity, entry, judged.body)
         # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
         # behind another entry, or between a lost race and the next try, where a wait loses more of them.
-        hasty = lost > 0 or len(self._queue) > 0 or clock.monotonic_s() - self._moved_s < STAMP_PAUSE_S
-        spared = hasty or self._snapshots.due(len(data) + entries.STAMP_BYTES)
+        hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self._moved_s < STAMP_PAUSE_S
+        spared = hasty or self._snapshots.due(entries.weight_bytes(data, sides) + entries.STAMP_BYTES)
         stamp_us = self._stamp_us(head.number, spared=spared)
         if stamp_us is not None:
-            data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), body)
+            data = entries.encode(self._identity, replace(entry, stamp_us=stamp_us), judged.body)
         return Slot(number, data)
 
     def _stamp_us(self, number: int, *, spared: bool) -> int | None:
@@ -350,7 +358,7 @@ class Log(Generic[State, Offered, Change]):
             return None
         return None if stamp is None else to_us(stamp)
 
-    def _fill_told(self, slot: Slot, group: Sequence[Ticket[Offered]]) -> bytes | None:
+    def _fill_told(self, slot: Slot, judged: Judged[State]) -> bytes | None:
         """As :func:`fill`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
         found: bytes | None = None
         refused = False
@@ -362,7 +370,7 @@ class Log(Generic[State, Offered, Change]):
         finally:
             if found is None and not refused:
                 self._unsettled = slot
-                for ticket in group:
+                for ticket in judged.outcomes:
                     ticket.outcome = Unknown(slot.number)
         return found
 
@@ -374,8 +382,3 @@ class Log(Generic[State, Offered, Change]):
         self._unsettled = None
         self.follow()
         return True
-
-
-def _tell(judged: Sequence[tuple[Ticket[Any], Outcome]]) -> None:
-    for ticket, outcome in judged:
-        ticket.outcome = outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import entry_folder, entry_name, parse_entry_name
+from lakebed.files import entry_folder, entry_name, parse_entry_name, parse_side_name
 from lakebed.storage import LocalStorage, check_conditional_puts
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class ObjectLog:
                 yield number
 
     def foreign(self) -> Iterator[str]:
-        """Objects in the folder that are no entries."""
+        """Objects in the folder that are neither entries nor their side objects."""
         for listed in self.storage.list(entry_folder(self.prefix)):
-            if parse_entry_name(self.prefix, listed.name) is None:
+            if parse_entry_name(self.prefix, listed.name) is None and parse_side_name(self.prefix, listed.name) is None:
                 yield listed.name
 
 

@@ -53,8 +53,22 @@ SCHEMA_VERSION = 1
 """Schemas do not change yet, so every file is of the first."""
 
 
+REFERENCES_MAX = 2_000_000
+"""References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
+
+
 def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
     """The transaction that the offer means in this state, or why it is refused."""
+    resolved = _resolve(offer, state)
+    if isinstance(resolved, AddFiles | Replace | SplitLeaf) and len(resolved.references) > REFERENCES_MAX:
+        return Rejected(
+            f"its files reach leaves {len(resolved.references):,} times, which is more than {REFERENCES_MAX:,}: offer "
+            "fewer files at a time, or rows of a narrower range of keys"
+        )
+    return resolved
+
+
+def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
     if state.number == 0:

@@ -12,6 +12,7 @@ from lakebed import table as tables
 from lakebed.errors import DamagedError, StorageError
 from lakebed.log import committer, replay, slots
 from lakebed.log.committer import Log
+from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, Snapshots
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import OfferFiles
@@ -33,6 +34,8 @@ QUOTA = {
     "forget_files": 15,
     "snapshots": 500,
     "parts swept": 20,
+    "side objects": 300,
+    "side objects swept": 20,
     "killed": 10,
     "told NotCommitted": 100,
     "told Unknown": 60,
@@ -134,10 +137,10 @@ def published_before_it_is_created(patch):
     """Readers of this process see what is not in the log yet."""
     fill_told = Log._fill_told
 
-    def eager(log, slot, group):
-        after, _ = replay.advance(log.head, slot.data, log._identity, log._machine)
+    def eager(log, slot, judged):
+        after, _ = replay.advance(log.head, slot.data, log._identity, log._machine, log.read_sides)
         log._publish(after, slot.data)
-        return fill_told(log, slot, group)
+        return fill_told(log, slot, judged)
 
     patch.setattr(Log, "_fill_told", eager)
 
@@ -201,6 +204,21 @@ def not_judged_again(patch):
     patch.setattr(Log, "_judge", once)
 
 
+def side_objects_are_swept_too_soon(patch):
+    """What the newest entry does not name is swept, though the next one may."""
+
+    def sweep(sides, head, read):
+        return swept(sides, head + 2, lambda number: read(number) if number <= head else b"")
+
+    swept = SideObjects.sweep
+    patch.setattr(SideObjects, "sweep", sweep)
+
+
+def an_unclear_side_object_is_there(patch):
+    """No answer to its put is taken for a good one, and the entry follows."""
+    patch.setattr(SideObjects, "_put_one", lambda sides, name, data: sides._storage.create(name, data))
+
+
 WRONG_FORMS = [
     no_look_at_what_exists,
     what_exists_is_ours,
@@ -208,6 +226,8 @@ WRONG_FORMS = [
     published_before_it_is_created,
     rests_on_the_snapshot_before,
     a_snapshot_of_another_number,
+    side_objects_are_swept_too_soon,
+    an_unclear_side_object_is_there,
     request_keys_are_forgotten,
     closed_jobs_commit,
     not_judged_again,

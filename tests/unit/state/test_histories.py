@@ -42,7 +42,7 @@ class History:
         resolved = resolve(offer, self.state)
         if isinstance(resolved, Rejected):
             return False
-        assert codec.decode_transaction(codec.encode_transaction(resolved)) == resolved
+        assert codec.decode_transaction(codec.encode_transaction(resolved).document) == resolved
         self.state = apply(self.state, resolved, self.state.number + 1)
         return True
 

@@ -223,7 +223,7 @@ def test_every_transaction_and_state_survives_being_written_down():
     transactions, state = everything()
     replayed = TableState()
     for number, transaction in enumerate(transactions, 1):
-        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction))))
+        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction).document)))
         assert read == transaction
         replayed = apply(replayed, read, number)
     assert replayed == state
