@@ -22,6 +22,7 @@ NUMBER_DIGITS = 20
 
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
+_SIDE = re.compile(rf"([0-9]{{{NUMBER_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
@@ -184,6 +185,22 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
 def floor_name(prefix: str) -> str:
     """The object of a log's floor; it lies among the entries."""
     return f"{prefix}/log/floor.ndjson"
+
+
+def side_folder(prefix: str) -> str:
+    """Where the side objects of a log's entries lie."""
+    return f"{prefix}/log/side"
+
+
+def side_name(prefix: str, number: int, digest: str) -> str:
+    """The side object of these bytes that was put for an entry."""
+    return f"{side_folder(prefix)}/{number:0{NUMBER_DIGITS}d}-{digest}.arrow"
+
+
+def parse_side_name(prefix: str, name: str) -> tuple[int, str] | None:
+    """Number and digest of a side object's name; None if it is not one."""
+    match = _SIDE.fullmatch(name.removeprefix(f"{side_folder(prefix)}/"))
+    return (int(match[1]), match[2]) if match and side_name(prefix, int(match[1]), match[2]) == name else None
 
 
 def snapshots_folder(prefix: str) -> str:

@@ -2,7 +2,7 @@
 
 Newest first, one entry in memory at a time, so that a look at the last few costs as many reads. The counts are those
 that the resolved transaction tells: what it does not tell (how many rows a replaced reference had) is None, for to know
-it would take the state before, and so the whole log.
+it would take the state before, and so the whole log. Side objects are not read: their claims say how much is in them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 import pyarrow as pa
 
 from lakebed.log.entry import naming
-from lakebed.state.codec import decode_transaction
+from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -92,8 +92,9 @@ def history_rows(log: Log[TableState, Offer, Transaction], table_id: str) -> Ite
         entry = stored.entry
         for document in reversed(entry.documents):
             with naming(table_id, entry.number):
-                transaction = decode_transaction(document)
-            added, removed, dropped = _counts(transaction)
+                told = outline(document)
+            transaction = told.transaction
+            added, removed, dropped = _counts(told)
             files = transaction.files if isinstance(transaction, AddFiles | Replace) else ()
             yield HistoryRow(
                 number=entry.number,
@@ -107,7 +108,7 @@ def history_rows(log: Log[TableState, Offer, Transaction], table_id: str) -> Ite
                 bytes_added=sum(file.size_bytes for file in files),
                 request_key=transaction.request_key if isinstance(transaction, AddFiles) else None,
                 job=_job(transaction),
-                detail=detail(transaction),
+                detail=detail(told),
             )
 
 
@@ -120,18 +121,18 @@ def history_table(rows: Iterable[HistoryRow]) -> pa.Table:
     return pa.Table.from_batches(batches, SCHEMA)
 
 
-def detail(transaction: Transaction) -> str:
+def detail(told: Outline) -> str:
     """What else there is to say about a transaction, on one short line."""
+    transaction = told.transaction
     match transaction:
         case CreateTable():
             text = _some(len(transaction.boundaries) + 1, "leaf")
         case AddFiles():
-            leaves = len({reference.leaf for reference in transaction.references})
-            text = f"{_some(len(transaction.references), 'reference')} in {_some(leaves, 'leaf')}"
+            text = f"{_some(told.added.references, 'reference')} in {_some(told.added.leaves, 'leaf')}"
         case OpenJob():
             text = f"over {_some(len(transaction.job.inputs), 'file')}, for {transaction.job.deadline_s} s"
         case Replace():
-            text = f"{_some(len(transaction.drop), 'reference')} replaced by {len(transaction.references)}"
+            text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
         case CloseJob():
             text = transaction.reason
         case SplitLeaf():
@@ -169,13 +170,14 @@ def _some(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else {'leaf': 'leaves'}.get(noun, noun + 's')}"
 
 
-def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
+def _counts(told: Outline) -> tuple[int, int | None, int | None]:
     """Rows added, rows removed, references dropped; a split moves references and drops none for good."""
+    transaction = told.transaction
     match transaction:
         case AddFiles():
             return sum(file.rows for file in transaction.files), 0, 0
         case Replace():
-            return sum(r.rows for r in transaction.references), None, len(transaction.drop)
+            return told.added.rows or 0, None, told.dropped.references
         case RemoveRange() | DropTable():
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():

@@ -97,7 +97,8 @@ class Table:
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
-                the setting ``orphan_age_s`` and a sweep came by.
+                the setting ``orphan_age_s`` and a sweep came by. Rows that reach more than two million leaves are
+                refused as well: write a narrower range of keys at a time.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files

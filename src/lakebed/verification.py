@@ -162,7 +162,7 @@ def _replay(
     findings: list[Finding] = []
     while (data := log.entry(head.number + 1)) is not None:
         try:
-            head, _ = advance(head, data, table_id, TABLE)
+            head, _ = advance(head, data, table_id, TABLE, log.read_sides)
         except (DamagedError, FormatTooNewError) as error:
             findings.append(_unbelieved(error))
             break
@@ -179,12 +179,14 @@ def _chain(log: Log[TableState, Offer, Transaction], table_id: str, numbers: Ite
     last, digest = 0, None
     for number in dict.fromkeys(numbers):
         data = log.entry(number)
+        previous, digest = digest if last == number - 1 else None, None
         try:
             if data is None:
                 raise gone(table_id, number)
-            digest = entries.decode(data, table_id, number, digest if last == number - 1 else None).digest
+            entry = entries.decode(data, table_id, number, previous)
+            digest = entry.digest
+            log.read_sides(entry)
         except (DamagedError, FormatTooNewError) as error:
-            digest = None
             yield _unbelieved(error)
         last = number
 

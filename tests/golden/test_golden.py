@@ -42,7 +42,7 @@ def test_every_entry_is_written_again_byte_for_byte(storage):
     for number, data in enumerate(stored(storage), 1):
         entry = entries.decode(data, TABLE_ID, number, previous)
         transactions = [codec.decode_transaction(document) for document in entry.documents]
-        assert encoded(number, [codec.encode_transaction(one) for one in transactions], previous) == data
+        assert encoded(number, [codec.encode_transaction(one).document for one in transactions], previous) == data
         kinds |= set(map(type, transactions))
         marks |= {one.mark for one in transactions if isinstance(one, RaiseMark)}
         previous = entry.digest
@@ -56,7 +56,7 @@ def test_the_entries_lead_to_the_state_of_the_snapshot(storage):
     snapshot = log.snapshots.read()
     head = Head(0, "", TABLE.empty)
     for data in stored(storage)[: snapshot.number]:
-        head, _ = advance(head, data, TABLE_ID, TABLE)
+        head, _ = advance(head, data, TABLE_ID, TABLE, log.read_sides)
         check_invariants(head.state)
     assert head == snapshot
     assert of_table(head.state).document == of_table(snapshot.state).document

@@ -39,7 +39,7 @@ def write():
     transactions, states = everything()
     digest = ""
     for number, (transaction, state) in enumerate(zip(transactions, states, strict=True), 1):
-        data = encoded(number, [encode_transaction(transaction)], digest)
+        data = encoded(number, [encode_transaction(transaction).document], digest)
         digest = entries.digest_of(data)
         storage.create(entry_name(PREFIX, number), data)
         if number == len(states) - 1:

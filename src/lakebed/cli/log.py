@@ -9,7 +9,7 @@ from lakebed.cli import arguments as args
 from lakebed.cli.render import count_text, plain, shown, size_text
 from lakebed.errors import DamagedError, NotFoundError, UsageError
 from lakebed.history import detail
-from lakebed.state.codec import decode_transaction
+from lakebed.state.codec import outline
 
 if TYPE_CHECKING:
     import argparse
@@ -106,6 +106,7 @@ def _document(stored: StoredEntry) -> dict[str, Any]:
         "digest": entry.digest,
         "previous": entry.previous,
         "size_bytes": stored.size_bytes,
+        "sides": entry.sides,
         "transactions": entry.documents,
     }
 
@@ -115,8 +116,11 @@ def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
     yield f"entry {entry.number}, stored {plain(stored.stored_at)}, {size_text(stored.size_bytes)}"
     yield f"  by {shown(entry.writer)}, at {shown(entry.time)} by its own clock"
     yield f"  digest {entry.digest}, after {entry.previous or 'nothing'}"
+    for side in entry.sides:
+        size = size_text(side.size_bytes)
+        yield f"  side object {side.digest} of {side.number}: {count_text(side.references, 'reference')}, {size}"
     for document in entry.documents:
-        text = detail(decode_transaction(document))
+        text = detail(outline(document))
         yield f"  {shown(document['type'])}  {shown(text)}".rstrip()
         if whole:
             yield from (f"    {name}: {_short(value)}" for name, value in document.items() if name != "type")

@@ -39,7 +39,8 @@ class CollectionReport:
     """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
 
     ``pinned`` files would go as well, but for readers' pins. ``snapshot_parts`` are objects that only older snapshots
-    had named, ``entries`` those that left the log, which is trimmed up to ``floor``; a dry run looks for neither.
+    had named, ``side_objects`` those that no entry names, ``entries`` those that left the log, which is trimmed up to
+    ``floor``; a dry run looks for none of them.
     """
 
     table: str
@@ -52,6 +53,7 @@ class CollectionReport:
     snapshot_parts: int = 0
     entries: int = 0
     floor: int = 0
+    side_objects: int = 0
 
 
 def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
@@ -65,13 +67,13 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
     doomed = (*planned.marked, *planned.due) if dry_run else planned.marked
     pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
     free = [committed.file for committed in unpinned(doomed, pins.numbers)]
-    number, parts, trimmed = None, 0, Trimmed(0, 0)
+    number, parts, sides, trimmed = None, 0, 0, Trimmed(0, 0)
     if not dry_run:
         number = _finish(table, free)
         table.storage.delete(pins.dead)
         _forget_requests(table)
         trimmed = trim(table)
-        parts = table.log.snapshots.sweep()
+        parts, sides = table.log.snapshots.sweep(), table.log.sweep_sides()
     return CollectionReport(
         table=table.name,
         files=len(free),
@@ -83,6 +85,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         snapshot_parts=parts,
         entries=trimmed.entries,
         floor=trimmed.floor,
+        side_objects=sides,
     )
 
 

@@ -3,10 +3,10 @@
 Entry n+1 is won by creating its object, if absent. The create proves that nothing came between the judging of a
 transaction and its effect, so nothing void is ever logged and no lock is needed.
 
-Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX),
-resolves each against the state as the ones before it leave it, writes one entry and tells everyone their own outcome. A
-refusal spoils nobody else's, and is told only once the state it was judged on is committed; it is judged again after a
-lost race.
+Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX), has them
+judged (:mod:`lakebed.log.judging`), writes one entry and tells everyone their own outcome. A refusal spoils nobody
+else's, and is told only once the state it was judged on is committed; it is judged again after a lost race. Those whom
+the entry has no room for are in front of the line again.
 
 A lost race: the entry that won was read when the slot was looked at. It is applied, all are judged again, and the next
 number is tried after a short wait with full jitter, for at most LOSING_S. A slot that cannot be settled
@@ -28,8 +28,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from lakebed import clock
 from lakebed.errors import DamagedError, FormatTooNewError, NotRetainedError, StorageError
 from lakebed.log import entry as entries
-from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
+from lakebed.log.judging import Judged, judge
+from lakebed.log.outcomes import Committed, Contended, Crowded, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
+from lakebed.log.sides import SideObjects
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head
 from lakebed.log.stamps import EPOCH, from_us, gone, to_us
@@ -37,10 +39,10 @@ from lakebed.log.tail import Tail
 from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
-from lakebed.state.transactions import Rejected, Repeated, TooOld
+from lakebed.state.transactions import Repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backend import LogBackend
@@ -71,7 +73,8 @@ class Log(Generic[State, Offered, Change]):
         self._backend = backend
         self.identity = identity
         self.machine = machine
-        self._tail = Tail(backend, snapshots, identity, machine)
+        self._sides = SideObjects(snapshots, identity)
+        self._tail = Tail(backend, snapshots, identity, machine, self._sides.read)
         self._queue: Queue[Offered] = Queue()
         self._turns = Turns()
         self._unsettled: Slot | None = None
@@ -163,6 +166,10 @@ class Log(Generic[State, Offered, Change]):
             digest = found.entry.previous
             yield found
 
+    def read_sides(self, entry: entries.Entry) -> Mapping[str, bytes]:
+        """The side objects that an entry names, by digest. Raises DamagedError if one is not as it was put."""
+        return self._sides.read(entry)
+
     def numbers(self) -> Iterator[int]:
         """The numbers of all entries that the place lists, in any order."""
         return self._backend.numbers()
@@ -216,6 +223,21 @@ class Log(Generic[State, Offered, Change]):
         self._backend.remove(doomed)
         return len(doomed)
 
+    def sweep_sides(self) -> int:
+        """Delete side objects that no entry will ever name, going by the newest number known; returns how many.
+
+        Raises DamagedError, StorageError.
+        """
+        return self._sides.sweep(self._backend.floor(), self.head.number, self._believed)
+
+    def _believed(self, number: int) -> bytes:
+        data = self._backend.get(number)
+        if data is not None:
+            entries.decode(data, self.identity, number, None)
+        elif self._backend.floor() < number:
+            raise gone(self.identity, number)
+        return data or b""
+
     # -- committing ---------------------------------------------------------------------------------------------
 
     def _commit_group(self, group: Sequence[Ticket[Offered]]) -> None:
@@ -241,16 +263,17 @@ class Log(Generic[State, Offered, Change]):
 
     def _try(self, group: Sequence[Ticket[Offered]], reading: Reading[State], lost: int) -> bool:
         """Offer the group for the next number; True: everyone was told. False: the log has moved, judge again."""
-        judged, changes, state = self._judge(group, reading.head)
-        if not changes:
+        judged = self._judge(group, reading.head)
+        if not judged.documents:
             self.follow()
             if self.head.number != reading.head.number:
                 return False
-            _tell(judged)
+            judged.tell()
             return True
-        slot = self._slot(reading.head, changes, lost)
+        sides = self._sides.put(judged.sides, reading.head.number + 1)
+        slot = self._slot(reading.head, judged, sides, hasty=lost > 0)
         begin_s = clock.monotonic_s()
-        found = self._fill_told(slot, group)
+        found = self._fill_told(slot, judged)
         if found is None:
             return True
         if found != slot.data:
@@ -258,7 +281,8 @@ class Log(Generic[State, Offered, Change]):
             self._lose_to(reading, found)
             return False
         self._turns.won(clock.monotonic_s() - begin_s)
-        reading.take(Head(slot.number, entries.digest_of(found), state), found)
+        head = Head(slot.number, entries.digest_of(found), judged.state)
+        reading.take(head, found, entries.weight_bytes(found, sides))
         self._tell_proven(reading, judged)
         if self.snapshots.due():
             self._tail.start_snapshot()
@@ -271,7 +295,7 @@ class Log(Generic[State, Offered, Change]):
         except (DamagedError, FormatTooNewError) as error:
             self._tail.prove(reading, error)
 
-    def _tell_proven(self, reading: Reading[State], judged: Sequence[tuple[Ticket[Offered], Outcome]]) -> None:
+    def _tell_proven(self, reading: Reading[State], judged: Judged[State]) -> None:
         """Tell everyone their outcome if the floor proves the entry that was put; else all that is known.
 
         Where this process slept until the log was trimmed beyond it, to have filled the slot proves nothing, and an
@@ -280,17 +304,17 @@ class Log(Generic[State, Offered, Change]):
         number = reading.head.number
         try:
             if self._tail.prove(reading):
-                _tell(judged)
+                judged.tell()
                 return
             state = self.follow()
-            for ticket, _ in judged:
+            for ticket in judged.outcomes:
                 resolved = self.machine.resolve(ticket.offer, state)
                 ticket.outcome = Committed(resolved.number) if isinstance(resolved, Repeated) else None
         except StorageError:
             # The entry is there, and most likely the log's. It is not known, and nothing rests on it yet.
             pass
         finally:
-            _tell_all([ticket for ticket, _ in judged if ticket.outcome is None], Unknown(number))
+            _tell_all([ticket for ticket in judged.outcomes if ticket.outcome is None], Unknown(number))
 
     def _look_past_end(self) -> None:
         """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
@@ -303,41 +327,23 @@ class Log(Generic[State, Offered, Change]):
                 raise gone(self.identity, end + 1)
         self._looked_past_end = True
 
-    def _judge(
-        self, group: Sequence[Ticket[Offered]], head: Head[State]
-    ) -> tuple[list[tuple[Ticket[Offered], Outcome]], list[dict[str, Any]], State]:
-        """What each offer would become if the next number is won, the documents to write, and the state after them."""
-        number = head.number + 1
-        state = head.state
-        judged: list[tuple[Ticket[Offered], Outcome]] = []
-        changes: list[dict[str, Any]] = []
-        for ticket in group:
-            resolved = self.machine.resolve(ticket.offer, state)
-            match resolved:
-                case Rejected(reason):
-                    judged.append((ticket, NotCommitted(reason)))
-                case Repeated(first):
-                    judged.append((ticket, Committed(first, repeated=True)))
-                case TooOld():
-                    judged.append((ticket, resolved))
-                case _:
-                    state = self.machine.apply(state, resolved, number)
-                    changes.append(self.machine.encode(resolved))
-                    judged.append((ticket, Committed(number)))
-        return judged, changes, state
+    def _judge(self, group: Sequence[Ticket[Offered]], head: Head[State]) -> Judged[State]:
+        return judge(group, head, self.machine)
 
-    def _slot(self, head: Head[State], changes: Sequence[dict[str, Any]], lost: int) -> Slot:
+    def _slot(
+        self, head: Head[State], judged: Judged[State], sides: tuple[entries.SideObject, ...], *, hasty: bool
+    ) -> Slot:
         number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
-        body = entries.encode_body(changes)
-        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, tuple(changes))
-        data = entries.encode(self.identity, entry, body)
+        documents = tuple(judged.documents)
+        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, documents, sides)
+        data = entries.encode(self.identity, entry, judged.body)
         # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
         # behind another entry, or between a lost race and the next try, where a wait loses more of them.
-        hasty = lost > 0 or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < STAMP_PAUSE_S
-        spared = hasty or self.snapshots.due(len(data) + entries.STAMP_BYTES)
+        hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < STAMP_PAUSE_S
+        spared = hasty or self.snapshots.due(entries.weight_bytes(data, sides) + entries.STAMP_BYTES)
         stamp_us = self._stamp_us(head.number, spared=spared)
         if stamp_us is not None:
-            data = entries.encode(self.identity, replace(entry, stamp_us=stamp_us), body)
+            data = entries.encode(self.identity, replace(entry, stamp_us=stamp_us), judged.body)
         return Slot(number, data)
 
     def _stamp_us(self, number: int, *, spared: bool) -> int | None:
@@ -351,7 +357,7 @@ class Log(Generic[State, Offered, Change]):
             return None
         return None if stamp is None else to_us(stamp)
 
-    def _fill_told(self, slot: Slot, group: Sequence[Ticket[Offered]]) -> bytes | None:
+    def _fill_told(self, slot: Slot, judged: Judged[State]) -> bytes | None:
         """As :func:`fill`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
         found: bytes | None = None
         refused = False
@@ -363,7 +369,7 @@ class Log(Generic[State, Offered, Change]):
         finally:
             if found is None and not refused:
                 self._unsettled = slot
-                _tell_all(group, Unknown(slot.number))
+                _tell_all(judged.outcomes, Unknown(slot.number))
         return found
 
     def _settle_old(self) -> bool:
@@ -376,11 +382,6 @@ class Log(Generic[State, Offered, Change]):
         return True
 
 
-def _tell(judged: Sequence[tuple[Ticket[Any], Outcome]]) -> None:
-    for ticket, outcome in judged:
-        ticket.outcome = outcome
-
-
-def _tell_all(group: Sequence[Ticket[Any]], outcome: Outcome) -> None:
-    for ticket in group:
+def _tell_all(tickets: Iterable[Ticket[Any]], outcome: Outcome) -> None:
+    for ticket in tickets:
         ticket.outcome = outcome

@@ -3,14 +3,16 @@
 The header carries what a reader must check before it believes a line: the format version, required features, the log
 and number the entry belongs to, a digest of the lines below it, and the digest of the previous entry, which chains
 the log. JSON alone does not notice damage: a few changed bytes often still parse. An entry cannot hold the store's
-stamp of itself, so each holds that of the one before. Pure.
+stamp of itself, so each holds that of the one before. The header also names the side objects that the lines claim, so
+that they are found without reading the lines. Pure.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -21,11 +23,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
 FORMAT = 0
 """Version 0 may change without migration; every reader refuses a version above its own."""
 
+NAMED_WITHIN = 64
+"""A side object put for entry n may be named by that entry and those after it, so many in all: a writer who has lost a
+race need not put it again, and it can be told when it will never be named."""
+
 STAMP_BYTES = 17
 """What a stamp adds to an entry without one: its digits, till the year 5138, in place of ``null``, and one to spare."""
+
+
+REFERENCE_BYTES = 93
+"""What a reference in a side object weighs beside what is in lines: so much it would be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideObject:
+    """What an entry says of a side object: the number it was put for (:mod:`lakebed.log.sides`), digest, and size."""
+
+    number: int
+    digest: str
+    references: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +67,7 @@ class Entry:
     digest: str
     previous: str
     documents: tuple[Mapping[str, Any], ...]
+    sides: tuple[SideObject, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,11 @@ def dump(document: Any) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
+def weight_bytes(data: bytes, sides: Sequence[SideObject]) -> int:
+    """The size of an entry as if its side objects were in its lines: what it costs to read and to keep."""
+    return len(data) + REFERENCE_BYTES * sum(side.references for side in sides)
+
+
 def encode_body(documents: Sequence[Mapping[str, Any]]) -> bytes:
     """The lines below the header."""
     return b"".join(dump(document) + b"\n" for document in documents)
@@ -82,6 +110,7 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
         "time": entry.time,
         "writer": entry.writer,
         "stamp_us": entry.stamp_us,
+        "sides": [list(astuple(side)) for side in entry.sides],
         "count": len(entry.documents),
         "digest": digest_of(body),
         "previous": entry.previous,
@@ -115,14 +144,25 @@ def decode(data: bytes, log: str, number: int, previous: str | None) -> Entry:
     except ValueError as error:
         raise DamagedError(f"{name} holds a line that is not JSON", log=log, number=number) from error
     facts = (header["id"], header["time"], header["writer"], header["stamp_us"])
-    return Entry(number, *facts, digest_of(data), header["previous"], documents)
+    sides = tuple(SideObject(*side) for side in header["sides"])
+    return Entry(number, *facts, digest_of(data), header["previous"], documents, sides)
 
 
 def _sensible(header: Mapping[str, Any], number: int) -> bool:
     """Whether the fields that nothing else checks are there, and what they must be."""
     stamp_us = header.get("stamp_us", "")
     stamped = stamp_us is None or (type(stamp_us) is int and stamp_us >= 0 and number > 1)
-    return stamped and all(isinstance(header.get(field), str) for field in ("id", "time", "writer", "previous"))
+    sides = header.get("sides")
+    named = isinstance(sides, list) and all(_sensible_side(side, number) for side in sides)
+    return (
+        stamped and named and all(isinstance(header.get(field), str) for field in ("id", "time", "writer", "previous"))
+    )
+
+
+def _sensible_side(side: Any, number: int) -> bool:
+    if not isinstance(side, list) or [type(fact) for fact in side] != [int, str, int, int]:
+        return False
+    return bool(_DIGEST.fullmatch(side[1])) and number - NAMED_WITHIN < side[0] <= number
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import entry_folder, entry_name, floor_name, parse_entry_name
+from lakebed.files import entry_folder, entry_name, floor_name, parse_entry_name, parse_side_name
 from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
 from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
 
@@ -78,9 +78,10 @@ class ObjectLog:
         self.storage.delete(entry_name(self.prefix, number) for number in numbers)
 
     def foreign(self) -> Iterator[str]:
-        """Objects in the folder that are neither entries nor the floor."""
+        """Objects in the folder that are neither entries, their side objects, nor the floor."""
         for listed in self.storage.list(entry_folder(self.prefix)):
-            if parse_entry_name(self.prefix, listed.name) is None and listed.name != floor_name(self.prefix):
+            known = parse_entry_name(self.prefix, listed.name) or parse_side_name(self.prefix, listed.name)
+            if known is None and listed.name != floor_name(self.prefix):
                 yield listed.name
 
 

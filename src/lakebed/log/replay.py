@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import DamagedError, NotRetainedError
@@ -15,19 +16,28 @@ if TYPE_CHECKING:
     from lakebed.log.committer import Log
     from lakebed.state.machine import Machine
 
+ReadSides = Callable[[entries.Entry], Mapping[str, bytes]]
+"""Gives the side objects that an entry names, by digest."""
+
 
 def advance(
-    head: Head[State], data: bytes, identity: str, machine: Machine[State, Any, Any]
+    head: Head[State],
+    data: bytes,
+    identity: str,
+    machine: Machine[State, Any, Any],
+    read_sides: ReadSides,
 ) -> tuple[Head[State], entries.Entry]:
-    """The head after the next entry, whose bytes these are, and the entry.
+    """The head after the next entry, whose bytes these are, and the entry. ``read_sides`` is asked if it names any.
 
-    Raises FormatTooNewError, or DamagedError for bytes that are not the next entry or do not fit the state.
+    Raises FormatTooNewError, DamagedError for bytes that are not the next entry or do not fit the state, or as
+    ``read_sides`` does.
     """
     entry = entries.decode(data, identity, head.number + 1, head.digest)
+    sides = read_sides(entry) if entry.sides else {}
     state = head.state
     for document in entry.documents:
         with entries.naming(identity, entry.number):
-            change = machine.decode(document)
+            change = machine.decode(document, sides)
         state = machine.apply(state, change, entry.number)
     return Head(entry.number, entry.digest, state), entry
 
@@ -43,7 +53,7 @@ def replay(log: Log[State, Any, Any], number: int) -> Head[State]:
         data = log.entry(head.number + 1)
         if data is None:
             raise _trimmed(log, number) if log.floor() > head.number else gone(log.identity, head.number + 1)
-        head, _ = advance(head, data, log.identity, log.machine)
+        head, _ = advance(head, data, log.identity, log.machine, log.read_sides)
     return head
 
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
 from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.log.entry import weight_bytes
 from lakebed.log.kept import KeptSnapshots
-from lakebed.log.replay import advance
+from lakebed.log.replay import ReadSides, advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us
 from lakebed.state.machine import State
@@ -46,18 +47,21 @@ Amiss = DamagedError | FormatTooNewError
 class Reading(Generic[State]):
     """Entries read on from number ``start``, which is published, to ``head``, and not proven yet.
 
-    ``came`` has their bytes, ``size_bytes`` in all; None: they are too many to keep.
+    ``came`` has their bytes, ``size_bytes`` in all; None: they are too many to keep. ``weight_bytes`` is what they are
+    to a snapshot.
     """
 
     start: int
     head: Head[State]
     size_bytes: int = 0
+    weight_bytes: int = 0
     came: list[bytes] | None = field(default_factory=list)
 
-    def take(self, head: Head[State], data: bytes) -> None:
-        """The next entry is of these bytes, and leads to this head."""
+    def take(self, head: Head[State], data: bytes, weight_bytes: int) -> None:
+        """The next entry is of these bytes, weighs so much with its side objects, and leads to this head."""
         self.head = head
         self.size_bytes += len(data)
+        self.weight_bytes += weight_bytes
         if self.came is not None:
             self.came.append(data)
             if self.size_bytes > SINCE_BYTES_MAX:
@@ -68,7 +72,12 @@ class Tail(Generic[State]):
     """The head of one log. Safe to use from many threads."""
 
     def __init__(
-        self, backend: LogBackend, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]
+        self,
+        backend: LogBackend,
+        place: SnapshotPlace,
+        identity: str,
+        machine: Machine[State, Any, Any],
+        read_sides: ReadSides,
     ) -> None:
         self.snapshots = Snapshots(place, identity, machine)
         self.kept = KeptSnapshots(place, identity, machine)
@@ -78,6 +87,7 @@ class Tail(Generic[State]):
         self._backend = backend
         self._identity = identity
         self._machine = machine
+        self._read_sides = read_sides
         self._head: Head[State] = Head(0, "", machine.empty)
         self._advancing = threading.Lock()
         self._since: list[bytes] | None = None
@@ -119,10 +129,10 @@ class Tail(Generic[State]):
     def read_on(self, reading: Reading[State], data: bytes) -> None:
         """Take the next entry, of these bytes. Raises DamagedError, FormatTooNewError."""
         number = reading.head.number
-        after, entry = advance(reading.head, data, self._identity, self._machine)
+        after, entry = advance(reading.head, data, self._identity, self._machine, self._read_sides)
         if entry.stamp_us is not None:
             self.stamps.note(number, from_us(entry.stamp_us))
-        reading.take(after, data)
+        reading.take(after, data, weight_bytes(data, entry.sides))
 
     def prove(self, reading: Reading[State], amiss: Amiss | None = None) -> bool:
         """Publish what was read if the floor proves it; False: the log was trimmed beyond, and opened again.
@@ -162,7 +172,7 @@ class Tail(Generic[State]):
                 return
             self._head = reading.head
             self.moved_s = clock.monotonic_s()
-            self.snapshots.noted(reading.size_bytes)
+            self.snapshots.noted(reading.weight_bytes)
             if self._since is not None and reading.came is not None:
                 came = reading.came[-new:]
                 self._since += came
@@ -193,6 +203,9 @@ class Tail(Generic[State]):
         try:
             if rested is not None:
                 self._rest_on(rested)
+        except (DamagedError, StorageError):
+            # A side object cannot be read: that is told to whoever has to follow.
+            return
         finally:
             self._since = None
 
@@ -206,4 +219,4 @@ class Tail(Generic[State]):
             if came is None:
                 return
             for data in came:
-                rested, _ = advance(rested, data, self._identity, self._machine)
+                rested, _ = advance(rested, data, self._identity, self._machine, self._read_sides)

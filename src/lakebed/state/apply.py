@@ -7,6 +7,7 @@ nothing that could not be applied is ever logged.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -179,41 +180,49 @@ def _add(
         lo, hi = hull or (sequence, sequence)
         known[file.id] = CommittedFile(file, lo, hi, added=state.number)
         sequence += hull is None
-    leaves: dict[int, tuple[Reference, ...]] = {}
+    spans: dict[str, tuple[int, int]] = {}
+    for name, count in Counter(reference.file for reference in references).items():
+        counted = known.get(name) or _known(state, name)
+        known[name] = replace(counted, references=counted.references + count, dropped=None)
+        spans[name] = state.leaves.position(counted.file.min_key), state.leaves.position(counted.file.max_key)
+    arrived: dict[int, list[Reference]] = {}
+    ids, position = state.leaves.ids, None
     for reference in references:
-        position = state.leaves.position_of(reference.leaf)
-        counted = known.get(reference.file) or state.files.get(reference.file)
-        if position is None or counted is None:
+        # A file's references come in the order of the leaves, so that the next is mostly of the next leaf.
+        beyond = 0 if position is None else position + 1
+        following = beyond < len(ids) and ids[beyond] == reference.leaf
+        position = beyond if following else state.leaves.position_of(reference.leaf)
+        if position is None:
             raise DamagedError(f"entry {state.number} references {reference.file} from leaf {reference.leaf}")
-        if not counted.file.reaches(state.leaves.range_at(position)):
+        first, last = spans[reference.file]
+        if not first <= position <= last:
             raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
-        held = leaves.get(reference.leaf) or state.references_of(reference.leaf)
-        leaves[reference.leaf] = (*held, reference)
-        known[reference.file] = replace(counted, references=counted.references + 1, dropped=None)
+        arrived.setdefault(reference.leaf, []).append(reference)
+    leaves = {leaf: (*state.references_of(leaf), *more) for leaf, more in arrived.items()}
     return replace(
         state, files=state.files.updated(known), references=state.references.updated(leaves), next_sequence=sequence
     )
 
 
-def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
+def _drop(state: TableState, pairs: Sequence[tuple[str, int]]) -> TableState:
     """Drop (file, leaf) references; a file that loses its last one remembers this number."""
-    files: dict[str, CommittedFile] = {}
-    leaves: dict[int, tuple[Reference, ...]] = {}
+    leaves: dict[int, dict[str, Reference]] = {}
     for name, leaf in pairs:
-        held = leaves[leaf] if leaf in leaves else state.references_of(leaf)
-        kept = tuple(r for r in held if r.file != name)
-        if len(kept) == len(held):
+        if leaf not in leaves:
+            leaves[leaf] = {reference.file: reference for reference in state.references_of(leaf)}
+        if leaves[leaf].pop(name, None) is None:
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
-        leaves[leaf] = kept
-        files[name] = _dropped(state, files.get(name) or _known(state, name))
-    kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
+    files: dict[str, CommittedFile] = {}
+    for name, count in Counter(name for name, _ in pairs).items():
+        files[name] = _dropped(state, _known(state, name), count)
+    kept_leaves = {leaf: tuple(kept.values()) for leaf, kept in leaves.items() if kept}
     emptied = [leaf for leaf, kept in leaves.items() if not kept]
     return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
 
 
-def _dropped(state: TableState, committed: CommittedFile) -> CommittedFile:
-    """The file with a reference less."""
-    left = committed.references - 1
+def _dropped(state: TableState, committed: CommittedFile, count: int = 1) -> CommittedFile:
+    """The file with so many references less."""
+    left = committed.references - count
     return replace(committed, references=left, dropped=None if left else state.number)
 
 

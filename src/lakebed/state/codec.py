@@ -1,17 +1,24 @@
 """Table transactions as JSON documents, byte for byte as docs/format.md says.
 
 Keys are hex digits, because JSON cannot hold bytes. A document of an unknown type is an error, never skipped: to miss
-one change is to have another table. Pure.
+one change is to have another table.
+
+A long list of references is in a side object (:mod:`lakebed.state.bulk`): whoever encodes gets its bytes beside the
+document, and has to store them; whoever decodes has to bring them. Pure.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 
 from lakebed.errors import DamagedError, FormatTooNewError, UsageError
-from lakebed.files import DataFile, Reference
+from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
 from lakebed.schema import Schema
+from lakebed.state import bulk
+from lakebed.state.bulk import Sides, Tally
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -41,9 +48,33 @@ from lakebed.state.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lakebed.files import Reference
 
-def encode_transaction(transaction: Transaction) -> dict[str, Any]:
-    """The JSON document of a transaction."""
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A transaction as it is written: the document, and the side objects that it claims."""
+
+    document: dict[str, Any]
+    sides: Sides
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A transaction without what is in side objects, and how many references it adds and drops, those included."""
+
+    transaction: Transaction
+    added: Tally
+    dropped: Tally
+
+
+def encode_transaction(transaction: Transaction) -> Encoded:
+    """The JSON document of a transaction, and what is too long for it."""
+    sides: Sides = {}
+    return Encoded(_encode(transaction, sides), sides)
+
+
+def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
     match transaction:
         case CreateTable():
             return {
@@ -59,22 +90,22 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
                 "request_key": transaction.request_key,
                 "base_number": transaction.base_number,
                 "requests": list(transaction.requests),
-                **_encode_added(transaction),
+                **_encode_added(transaction, sides),
             }
         case OpenJob():
             return {"type": "open_job", "job": encode_job(transaction.job)}
         case Replace():
-            drop = [list(pair) for pair in transaction.drop]
-            return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction)}
+            drop = bulk.encode_pairs(transaction.drop, sides)
+            return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction, sides)}
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
         case SplitLeaf():
-            return {"type": "split_leaf", **_encode_split(transaction)}
+            return {"type": "split_leaf", **_encode_split(transaction, sides)}
         case JoinLeaves():
-            references = [_encode_reference(r) for r in transaction.references]
+            references = bulk.encode_references(transaction.references, sides)
             return {"type": "join_leaves", "leaves": list(transaction.leaves), "references": references}
         case RemoveRange():
-            return {"type": "remove_range", **_encode_removal(transaction)}
+            return {"type": "remove_range", **_encode_removal(transaction, sides)}
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
         case MarkDead():
@@ -99,15 +130,36 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             assert_never(transaction)
 
 
-def decode_transaction(document: Mapping[str, Any]) -> Transaction:
-    """The transaction of a JSON document. Raises FormatTooNewError for an unknown type, DamagedError for a bad one."""
+def decode_transaction(document: Mapping[str, Any], sides: Mapping[str, bytes] = MappingProxyType({})) -> Transaction:
+    """The transaction of a JSON document; ``sides`` are the side objects of its entry, by digest.
+
+    Raises FormatTooNewError for an unknown type, DamagedError for a bad one, or a side object that is not as claimed.
+    """
     try:
-        return _decode(document)
+        return _decode(document, sides)
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise DamagedError(f"not a transaction of a table: {str(document)[:200]} ({error!r})") from error
 
 
-def _decode(document: Mapping[str, Any]) -> Transaction:
+def outline(document: Mapping[str, Any]) -> Outline:
+    """What a JSON document says without its side objects. Raises as :func:`decode_transaction` does."""
+    try:
+        added, dropped = bulk.tally(document.get("references", ())), bulk.tally(document.get("drop", ()))
+        inline = _inlined(document)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise DamagedError(f"not a transaction of a table: {str(document)[:200]} ({error!r})") from error
+    return Outline(decode_transaction(inline), added, dropped)
+
+
+def _inlined(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with an empty list for each that is in a side object."""
+    inline = {name: [] if bulk.claims(value) else value for name, value in document.items()}
+    if "splits" in inline:
+        inline["splits"] = list(map(_inlined, inline["splits"]))
+    return inline
+
+
+def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transaction:
     match document["type"]:
         case "create_table":
             return CreateTable(
@@ -118,23 +170,23 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             )
         case "add_files":
             requests = tuple(document["requests"])
-            return AddFiles(*_decode_added(document), document["request_key"], document["base_number"], requests)
+            return AddFiles(*_decode_added(document, sides), document["request_key"], document["base_number"], requests)
         case "open_job":
             return OpenJob(decode_job(document["job"]))
         case "replace":
-            drop = tuple((name, leaf) for name, leaf in document["drop"])
-            return Replace(document["job"], drop, *_decode_added(document))
+            drop = bulk.decode_pairs(document["drop"], sides)
+            return Replace(document["job"], drop, *_decode_added(document, sides))
         case "close_job":
             return CloseJob(document["job"], document["reason"])
         case "split_leaf":
-            return _decode_split(document)
+            return _decode_split(document, sides)
         case "join_leaves":
-            return JoinLeaves(tuple(document["leaves"]), tuple(_decode_reference(r) for r in document["references"]))
+            return JoinLeaves(tuple(document["leaves"]), bulk.decode_references(document["references"], sides))
         case "remove_range":
             return RemoveRange(
                 tuple(decode_range(*keys) for keys in document["ranges"]),
                 document["fence"],
-                tuple(_decode_split(split) for split in document["splits"]),
+                tuple(_decode_split(split, sides) for split in document["splits"]),
                 tuple(document["leaves"]),
             )
         case "alter_settings":
@@ -200,25 +252,18 @@ def _decode_file(document: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _encode_reference(reference: Reference) -> list[Any]:
-    return [reference.file, reference.leaf, reference.rows, reference.exact, reference.run]
-
-
-def _decode_reference(document: Any) -> Reference:
-    file, leaf, rows, exact, run = document
-    return Reference(file, leaf, rows, exact, run)
-
-
-def _encode_added(transaction: AddFiles | Replace) -> dict[str, Any]:
+def _encode_added(transaction: AddFiles | Replace, sides: Sides) -> dict[str, Any]:
     return {
         "files": [_encode_file(f) for f in transaction.files],
-        "references": [_encode_reference(r) for r in transaction.references],
+        "references": bulk.encode_references(transaction.references, sides),
     }
 
 
-def _decode_added(document: Mapping[str, Any]) -> tuple[tuple[DataFile, ...], tuple[Reference, ...]]:
+def _decode_added(
+    document: Mapping[str, Any], sides: Mapping[str, bytes]
+) -> tuple[tuple[DataFile, ...], tuple[Reference, ...]]:
     files = tuple(_decode_file(f) for f in document["files"])
-    return files, tuple(_decode_reference(r) for r in document["references"])
+    return files, bulk.decode_references(document["references"], sides)
 
 
 def _encode_request(request: Request) -> dict[str, Any]:
@@ -236,24 +281,24 @@ def _decode_request(document: Mapping[str, Any]) -> Request:
     return Request(document["id"], files, document["base_number"], document["submitted"], document["failures"])
 
 
-def _encode_split(split: SplitLeaf) -> dict[str, Any]:
+def _encode_split(split: SplitLeaf, sides: Sides) -> dict[str, Any]:
     return {
         "leaf": split.leaf,
         "keys": [k.hex() for k in split.keys],
-        "references": [_encode_reference(r) for r in split.references],
+        "references": bulk.encode_references(split.references, sides),
     }
 
 
-def _decode_split(document: Mapping[str, Any]) -> SplitLeaf:
+def _decode_split(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> SplitLeaf:
     keys = tuple(bytes.fromhex(k) for k in document["keys"])
-    return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
+    return SplitLeaf(document["leaf"], keys, bulk.decode_references(document["references"], sides))
 
 
-def _encode_removal(removal: RemoveRange) -> dict[str, Any]:
+def _encode_removal(removal: RemoveRange, sides: Sides) -> dict[str, Any]:
     return {
         "ranges": [encode_range(keys) for keys in removal.ranges],
         "fence": removal.fence,
-        "splits": [_encode_split(split) for split in removal.splits],
+        "splits": [_encode_split(split, sides) for split in removal.splits],
         "leaves": list(removal.leaves),
     }
 

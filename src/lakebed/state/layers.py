@@ -11,7 +11,7 @@ Pure. Order of iteration means nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from immutables import Map
 
@@ -19,6 +19,7 @@ from lakebed.state.columns import Columns
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 _GONE: Any = object()
 _UNTOUCHED: Any = object()
@@ -85,6 +86,17 @@ class Layers(Mapping[K, V], Generic[K, V]):
         if found is _GONE:
             raise KeyError(key)
         return found  # type: ignore[no-any-return]
+
+    @overload
+    def get(self, key: K, default: None = None, /) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V | D, /) -> V | D: ...
+    def get(self, key: K, default: Any = None, /) -> Any:
+        """As of any mapping, without an exception for each key that is not there: a commit may ask for 132,000."""
+        found = self._changes.get(key, _UNTOUCHED)
+        if found is _UNTOUCHED:
+            return self._base.get(key, default)
+        return default if found is _GONE else found
 
     def __contains__(self, key: object) -> bool:
         found = self._changes.get(key, _UNTOUCHED)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from lakebed.state import apply as table_apply
 from lakebed.state import catalog, codec, image
 from lakebed.state import resolve as table_resolve
+from lakebed.state.codec import Encoded
 from lakebed.state.columns import Form, Part
 from lakebed.state.image import Image
 from lakebed.state.table import TableState
@@ -24,13 +25,16 @@ Change = TypeVar("Change")
 
 @dataclass(frozen=True, slots=True)
 class Machine(Generic[State, Offered, Change]):
-    """The pure functions of one kind of log. ``empty`` is the state before entry 1."""
+    """The pure functions of one kind of log. ``empty`` is the state before entry 1.
+
+    A change is encoded as a document and side objects; decoding takes the side objects of its entry, by digest.
+    """
 
     empty: State
     resolve: Callable[[Offered, State], Change | Rejected | Repeated | TooOld]
     apply: Callable[[State, Change, int], State]
-    encode: Callable[[Change], dict[str, Any]]
-    decode: Callable[[Mapping[str, Any]], Change]
+    encode: Callable[[Change], Encoded]
+    decode: Callable[[Mapping[str, Any], Mapping[str, bytes]], Change]
     image: Callable[[State], Image[State]]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Part[Any, Any]]]], State]
     forms: Mapping[str, Form[Any, Any]]
@@ -51,8 +55,8 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     catalog.CatalogState(),
     catalog.resolve,
     catalog.apply,
-    catalog.encode_change,
-    catalog.decode_change,
+    lambda change: Encoded(catalog.encode_change(change), {}),
+    lambda document, _sides: catalog.decode_change(document),
     image.of_catalog,
     image.to_catalog,
     {},

@@ -27,6 +27,7 @@ from lakebed.state.transactions import (
     DropTable,
     FailRequest,
     ForgetFiles,
+    JoinLeaves,
     Mark,
     MarkDead,
     OfferFiles,
@@ -38,10 +39,12 @@ from lakebed.state.transactions import (
     RaiseMark,
     Rejected,
     RejectRequest,
+    RemoveRange,
     RemoveTag,
     Repeated,
     Replace,
     SetTag,
+    SplitLeaf,
     SubmitRequests,
     TooOld,
     Transaction,
@@ -62,9 +65,34 @@ SCHEMA_VERSION = 1
 OPEN_REQUESTS_MAX = 100_000
 """Who submits faster than requests are carried out is to notice before the state is full of them."""
 
+REFERENCES_MAX = 2_000_000
+"""References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
+
 
 def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
     """The transaction that the offer means in this state, or why there is none."""
+    resolved = _resolve(offer, state)
+    added = _added(resolved)
+    if added > REFERENCES_MAX:
+        return Rejected(
+            f"its files reach leaves {added:,} times, which is more than {REFERENCES_MAX:,}: offer fewer files at a "
+            "time, or rows of a narrower range of keys"
+        )
+    return resolved
+
+
+def _added(resolved: Transaction | Rejected | Repeated | TooOld) -> int:
+    """How many references it brings."""
+    match resolved:
+        case AddFiles() | Replace() | SplitLeaf() | JoinLeaves():
+            return len(resolved.references)
+        case RemoveRange():
+            return sum(len(split.references) for split in resolved.splits)
+        case _:
+            return 0
+
+
+def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
     if state.number == 0:

@@ -34,6 +34,7 @@ from lakebed.errors import UsageError
 from lakebed.log.backend import LogBackend, LogPlace
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
+from lakebed.log.judging import LINE_BYTES_MAX
 from lakebed.log.outcomes import Committed
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
@@ -47,8 +48,8 @@ CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
 SKEW = timedelta(seconds=1)
 """A store may stamp in whole seconds."""
 
-ENTRY_BYTES_MAX = 5 * 1024 * 1024
-"""A commit of a file that reaches 132,000 leaves has that size."""
+ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
+"""One transaction of the greatest size, and a header that names side objects."""
 
 
 @dataclass(frozen=True, slots=True)

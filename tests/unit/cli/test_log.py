@@ -56,6 +56,22 @@ def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parq
     assert document["previous"] == cli("log", "show", table, 12, "--json").json["digest"]
 
 
+def test_an_entry_with_a_side_object_says_so(
+    cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which, and how much is in it; and the claim that stands in place of the list."""
+    monkeypatch.setattr("lakebed.state.bulk.INLINE_MAX", 0)
+    cli("write", table, parquet)
+    (document,) = cli("log", "show", table, 3, "--json").lines
+    (side,) = document["sides"]
+    assert (side["number"], side["references"]) == (3, 1)
+    assert document["transactions"][0]["references"]["side"] == side["digest"]
+    assert not differences(document, documented()["log show"])
+    lines = cli("log", "show", table, 3).out.splitlines()
+    assert any(line.startswith(f"  side object {side['digest']} of 3: 1 reference, ") for line in lines)
+    assert any("1 reference in 1 leaf" in line for line in lines)
+
+
 @pytest.mark.parametrize(("words", "code"), [(["9"], 4), (["0"], 2), (["x"], 2), (["--limit", "-1"], 2)])
 def test_an_entry_that_cannot_be_shown(cli: Cli, table: str, words: list[str], code: int) -> None:
     assert cli("log", "show", table, *words).code == code

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 from lakebed import clock
 from lakebed.collection import run as collection
-from lakebed.log import committer, queue, slots, snapshot, tail
+from lakebed.log import committer, entry, queue, sides, slots, snapshot, tail
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
+from lakebed.state import bulk
 from lakebed.state.transactions import CreateTable, OfferFiles
 from lakebed.table import Table
 from lakebed.testing.faults import FaultPlan
@@ -56,6 +57,11 @@ def drawn_by(world, monkeypatch):
         patch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=4))
         patch.setattr(snapshot, "INLINE_BYTES", world.random.choice([0, snapshot.INLINE_BYTES]))
         patch.setattr(snapshot, "ThreadPoolExecutor", InTurn)
+        patch.setattr(sides, "ThreadPoolExecutor", InTurn)
+        patch.setattr(sides, "PUTS_MAX", 3)
+        patch.setattr(entry, "NAMED_WITHIN", 3)
+        patch.setattr(sides, "NAMED_WITHIN", 3)
+        patch.setattr(bulk, "INLINE_MAX", world.random.choice([0, 1, bulk.INLINE_MAX]))
         patch.setattr(tail.Tail, "start_snapshot", lambda one: world.write_snapshot(one))  # noqa: PLW0108 - a method
         yield
 

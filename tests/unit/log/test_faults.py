@@ -23,7 +23,8 @@ from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import entry_name, snapshot_name
 from lakebed.history import history_rows
 from lakebed.log import entry as entries
-from lakebed.log.outcomes import Committed
+from lakebed.log import judging
+from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.state.transactions import CloseJob, OpenJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage
@@ -189,11 +190,15 @@ def test_a_log_that_lost_its_newest_entries_is_told_by_the_snapshot(store):
     assert kinds(store, log) == ["cut_off", "cut_off"]
 
 
-def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path):
-    """Written, followed, told in history and verified."""
+def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
+    """Refused, for it is of no use to anyone; if another wrote it, followed, told in history and verified."""
     store = LocalStorage(tmp_path, durability="none")
     log = filled(store, 1)
     assert log.commit(OpenJob(job("j1", "f0"))) == Committed(3)
+    refused = log.commit(CloseJob("j1", "x" * 50_000_000))
+    assert isinstance(refused, NotCommitted)
+    assert "50,000,044 bytes of JSON, more than 16,777,216" in refused.reason
+    monkeypatch.setattr(judging, "LINE_BYTES_MAX", 2**30)
     assert log.commit(CloseJob("j1", "x" * 50_000_000)) == Committed(4)
     assert log.commit(adding("after")) == Committed(5)
     assert sorted(log_on(store).follow().files) == ["after", "f0"]

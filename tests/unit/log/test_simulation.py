@@ -12,6 +12,7 @@ from lakebed import table as tables
 from lakebed.errors import DamagedError, StorageError
 from lakebed.log import committer, slots
 from lakebed.log.committer import Log
+from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, Snapshots
 from lakebed.log.tail import Tail
 from lakebed.state.machine import TABLE
@@ -35,6 +36,8 @@ QUOTA = {
     "snapshots": 500,
     "parts swept": 20,
     "entries trimmed": 80,
+    "side objects": 300,
+    "side objects swept": 20,
     "killed": 10,
     "told NotCommitted": 100,
     "told Unknown": 60,
@@ -149,12 +152,12 @@ def published_before_it_is_created(patch):
     """Readers of this process see what is not in the log yet."""
     fill_told = Log._fill_told
 
-    def eager(log, slot, group):
+    def eager(log, slot, judged):
         reading = log._tail.reading()
         if slot.number == reading.head.number + 1:
             log._tail.read_on(reading, slot.data)
             log._tail._publish(reading)
-        return fill_told(log, slot, group)
+        return fill_told(log, slot, judged)
 
     patch.setattr(Log, "_fill_told", eager)
 
@@ -218,6 +221,21 @@ def not_judged_again(patch):
     patch.setattr(Log, "_judge", once)
 
 
+def side_objects_are_swept_too_soon(patch):
+    """What the newest entry does not name is swept, though the next one may."""
+
+    def sweep(sides, floor, head, read):
+        return swept(sides, floor, head + 2, lambda number: read(number) if number <= head else b"")
+
+    swept = SideObjects.sweep
+    patch.setattr(SideObjects, "sweep", sweep)
+
+
+def an_unclear_side_object_is_there(patch):
+    """No answer to its put is taken for a good one, and the entry follows."""
+    patch.setattr(SideObjects, "_put_one", lambda sides, name, data: sides._storage.create(name, data))
+
+
 WRONG_FORMS = [
     no_look_at_what_exists,
     what_exists_is_ours,
@@ -226,6 +244,8 @@ WRONG_FORMS = [
     published_before_it_is_created,
     rests_on_the_snapshot_before,
     a_snapshot_of_another_number,
+    side_objects_are_swept_too_soon,
+    an_unclear_side_object_is_there,
     request_keys_are_forgotten,
     closed_jobs_commit,
     not_judged_again,

@@ -22,11 +22,13 @@ from random import Random
 from lakebed.collection import run as collection
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.files import data_name, entry_name, parse_entry_name, table_prefix
+from lakebed.files import data_name, entry_name, parse_entry_name, side_name, table_prefix
 from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
-from lakebed.log.snapshot import Head
+from lakebed.log.sides import SideObjects
+from lakebed.log.snapshot import Head, SnapshotPlace
+from lakebed.state.codec import outline
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
 from lakebed.state.transactions import (
@@ -85,6 +87,7 @@ class World:
         self.contents = {}
         self.heads = [Head(0, "", TABLE.empty)]
         self.entries = {}
+        self.named = {}
         self.signs = {}
         self.added = Counter()
         self.requests = {}
@@ -190,6 +193,9 @@ class World:
                 self._apply(data)
             head = self.heads[-1]
             floor = ObjectLog(self.inner, PREFIX).floor()
+            for name in changed & self.named.keys():
+                trimmed = self.named[name] <= floor
+                expect(trimmed or self.inner.get(name) is not None, f"{name} was swept, and an entry names it")
             for name in changed & self.entries.keys():
                 trimmed = parse_entry_name(PREFIX, name) <= floor
                 expect(trimmed or self.inner.get(name) == self.entries[name], f"{name} was changed")
@@ -202,7 +208,7 @@ class World:
 
     def _apply(self, data):
         number = len(self.heads)
-        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE)
+        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE, self._read_sides)
         self.heads.append(head)
         self.entries[entry_name(PREFIX, number)] = data
         for document in entry.documents:
@@ -216,6 +222,11 @@ class World:
                     self._add(sign[1], number)
         check_invariants(head.state)
         self._check_rows(head.state)
+
+    def _read_sides(self, entry):
+        self.tally["side objects"] += len(entry.sides)
+        self.named |= dict.fromkeys((side_name(PREFIX, side.number, side.digest) for side in entry.sides), entry.number)
+        return SideObjects(SnapshotPlace(self.inner, PREFIX), TABLE_ID).read(entry)
 
     def _add(self, file, number):
         request = self.requests.get(file)
@@ -272,7 +283,7 @@ def sign_of(offer):
 
 
 def signs_in(document):
-    change = TABLE.decode(document)
+    change = outline(document).transaction
     kind = document["type"]
     match kind:
         case "add_files" | "mark_dead" | "forget_files":
@@ -362,6 +373,7 @@ def collect(world, process):
     world.tally["files deleted"] += report.files
     world.tally["parts swept"] += report.snapshot_parts
     world.tally["entries trimmed"] += report.entries
+    world.tally["side objects swept"] += report.side_objects
 
 
 def read(world, process):

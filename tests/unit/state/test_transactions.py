@@ -247,7 +247,7 @@ def test_every_transaction_and_state_survives_being_written_down():
     transactions, states = everything()
     replayed = TableState()
     for number, transaction in enumerate(transactions, 1):
-        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction))))
+        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction).document)))
         assert read == transaction
         replayed = apply(replayed, read, number)
         assert replayed == states[number - 1] == through_an_image(replayed)

@@ -1,0 +1,84 @@
+"""Judging a group: what each offer would become as part of the next entry, and what that entry would hold.
+
+Each is resolved against the state as the ones before it leave it. An entry has a size: whoever comes when it is full is
+not judged, and has to be in the next. One transaction that alone is far too large is refused. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from lakebed.log import entry as entries
+from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.state.machine import State
+from lakebed.state.transactions import Rejected, Repeated, TooOld
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lakebed.log.outcomes import Outcome
+    from lakebed.log.queue import Ticket
+    from lakebed.log.snapshot import Head
+    from lakebed.state.bulk import Side
+    from lakebed.state.machine import Machine
+
+ENTRY_BYTES_MAX = 4 * 2**20
+"""The lines of one entry, if they are several: sent in one request, and held in memory by whoever reads it."""
+
+ASIDE_MAX = 250_000
+"""References in the side objects of one entry, if it is more than one transaction: a second's work to apply."""
+
+LINE_BYTES_MAX = 16 * 2**20
+"""One transaction: some forty thousand files. Its references are beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Generic[State]):
+    """The offers that the next entry has room for, what becomes of them if it is written, and what it holds."""
+
+    outcomes: Mapping[Ticket[Any], Outcome]
+    documents: Sequence[Mapping[str, Any]]
+    body: bytes
+    sides: Mapping[str, Side]
+    state: State
+
+    def tell(self) -> None:
+        """Tell everyone: it is written, or there was nothing to write."""
+        for ticket, outcome in self.outcomes.items():
+            ticket.outcome = outcome
+
+
+def judge(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[State, Any, Any]) -> Judged[State]:
+    """Judge the offers of a group in order, for the entry after the head, as many as it has room for."""
+    number, state = head.number + 1, head.state
+    outcomes: dict[Ticket[Any], Outcome] = {}
+    documents: list[Mapping[str, Any]] = []
+    body = bytearray()
+    sides: dict[str, Side] = {}
+    for ticket in group:
+        resolved = machine.resolve(ticket.offer, state)
+        if isinstance(resolved, Rejected):
+            outcomes[ticket] = NotCommitted(resolved.reason)
+            continue
+        if isinstance(resolved, Repeated):
+            outcomes[ticket] = Committed(resolved.number, repeated=True)
+            continue
+        if isinstance(resolved, TooOld):
+            outcomes[ticket] = resolved
+            continue
+        encoded = machine.encode(resolved)
+        line = entries.encode_body([encoded.document])
+        if len(line) > LINE_BYTES_MAX:
+            text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: offer less at a time"
+            outcomes[ticket] = NotCommitted(text)
+            continue
+        aside = sum(side.references for side in (sides | encoded.sides).values())
+        if documents and (len(body) + len(line) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
+            break
+        state = machine.apply(state, resolved, number)
+        documents.append(encoded.document)
+        body += line
+        sides |= encoded.sides
+        outcomes[ticket] = Committed(number)
+    return Judged(outcomes, documents, bytes(body), sides, state)

@@ -1,0 +1,153 @@
+"""Long lists of references beside their line: what is written comes back; what does not fit its claim is refused."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from lakebed.errors import DamagedError
+from lakebed.files import Reference
+from lakebed.state import bulk, codec
+from lakebed.state.apply import apply
+from lakebed.state.bulk import INLINE_MAX, Tally
+from lakebed.state.resolve import resolve
+from lakebed.state.transactions import AddFiles, OfferFiles, OpenJob, Rejected, Replace, SplitLeaf
+from tests.unit.state.cases import job, new_file, step, table
+
+
+def references(count):
+    """Of three files, two runs, exact or not, in no order of leaves."""
+    return tuple(
+        Reference(f"f{n % 3}", (n * 7919) % count + 1, n * 10**9, n % 2 == 0, f"run-ü{n % 2}") for n in range(count)
+    )
+
+
+def pairs(count):
+    return tuple((f"f{n % 3}", n + 1) for n in range(count))
+
+
+def written(transaction):
+    """The document as a reader has it, and the bytes of its side objects."""
+    encoded = codec.encode_transaction(transaction)
+    return json.loads(json.dumps(encoded.document)), {digest: side.data for digest, side in encoded.sides.items()}
+
+
+@pytest.mark.parametrize("count", [0, 1, INLINE_MAX, INLINE_MAX + 1, 5 * INLINE_MAX])
+@pytest.mark.parametrize("kind", [AddFiles, Replace, SplitLeaf])
+def test_references_come_back_whether_in_the_line_or_beside_it(kind, count):
+    """In their order; beside it from one more than a line may have."""
+    transaction = {
+        AddFiles: AddFiles((), references(count), "request"),
+        Replace: Replace("j1", pairs(count), (), references(count)),
+        SplitLeaf: SplitLeaf(7, (b"k",), references(count)),
+    }[kind]
+    document, sides = written(transaction)
+    assert codec.decode_transaction(document, sides) == transaction
+    lists = 2 if kind is Replace else 1
+    assert len(sides) == (lists if count > INLINE_MAX else 0)
+
+
+def test_the_same_references_give_the_same_bytes_and_others_do_not():
+    """So that a side object may be named by its digest, and need not be put again."""
+    one, again = (written(AddFiles((), references(2_000)))[1] for _ in range(2))
+    assert one == again
+    assert one.keys().isdisjoint(written(AddFiles((), references(2_001)))[1])
+
+
+@pytest.mark.parametrize("count", [10, 2_000])
+def test_an_outline_counts_without_the_side_objects(count):
+    told = codec.outline(written(Replace("j1", pairs(count), (), references(count)))[0])
+    assert told.added == Tally(count, count, sum(n * 10**9 for n in range(count)))
+    assert (told.dropped.references, told.dropped.leaves) == (count, count)
+    assert (told.transaction.job, told.transaction.files) == ("j1", ())
+    assert (told.transaction.references == ()) == (count > INLINE_MAX)
+
+
+def arrow(columns, *, batches=1):
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_pydict(columns)
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        for _ in range(batches):
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def malformed(data, bad):
+    batch = pa.ipc.open_file(data).get_batch(0)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    files = columns["file"]
+    beyond = pa.DictionaryArray.from_arrays(pa.array([3] * len(files), pa.int32()), files.dictionary, safe=False)
+    return {
+        "no Arrow": b"references",
+        "empty": b"",
+        "cut": data[:-30],
+        "another schema": arrow({"leaf": columns["leaf"]}),
+        "two batches": arrow(columns, batches=2),
+        "fewer": arrow({name: column.slice(1) for name, column in columns.items()}),
+        "nulls": arrow(columns | {"rows": pa.array([None] * len(files), pa.int64())}),
+        "other rows": arrow(columns | {"rows": pa.array([1] * len(files), pa.int64())}),
+        "other leaves": arrow(columns | {"leaf": pa.array([1] * len(files), pa.int64())}),
+        "no such file": arrow(columns | {"file": beyond}),
+    }[bad]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["no Arrow", "empty", "cut", "another schema", "two batches", "fewer", "nulls", "other rows", "other leaves",
+     "no such file"],
+)  # fmt: skip
+def test_a_side_object_that_is_not_as_claimed_is_damage_and_named(bad):
+    """Of the right digest all the same: its writer was wrong."""
+    document, sides = written(AddFiles((), references(2_000)))
+    ((digest, data),) = sides.items()
+    with pytest.raises(DamagedError, match=f"side object {digest}"):
+        codec.decode_transaction(document, {digest: malformed(data, bad)})
+
+
+def test_a_claim_without_its_side_object_or_without_counts_is_damage():
+    document, sides = written(AddFiles((), references(2_000)))
+    (digest,) = sides
+    with pytest.raises(DamagedError, match=f"side object {digest}"):
+        codec.decode_transaction(document, {})
+    del document["references"]["rows"]
+    for read in (codec.outline, lambda mangled: codec.decode_transaction(mangled, sides)):
+        with pytest.raises(DamagedError, match="not a transaction"):
+            read(document)
+
+
+def test_more_references_than_one_transaction_may_add_are_refused(monkeypatch):
+    """With what to do; as many as it may add are not."""
+    monkeypatch.setattr("lakebed.state.resolve.REFERENCES_MAX", 3)
+    state = table("c", "e", "g")
+    assert not isinstance(resolve(OfferFiles((new_file("f1", "abcdef"),)), state), Rejected)
+    refused = resolve(OfferFiles((new_file("f1", "abcdefg"),)), state)
+    assert refused.reason.startswith("its files reach leaves 4 times, which is more than 3: offer fewer files")
+
+
+def test_a_pair_that_is_dropped_twice_is_damage():
+    """The counts of its file would be wrong for good."""
+    state = step(table(), OfferFiles((new_file("f1", "az"), new_file("f2", "az"))))
+    state = apply(state, SplitLeaf(1, (b"m",), tuple(Reference(f, 2, 2, True, f) for f in ("f1", "f2"))), 3)
+    state = apply(state, OpenJob(job("j1", "f1")), 4)
+    with pytest.raises(DamagedError, match="drops f1 from leaf 2, which does not hold it"):
+        apply(state, Replace("j1", (("f1", 2), ("f1", 2)), (), ()), 5)
+    assert apply(state, Replace("j1", (("f1", 2),), (), ()), 5).files["f1"].dropped == 5
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_references_are_applied_in_whatever_order_their_leaves_are(order):
+    """Ours are in the order of the leaves; another writer's need not be."""
+    state = table("c", "e", "g", "i")
+    added = resolve(OfferFiles((new_file("f1", "abcdefghij"), new_file("f2", "dgh"))), state)
+    turned = AddFiles(added.files, added.references[::order])
+    applied = apply(state, turned, 2)
+    assert {r for held in applied.references.values() for r in held} == set(added.references)
+    assert applied.files["f1"].references == 5
+
+
+def test_a_list_at_the_bound_is_what_the_bound_says():
+    """About 95 bytes a reference with ids as they are."""
+    sides = {}
+    listed = bulk.encode_references([Reference("0" * 36, n, 10**6, True, "1" * 36) for n in range(INLINE_MAX)], sides)
+    assert 85_000 < len(json.dumps(listed, separators=(",", ":"))) < 105_000
+    assert not sides
