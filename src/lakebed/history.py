@@ -23,16 +23,19 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     JoinLeaves,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
     SplitLeaf,
+    SubmitRequests,
     Transaction,
 )
 
@@ -137,7 +140,9 @@ def detail(transaction: Transaction) -> str:
             text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
         case RemoveRange():
             fenced = ", for good" if transaction.fence else ""
-            text = f"{_some(len(transaction.drop), 'reference')} in {_some(len(transaction.ranges), 'range')}{fenced}"
+            text = (
+                f"{_some(len(transaction.ranges), 'range')}, {_some(len(transaction.leaves), 'leaf')} emptied{fenced}"
+            )
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case MarkDead() | ForgetFiles():
@@ -148,6 +153,11 @@ def detail(transaction: Transaction) -> str:
             text = f"{transaction.name} at number {transaction.number}"
         case RemoveTag():
             text = transaction.name
+        case SubmitRequests():
+            files = sum(len(request.files) for request in transaction.requests)
+            text = f"{_some(len(transaction.requests), 'request')} for {_some(files, 'file')}"
+        case FailRequest() | RejectRequest():
+            text = f"{transaction.request}: {transaction.reason}"
         case DropTable():
             text = ""
         case _:
@@ -166,13 +176,13 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return sum(file.rows for file in transaction.files), 0, 0
         case Replace():
             return sum(r.rows for r in transaction.references), None, len(transaction.drop)
-        case RemoveRange():
-            return 0, None, len(transaction.drop)
-        case DropTable():
+        case RemoveRange() | DropTable():
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | SetTag() | RemoveTag():
+            return 0, 0, 0
+        case SubmitRequests() | FailRequest() | RejectRequest():
             return 0, 0, 0
         case _:
             assert_never(transaction)

@@ -41,9 +41,7 @@ def removed(state: TableState, offer: OfferRemove) -> Removed:
         return Removed(0, exact=True, files=0)
     for split in removal.splits:
         state = apply(state, split, state.number)
-    pairs = set(removal.drop)
-    leaves = {leaf for _, leaf in pairs}
-    going = [r for leaf in leaves for r in state.references_of(leaf) if (r.file, leaf) in pairs]
+    going = [r for leaf in removal.leaves for r in state.references_of(leaf)]
     return Removed(sum(r.rows for r in going), all(r.exact for r in going), len({r.file for r in going}))
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 REQUESTS_MAX = 1_000_000
 """Request keys that are kept, some 100 MB of a state. Of more the lowest base numbers go, however young."""
 
+FORGET_STEPS = 8
+"""The line is raised once an eighth of the keys, or of their time, is over: it takes an entry, and a look at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
@@ -62,20 +65,26 @@ def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> list[Comm
     return [committed for committed in files if not any(map(committed.needed_at, pins))]
 
 
-def forget_line(state: TableState, stamp_of: Callable[[int], datetime | None], before: datetime) -> int | None:
-    """What the forget line should be raised to; None: nothing is to be forgotten.
+def forget_line(
+    state: TableState, stamp_of: Callable[[int], datetime | None], now: datetime, settings: Settings
+) -> int | None:
+    """What the forget line should be raised to; None: it is not time yet, or nothing is to be forgotten.
 
-    What was committed after ``before`` is kept, however low its base number: who repeats a request soon need not know
-    that number. ``stamp_of`` gives the stamp of a log entry; None: it is not there any more, so that nobody can tell
-    how old the requests before it are.
+    What was committed in the last ``requests_s`` is kept, however low its base number: who repeats a request soon need
+    not know that number. ``stamp_of`` gives the stamp of a log entry; None: it is not there any more, so that nobody
+    can tell how old the requests before it are.
     """
-    answers = list(state.requests.having("number"))
-    if not answers and not state.fences:
+    if not state.requests and not state.fences:
         return None
-    line = _old_requests(state, answers, stamp_of, before)
+    kept = timedelta(seconds=settings.requests_s)
+    oldest = stamp_of(min(state.forget_line + 1, state.number))
+    if len(state.requests) <= REQUESTS_MAX and oldest is not None and oldest > now - kept - kept / FORGET_STEPS:
+        return None
+    answers = list(state.requests.having("number"))
+    line = _old_requests(state, answers, stamp_of, now - kept)
     if len(answers) > REQUESTS_MAX:
         bases = sorted(answer.base_number for answer in answers)
-        line = max(line, bases[-REQUESTS_MAX - 1] + 1)
+        line = max(line, bases[len(bases) - REQUESTS_MAX + REQUESTS_MAX // FORGET_STEPS - 1] + 1)
     due = any(answer.base_number < line for answer in answers) or any(fence.number <= line for fence in state.fences)
     return line if due and line > state.forget_line else None
 

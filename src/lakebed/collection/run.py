@@ -10,7 +10,6 @@ whoever is refused looks again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
@@ -116,8 +115,7 @@ def _forget_requests(table: Table) -> None:
 
     state = table.state()
     if state.requests or state.fences:
-        before = table.log.now() - timedelta(seconds=table.settings_in_force().requests_s)
-        line = forget_line(state, stamp_of, before)
+        line = forget_line(state, stamp_of, table.log.now(), table.settings_in_force())
         if line is not None:
             # However it ends: another collector was here, or the next round does it.
             table.try_commit(RaiseMark(Mark.FORGET_LINE, line))

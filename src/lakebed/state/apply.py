@@ -20,17 +20,21 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     JoinLeaves,
     Mark,
     MarkDead,
     OpenJob,
     RaiseMark,
+    RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
+    Request,
     SetTag,
     SplitLeaf,
+    SubmitRequests,
 )
 
 if TYPE_CHECKING:
@@ -53,11 +57,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
                 leaves=Leaves.at(transaction.boundaries),
             )
         case AddFiles():
-            if transaction.request_key is not None:
-                answer = Answer(number, transaction.base_number)
-                state = replace(state, requests=state.requests.updated({transaction.request_key: answer}))
             _check_whole(transaction.files, transaction.references)
-            return _add(state, transaction.files, transaction.references, None)
+            return _add(_answered(state, transaction), transaction.files, transaction.references, None)
         case OpenJob():
             return replace(state, jobs={**state.jobs, transaction.job.id: transaction.job})
         case Replace():
@@ -88,10 +89,45 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, tags={**state.tags, transaction.name: transaction.number})
         case RemoveTag():
             return replace(state, tags={k: v for k, v in state.tags.items() if k != transaction.name})
+        case SubmitRequests():
+            return _submit(state, transaction)
+        case FailRequest():
+            request = _open_request(state, transaction.request)
+            failed = replace(request, failures=request.failures + 1)
+            return replace(state, open_requests=state.open_requests.updated({request.id: failed}))
+        case RejectRequest():
+            request = _open_request(state, transaction.request)
+            return replace(state, open_requests=state.open_requests.updated({}, [request.id]))
         case DropTable():
             return replace(state, dropped=True)
         case _:
             assert_never(transaction)
+
+
+def _answered(state: TableState, added: AddFiles) -> TableState:
+    """With the request key and the requests that the add carries out on record as done."""
+    done = {name: Answer(state.number, _open_request(state, name).base_number) for name in added.requests}
+    if added.request_key is not None:
+        done[added.request_key] = Answer(state.number, added.base_number)
+    if not done:
+        return state
+    left = state.open_requests.updated({}, added.requests)
+    return replace(state, requests=state.requests.updated(done), open_requests=left)
+
+
+def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
+    requests = {request.id: request for request in submitted.requests}
+    known = [name for name in requests if name in state.open_requests or name in state.requests]
+    if known or len(requests) != len(submitted.requests):
+        raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
+    return replace(state, open_requests=state.open_requests.updated(requests))
+
+
+def _open_request(state: TableState, name: str) -> Request:
+    request = state.open_requests.get(name)
+    if request is None:
+        raise DamagedError(f"entry {state.number} names request {name}, which is not open", request=name)
+    return request
 
 
 def _raise(state: TableState, mark: Mark, value: int) -> TableState:
@@ -169,12 +205,16 @@ def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
         if len(kept) == len(held):
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
         leaves[leaf] = kept
-        counted = files.get(name) or _known(state, name)
-        left = counted.references - 1
-        files[name] = replace(counted, references=left, dropped=None if left else state.number)
+        files[name] = _dropped(state, files.get(name) or _known(state, name))
     kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
     emptied = [leaf for leaf, kept in leaves.items() if not kept]
     return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
+
+
+def _dropped(state: TableState, committed: CommittedFile) -> CommittedFile:
+    """The file with a reference less."""
+    left = committed.references - 1
+    return replace(committed, references=left, dropped=None if left else state.number)
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:
@@ -215,9 +255,15 @@ def _join(state: TableState, transaction: JoinLeaves) -> TableState:
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
     for split in transaction.splits:
         state = _split(state, split)
-    for _, leaf in transaction.drop:
-        position = state.leaves.position_of(leaf)
-        if position is None:
-            raise DamagedError(f"entry {state.number} removes from leaf {leaf}, which is not there")
+    files: dict[str, CommittedFile] = {}
+    for leaf in transaction.leaves:
+        held = state.references_of(leaf)
+        if not held:
+            raise DamagedError(
+                f"entry {state.number} removes from leaf {leaf}, which is not there or refers to nothing"
+            )
+        for reference in held:
+            files[reference.file] = _dropped(state, files.get(reference.file) or _known(state, reference.file))
+    references = state.references.updated({}, transaction.leaves)
     fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
-    return replace(_drop(state, transaction.drop), fences=(*state.fences, *fences))
+    return replace(state, files=state.files.updated(files), references=references, fences=(*state.fences, *fences))

@@ -18,6 +18,7 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     Job,
     JoinLeaves,
@@ -25,11 +26,15 @@ from lakebed.state.transactions import (
     MarkDead,
     OpenJob,
     RaiseMark,
+    RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
+    Request,
     SetTag,
+    Source,
     SplitLeaf,
+    SubmitRequests,
     Transaction,
 )
 
@@ -53,6 +58,7 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
                 "type": "add_files",
                 "request_key": transaction.request_key,
                 "base_number": transaction.base_number,
+                "requests": list(transaction.requests),
                 **_encode_added(transaction),
             }
         case OpenJob():
@@ -81,6 +87,12 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             return {"type": "set_tag", "name": transaction.name, "number": transaction.number}
         case RemoveTag():
             return {"type": "remove_tag", "name": transaction.name}
+        case SubmitRequests():
+            return {"type": "submit_requests", "requests": [_encode_request(r) for r in transaction.requests]}
+        case FailRequest():
+            return {"type": "fail_request", "request": transaction.request, "reason": transaction.reason}
+        case RejectRequest():
+            return {"type": "reject_request", "request": transaction.request, "reason": transaction.reason}
         case DropTable():
             return {"type": "drop_table"}
         case _:
@@ -105,7 +117,8 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
             )
         case "add_files":
-            return AddFiles(*_decode_added(document), document["request_key"], document["base_number"])
+            requests = tuple(document["requests"])
+            return AddFiles(*_decode_added(document), document["request_key"], document["base_number"], requests)
         case "open_job":
             return OpenJob(decode_job(document["job"]))
         case "replace":
@@ -122,7 +135,7 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
                 tuple(decode_range(*keys) for keys in document["ranges"]),
                 document["fence"],
                 tuple(_decode_split(split) for split in document["splits"]),
-                tuple((name, leaf) for name, leaf in document["drop"]),
+                tuple(document["leaves"]),
             )
         case "alter_settings":
             return AlterSettings(document["changes"])
@@ -136,6 +149,12 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return SetTag(document["name"], document["number"])
         case "remove_tag":
             return RemoveTag(document["name"])
+        case "submit_requests":
+            return SubmitRequests(tuple(_decode_request(r) for r in document["requests"]))
+        case "fail_request":
+            return FailRequest(document["request"], document["reason"])
+        case "reject_request":
+            return RejectRequest(document["request"], document["reason"])
         case "drop_table":
             return DropTable()
         case other:
@@ -202,6 +221,21 @@ def _decode_added(document: Mapping[str, Any]) -> tuple[tuple[DataFile, ...], tu
     return files, tuple(_decode_reference(r) for r in document["references"])
 
 
+def _encode_request(request: Request) -> dict[str, Any]:
+    return {
+        "id": request.id,
+        "files": [[file.url, file.size_bytes, file.version] for file in request.files],
+        "base_number": request.base_number,
+        "submitted": request.submitted,
+        "failures": request.failures,
+    }
+
+
+def _decode_request(document: Mapping[str, Any]) -> Request:
+    files = tuple(Source(*file) for file in document["files"])
+    return Request(document["id"], files, document["base_number"], document["submitted"], document["failures"])
+
+
 def _encode_split(split: SplitLeaf) -> dict[str, Any]:
     return {
         "leaf": split.leaf,
@@ -220,7 +254,7 @@ def _encode_removal(removal: RemoveRange) -> dict[str, Any]:
         "ranges": [encode_range(keys) for keys in removal.ranges],
         "fence": removal.fence,
         "splits": [_encode_split(split) for split in removal.splits],
-        "drop": [list(pair) for pair in removal.drop],
+        "leaves": list(removal.leaves),
     }
 
 

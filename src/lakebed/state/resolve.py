@@ -25,6 +25,7 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     Mark,
     MarkDead,
@@ -37,10 +38,12 @@ from lakebed.state.transactions import (
     OpenJob,
     RaiseMark,
     Rejected,
+    RejectRequest,
     RemoveTag,
     Repeated,
     Replace,
     SetTag,
+    SubmitRequests,
     TooOld,
     Transaction,
 )
@@ -55,6 +58,10 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 """Schemas do not change yet, so every file is of the first."""
+
+
+OPEN_REQUESTS_MAX = 100_000
+"""Who submits faster than requests are carried out is to notice before the state is full of them."""
 
 
 def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
@@ -91,6 +98,10 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
             return _resolve_tag(offer, state)
         case RemoveTag():
             return offer if offer.name in state.tags else Rejected(f"there is no tag {offer.name}")
+        case SubmitRequests():
+            return _resolve_submit(offer, state)
+        case FailRequest() | RejectRequest():
+            return offer if offer.request in state.open_requests else _not_open(offer.request, state)
         case AlterSettings() | DropTable():
             return offer
         case _:
@@ -126,8 +137,15 @@ def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected 
         return Rejected(f"its base number {offer.base_number} is not there yet; the newest is {state.number}")
     if refused := _refused_files(offer.files, state) or _fenced_files(offer, state):
         return refused
+    closed = [name for name in offer.requests if name not in state.open_requests]
+    if closed or len(set(offer.requests)) != len(offer.requests):
+        return _not_open(closed[0], state) if closed else Rejected("a request is named twice")
+    if offer.request_key in offer.requests:
+        return Rejected(f"{offer.request_key} is the key of the add, and of a request that it carries out")
     references = [r for new in offer.files for r in _references(new, state, EncodedRange())]
-    return AddFiles(tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number)
+    return AddFiles(
+        tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number, offer.requests
+    )
 
 
 def _fenced_files(offer: OfferFiles, state: TableState) -> Rejected | None:
@@ -227,6 +245,27 @@ def _resolve_mark(offer: RaiseMark, state: TableState) -> RaiseMark | Rejected:
         case _:
             assert_never(offer.mark)
     return offer
+
+
+def _resolve_submit(offer: SubmitRequests, state: TableState) -> SubmitRequests | Rejected | Repeated | TooOld:
+    names = [request.id for request in offer.requests]
+    if len(set(names)) != len(names) or not all(request.files for request in offer.requests):
+        return Rejected("a request is there twice, or names no file")
+    new = [r for r in offer.requests if r.id not in state.open_requests and r.id not in state.requests]
+    if not new:
+        return Repeated(state.number)
+    # Carried out before, perhaps, and forgotten.
+    oldest = min(request.base_number for request in new)
+    if oldest < state.forget_line:
+        return TooOld(oldest, state.forget_line)
+    if len(state.open_requests) + len(new) > OPEN_REQUESTS_MAX:
+        return Rejected(f"{len(state.open_requests)} requests are open, at most {OPEN_REQUESTS_MAX}; submit it later")
+    return SubmitRequests(tuple(replace(request, submitted=state.number + 1, failures=0) for request in new))
+
+
+def _not_open(request: str, state: TableState) -> Rejected:
+    number = state.answered(request)
+    return Rejected(f"request {request} is not open" + ("" if number is None else f": it was carried out at {number}"))
 
 
 def _resolve_tag(offer: OfferTag, state: TableState) -> SetTag | Rejected | Repeated:

@@ -127,26 +127,25 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
     if offer.fence and len(state.fences) + len(ranges) > FENCES_MAX:
         return Rejected(f"there are {len(state.fences)} fences, at most {FENCES_MAX}; collect garbage, and try again")
     splits: list[SplitLeaf] = []
-    drop: list[tuple[str, int]] = []
+    leaves: list[int] = []
     for leaf, ends in _cuts(ranges, state).items():
-        held = [(r.file, r.leaf) for r in state.references_of(leaf)]
         split = resolve_split(OfferSplit(leaf, ends, offer.summaries), state)
         assert isinstance(split, SplitLeaf), split
         after = apply(state, split, state.number)
         going = _inside(after, split, ranges)
         if len(going) == len(split.references):
-            drop += held
+            leaves += [leaf] if going else []
         elif going:
-            splits.append(_none_for_nothing(split, going))
+            splits.append(split)
             state = after
     for keys in ranges:
         for position in state.leaves.overlapping(keys):
             leaf = state.leaves.ids[position]
-            if keys.covers(state.leaves.range_at(position)):
-                drop += [(r.file, leaf) for r in state.references_of(leaf)]
-    if not drop and not offer.fence:
+            if state.references_of(leaf) and keys.covers(state.leaves.range_at(position)):
+                leaves.append(leaf)
+    if not leaves and not offer.fence:
         return Repeated(state.number)
-    return RemoveRange(ranges, offer.fence, tuple(splits), tuple(drop))
+    return RemoveRange(ranges, offer.fence, tuple(splits), tuple(leaves))
 
 
 def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[str]:
@@ -176,20 +175,3 @@ def _inside(after: TableState, split: SplitLeaf, ranges: Sequence[EncodedRange])
         if any(keys.covers(after.leaves.range_at(position)) for keys in ranges):
             inside.add(place)
     return inside
-
-
-def _none_for_nothing(split: SplitLeaf, going: set[int]) -> SplitLeaf:
-    """The split with at least one row in every reference that goes, as long as one that stays can spare it.
-
-    Else the rest of the file would seem to have all of its rows, and so to be counted exactly.
-    """
-    references = list(split.references)
-    for place in going:
-        gone = references[place]
-        if not gone.rows:
-            for other, kept in enumerate(references):
-                if kept.file == gone.file and other not in going and kept.rows > 1 and not kept.exact:
-                    references[other] = replace(kept, rows=kept.rows - 1)
-                    references[place] = replace(gone, rows=1)
-                    break
-    return replace(split, references=tuple(references))

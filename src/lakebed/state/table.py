@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lakebed.files import CommittedFile, Reference
     from lakebed.keys import EncodedRange
     from lakebed.schema import Schema
-    from lakebed.state.transactions import Job
+    from lakebed.state.transactions import Job, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TableState:
 
     From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion. No file that
     the store stamped before ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of
-    a base number below the ``forget_line`` are dropped.
+    a base number below the ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too.
     """
 
     number: int = 0
@@ -59,6 +59,7 @@ class TableState:
     references: Layers[int, tuple[Reference, ...]] = field(default_factory=Layers)
     jobs: Mapping[str, Job] = field(default_factory=dict)
     requests: Layers[str, Answer] = field(default_factory=Layers)
+    open_requests: Layers[str, Request] = field(default_factory=Layers)
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
     fences: tuple[Fence, ...] = ()
@@ -94,11 +95,17 @@ class TableState:
     def rows(self) -> tuple[int, bool]:
         """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
         held = [r for references in self.references.values() for r in references]
-        by_file: dict[str, int] = {}
-        for reference in held:
-            by_file[reference.file] = by_file.get(reference.file, 0) + reference.rows
-        exact = all(r.exact or by_file[r.file] == self.files[r.file].file.rows for r in held)
-        return sum(r.rows for r in held), exact
+        estimated = {r.file for r in held if not r.exact}
+        return sum(r.rows for r in held), all(map(self._whole, estimated))
+
+    def _whole(self, name: str) -> bool:
+        """Whether every leaf that the file reaches refers to it, so that what its references have sums to its rows.
+
+        The sum itself proves nothing: of a file that lost a part, the part may have been estimated at no rows.
+        """
+        committed = self.files[name]
+        file = committed.file
+        return committed.references == self.leaves.position(file.max_key) - self.leaves.position(file.min_key) + 1
 
 
 def check_invariants(state: TableState) -> None:
@@ -121,6 +128,9 @@ def check_invariants(state: TableState) -> None:
     for job in state.jobs.values():
         if not job.inputs or job.keys.empty or not 0 < job.opened <= state.number:
             raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
+    for request in state.open_requests.values():
+        if request.id in state.requests or not request.files or not 0 < request.submitted <= state.number:
+            raise DamagedError(f"request {request.id} is carried out, or empty, or of number {request.submitted}")
     for fence in state.fences:
         if fence.keys.empty or not 0 < fence.number <= state.number:
             raise DamagedError(f"a fence of number {fence.number} over {fence.keys}")

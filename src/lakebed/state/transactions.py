@@ -56,6 +56,30 @@ class Mark(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A file that a user wants ingested. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
+
+    url: str
+    size_bytes: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user has asked for and is not done yet: to ingest these files, all or none. ``id`` is a request key.
+
+    ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from, ``failures`` how
+    often it was tried in vain.
+    """
+
+    id: str
+    files: tuple[Source, ...]
+    base_number: int = 0
+    submitted: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTable:
     """Entry 1 of every table's log."""
 
@@ -70,11 +94,13 @@ class OfferFiles:
     """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome.
 
     ``base_number`` is the head as it was when the request was offered first, in whichever process; 0 is older than any.
+    ``requests`` are the open requests that the files carry out, all of which it closes.
     """
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
     base_number: int = 0
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +111,7 @@ class AddFiles:
     references: tuple[Reference, ...]
     request_key: str | None = None
     base_number: int = 0
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +194,12 @@ class OfferRemove:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRange:
-    """A removal, resolved: first cut these leaves, then drop these ``(file, leaf)`` pairs, all inside the ranges."""
+    """A removal, resolved: first these splits, then every reference of these leaves goes."""
 
     ranges: tuple[EncodedRange, ...]
     fence: bool
     splits: tuple[SplitLeaf, ...]
-    drop: tuple[tuple[str, int], ...]
+    leaves: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +258,29 @@ class RemoveTag:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmitRequests:
+    """Put requests on record. Those that are there already, or were carried out, are left out when it is committed."""
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailRequest:
+    """A try of an open request failed; it stays open."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectRequest:
+    """Give an open request up. It may be submitted anew."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """The table's last entry; every later offer is refused."""
 
@@ -250,6 +300,9 @@ Offer = (
     | RaiseMark
     | OfferTag
     | RemoveTag
+    | SubmitRequests
+    | FailRequest
+    | RejectRequest
     | DropTable
 )
 Transaction = (
@@ -267,6 +320,9 @@ Transaction = (
     | RaiseMark
     | SetTag
     | RemoveTag
+    | SubmitRequests
+    | FailRequest
+    | RejectRequest
     | DropTable
 )
 

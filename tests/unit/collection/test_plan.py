@@ -5,10 +5,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakebed.collection.plan import forget_line, horizon, plan, unpinned
+from lakebed.keys import ALL_KEYS
 from lakebed.settings import Settings
-from lakebed.state.transactions import AlterSettings, Mark, MarkDead, OfferFiles, OfferOutput, OpenJob, RaiseMark
+from lakebed.state.transactions import (
+    AlterSettings,
+    Mark,
+    MarkDead,
+    OfferFiles,
+    OfferOutput,
+    OfferRemove,
+    OpenJob,
+    RaiseMark,
+)
 from tests.unit.state.cases import job, new_file, step, table
 
+AT_ONCE = Settings(requests_s=0)
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -98,29 +109,39 @@ def answered(*pairs):
 def test_request_keys_that_are_old_enough_are_forgotten():
     """Entry 4 is not older than minute 3, so what may be a first offer of then, at base number 3, stays on record."""
     state = answered((2, 1), (3, 2), (4, 3), (5, 4))
-    assert [forget_line(state, minute, minute(old)) for old in (1, 2, 3, 9)] == [None, 2, 3, 5]
+    assert [forget_line(state, minute, minute(old), AT_ONCE) for old in (1, 2, 3, 9)] == [None, 2, 3, 5]
     assert set(step(state, RaiseMark(Mark.FORGET_LINE, 3)).requests) == {"4", "5"}
-    assert forget_line(step(state, RaiseMark(Mark.FORGET_LINE, 3)), minute, minute(3)) is None
-    assert forget_line(table(), minute, minute(9)) is None
+    assert forget_line(step(state, RaiseMark(Mark.FORGET_LINE, 3)), minute, minute(3), AT_ONCE) is None
+    assert forget_line(table(), minute, minute(9), AT_ONCE) is None
 
 
 def test_a_request_committed_lately_is_remembered_however_old_its_base_number():
     """Who repeats it soon may begin at a newer number; and what else has such a base number stays with it."""
     state = answered((2, 1), (3, 2), (8, 2))
-    assert [forget_line(state, minute, minute(old)) for old in (2, 7, 8)] == [2, 2, 8]
+    assert [forget_line(state, minute, minute(old), AT_ONCE) for old in (2, 7, 8)] == [2, 2, 8]
 
 
 def test_without_the_stamp_of_an_entry_no_age_is_made_up():
     """Entries up to 3 are trimmed: that of entry 4 tells nothing of how old they are, unless it is old itself."""
     state = answered((2, 1), (3, 2), (4, 3), (5, 4))
     known = {4: minute(4), 5: minute(5)}
-    assert forget_line(state, known.get, minute(3)) is None
-    assert forget_line(state, known.get, minute(4)) == 4
+    assert forget_line(state, known.get, minute(3), AT_ONCE) is None
+    assert forget_line(state, known.get, minute(4), AT_ONCE) == 4
 
 
 def test_no_more_request_keys_are_kept_than_there_is_room_for(monkeypatch):
     """However young; the lowest base numbers go."""
-    monkeypatch.setattr("lakebed.collection.plan.REQUESTS_MAX", 2)
-    state = answered((2, 1), (3, 2), (4, 3), (5, 1))
-    assert forget_line(state, minute, minute(0)) == 2
-    assert set(step(state, RaiseMark(Mark.FORGET_LINE, 2)).requests) == {"3", "4"}
+    state = answered((2, 1), (3, 2), (4, 3), (5, 1), (6, 5))
+    for most, line in ((5, None), (4, 2), (3, 2), (2, 3), (1, 4)):
+        monkeypatch.setattr("lakebed.collection.plan.REQUESTS_MAX", most)
+        assert forget_line(state, minute, minute(0), AT_ONCE) == line
+    assert set(step(state, RaiseMark(Mark.FORGET_LINE, 3)).requests) == {"4", "6"}
+
+
+def test_the_line_is_not_raised_for_every_key():
+    """Of eighty minutes that keys are remembered, ten more pass; a fence is time's as well."""
+    hour = Settings(requests_s=80 * 60)
+    state = answered((2, 1), (3, 2), (4, 3), (5, 4))
+    assert [forget_line(state, minute, minute(now), hour) for now in (81, 82, 90, 91, 94)] == [None, None, None, 5, 5]
+    state = step(table(), OfferRemove((ALL_KEYS,), fence=True))
+    assert [forget_line(state, minute, minute(now), hour) for now in (90, 91, 92)] == [None, 2, 2]

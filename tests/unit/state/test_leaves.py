@@ -126,13 +126,11 @@ def test_two_ranges_in_one_leaf_go_in_one_entry():
 
 
 def test_what_is_left_of_a_file_is_never_counted_as_all_of_it():
-    """Without a summary the part that goes may be estimated at no rows; it takes one, so that what stays is no less
-    an estimate."""
-    summary = new_file("f1", "aaaz", samples="ay").summary
-    state = step(table(), OfferFiles((new_file("f1", "aaaz", samples=""),)))
-    state = step(state, OfferRemove((EncodedRange(key("k"), None),), summaries={"f1": summary}))
-    rows, exact = state.rows()
-    assert (rows < 4, exact) == (True, False)
+    """Of [b, c) no row was thought to be there, and b is gone: what is left seems to have all rows of the file."""
+    state = step(table("f"), OfferFiles((new_file("f1", "abg", samples="g"),)))
+    state = step(state, OfferRemove((span("bc"),)))
+    assert drawn(state) == ["f1:~1", "", "f1:~0", "f1:~2"]
+    assert state.rows() == (3, False)
 
 
 def test_nothing_to_remove_makes_no_entry():
@@ -200,7 +198,7 @@ def test_a_fence_falls_when_the_forget_line_keeps_out_the_same_offers():
 def test_there_are_at_most_so_many_fences():
     state = table()
     for _ in range(FENCES_MAX):
-        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), drop=()), state.number + 1)
+        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), leaves=()), state.number + 1)
     assert "collect garbage" in refused(state, OfferRemove((span("am"),), fence=True))
 
 
@@ -211,4 +209,4 @@ def test_only_the_files_that_an_end_cuts_need_their_summaries():
 
 def test_a_removal_from_a_leaf_that_is_not_there_is_damage():
     with pytest.raises(DamagedError):
-        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), drop=(("f1", 7),)), 2)
+        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), leaves=(7,)), 2)
