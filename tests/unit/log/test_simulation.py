@@ -228,8 +228,8 @@ WRONG_FORMS = [
 
 @pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.__name__)
 def test_a_wrong_form_is_found(form, monkeypatch):
-    """Within twenty schedules, most of them in the first two."""
+    """Within forty schedules, most of them in the first two."""
     with monkeypatch.context() as patch:
         form(patch)
         with pytest.raises((Violation, DamagedError)):
-            run_all(range(20), patch)
+            run_all(range(40), patch)

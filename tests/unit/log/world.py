@@ -298,7 +298,7 @@ def add(world, process):
     base = process.log.head.number
     for attempt in range(5):
         # Now and then so late that the request key may be forgotten.
-        for _ in range(random.choice([0, 0, 0, 80]) if attempt else 0):
+        for _ in range(random.choice([0, 0, 0, 30]) if attempt else 0):
             world.schedule.pause("asks again")
         origin = next(world.names)
         new = world.file([(letter, f"{origin}.{place}") for place, letter in enumerate(letters)])
