@@ -38,6 +38,7 @@ QUOTA = {
     "told Unknown": 60,
     "told Contended": 10,
     "told NoneType": 50,
+    "told TooOld": 3,
 }
 
 
@@ -177,6 +178,16 @@ def request_keys_are_forgotten(patch):
     with_machine(patch, resolve=resolve)
 
 
+def a_repeat_has_a_base_number_of_its_own(patch):
+    """A request whose key is forgotten is taken for a new one."""
+
+    def resolve(offer, state):
+        young = replace(offer, base_number=state.number) if isinstance(offer, OfferFiles) else offer
+        return TABLE.resolve(young, state)
+
+    with_machine(patch, resolve=resolve)
+
+
 def closed_jobs_commit(patch):
     """Whether its job is still open is judged when it was opened, not when its output comes."""
     opened = {}
@@ -209,6 +220,7 @@ WRONG_FORMS = [
     rests_on_the_snapshot_before,
     a_snapshot_of_another_number,
     request_keys_are_forgotten,
+    a_repeat_has_a_base_number_of_its_own,
     closed_jobs_commit,
     not_judged_again,
 ]
@@ -216,8 +228,8 @@ WRONG_FORMS = [
 
 @pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.__name__)
 def test_a_wrong_form_is_found(form, monkeypatch):
-    """Within twenty schedules, most of them in the first two."""
+    """Within forty schedules, most of them in the first two."""
     with monkeypatch.context() as patch:
         form(patch)
         with pytest.raises((Violation, DamagedError)):
-            run_all(range(20), patch)
+            run_all(range(40), patch)

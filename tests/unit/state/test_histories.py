@@ -24,6 +24,10 @@ from lakebed.state.transactions import (
     RaiseMark,
     Rejected,
     Repeated,
+    Request,
+    Source,
+    SubmitRequests,
+    TooOld,
 )
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
@@ -35,7 +39,10 @@ STEPS = st.lists(
             st.text(LETTERS, min_size=1, max_size=6),
             st.sets(st.sampled_from(LETTERS), max_size=3),
             st.integers(0, 5),
+            st.integers(0, 3),
         ),
+        st.tuples(st.just("submit"), st.sets(st.integers(0, 3), min_size=1)),
+        st.tuples(st.just("raise_horizon"), st.integers(0, 30)),
         st.tuples(st.just("split"), st.integers(0, 20), st.sets(st.sampled_from(LETTERS), min_size=1, max_size=3)),
         st.tuples(st.just("join"), st.integers(0, 20), st.integers(2, 3)),
         st.tuples(
@@ -65,9 +72,14 @@ class History:
         self.fences = []
         self.count = 0
 
+    @property
+    def stamp_us(self):
+        """The store's clock, which every horizon was read off."""
+        return max(self.count, self.state.orphan_horizon_us)
+
     def offer(self, offer):
         resolved = resolve(offer, self.state)
-        if isinstance(resolved, Rejected | Repeated):
+        if isinstance(resolved, Rejected | Repeated | TooOld):
             return False
         read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(resolved))))
         assert read == resolved
@@ -80,11 +92,21 @@ class History:
         self.count += 1
         name = f"f{self.count}"
         self.contents[name] = letters
-        new = new_file(name, letters, samples=samples)
+        new = new_file(name, letters, samples=samples, stamp_us=self.stamp_us)
         self.summaries[name] = new.summary
         return new
 
-    def add(self, letters, samples, age):
+    def submit(self, requests):
+        """A request that was carried out is never open again, unless it is forgotten."""
+        base = self.state.number
+        self.offer(SubmitRequests(tuple(Request(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests))))
+
+    def raise_horizon(self, stamp_us):
+        """No file younger than the horizon is refused, and no open job began before it."""
+        self.offer(RaiseMark(Mark.ORPHAN_HORIZON, stamp_us))
+        assert all(job.began_us >= self.state.orphan_horizon_us for job in self.state.jobs.values())
+
+    def add(self, letters, samples, age, request):
         """Refused only behind a fence that the writer began before and its letters reach over, or as too old."""
         base = max(0, self.state.number - age)
         stopped = [
@@ -92,8 +114,10 @@ class History:
             for fence in self.fences
             if base < fence.number and fence.keys.min <= key(max(letters)) and key(min(letters)) < fence.keys.max
         ]
-        if self.offer(OfferFiles((self.fresh(letters, samples),), None, base)):
+        requests = (f"r{request}",) if f"r{request}" in self.state.open_requests else ()
+        if self.offer(OfferFiles((self.fresh(letters, samples),), None, base, requests)):
             assert not stopped
+            assert all(self.state.answered(name) == self.state.number for name in requests)
             self.written.update(letters)
         else:
             assert stopped or base < self.state.forget_line
@@ -124,7 +148,7 @@ class History:
         keys = self.state.leaves.range_at(position)
         inputs = [r.file for r in self.state.references_of(self.state.leaves.ids[position])]
         name = f"j{self.count}-{self.state.number}"
-        if self.offer(OpenJob(job(name, *inputs, keys=keys))):
+        if self.offer(OpenJob(job(name, *inputs, keys=keys, began_us=self.stamp_us))):
             self.merged[name] = "".join(c for f in inputs for c in self.contents[f] if keys.contains(key(c)))
 
     def commit(self, index):
@@ -132,7 +156,7 @@ class History:
             name = sorted(self.merged)[index % len(self.merged)]
             letters = self.merged[name]
             job = self.state.jobs.get(name)
-            late = job and any(f.number > job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
+            late = job and any(f.number >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
             if self.offer(OfferOutput(name, (self.fresh(letters, LETTERS[::3]),) if letters else ())):
                 assert not late
 
