@@ -61,7 +61,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             _check_whole(transaction.files, transaction.references)
             return _add(_answered(state, transaction), transaction.files, transaction.references, None)
         case OpenJob():
-            return replace(state, jobs={**state.jobs, transaction.job.id: transaction.job})
+            job = replace(transaction.job, opened=number)
+            return replace(state, jobs={**state.jobs, job.id: job})
         case Replace():
             return _replace(state, transaction)
         case CloseJob():
@@ -117,7 +118,7 @@ def _answered(state: TableState, added: AddFiles) -> TableState:
 
 
 def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
-    requests = {request.id: request for request in submitted.requests}
+    requests = {request.id: replace(request, submitted=state.number) for request in submitted.requests}
     known = [name for name in requests if name in state.open_requests or name in state.requests]
     if known or len(requests) != len(submitted.requests):
         raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
@@ -138,8 +139,7 @@ def _raise(state: TableState, mark: Mark, value: int) -> TableState:
         case Mark.RETAINED_FROM:
             return replace(state, retained_from=value)
         case Mark.FORGET_LINE:
-            opened = min((job.opened for job in state.jobs.values()), default=value)
-            fences = tuple(fence for fence in state.fences if fence.number > min(value, opened))
+            fences = tuple(fence for fence in state.fences if fence.number > value or fence.stops(state.jobs.values()))
             requests = state.requests.at_least("base_number", value)
             return replace(state, forget_line=value, requests=requests, fences=fences)
         case Mark.ORPHAN_HORIZON:

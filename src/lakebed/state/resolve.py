@@ -13,7 +13,6 @@ The rules that random models broke when they were stated more simply (tests/mode
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
@@ -216,7 +215,7 @@ def _resolve_open(offer: OpenJob, state: TableState) -> OpenJob | Rejected:
         shared = set(other.inputs) & set(job.inputs)
         if shared and not other.keys.intersect(job.keys).empty:
             return Rejected(f"input {min(shared)} belongs to open job {other.id}")
-    return OpenJob(replace(job, opened=state.number + 1))
+    return offer
 
 
 def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected:
@@ -226,7 +225,7 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
     if refused := _refused_files(offer.files, state):
         return refused
     for fence in state.fences:
-        if job.opened < fence.number and not job.keys.intersect(fence.keys).empty:
+        if fence.stops((job,)):
             # The output would hold the bytes that were to go, though no reader saw them.
             return Rejected(f"number {fence.number} removed a range for good that job {job.id} reads; plan again")
     inputs = set(job.inputs)
@@ -287,7 +286,7 @@ def _resolve_submit(offer: SubmitRequests, state: TableState) -> SubmitRequests 
         return TooOld(oldest, state.forget_line)
     if len(state.open_requests) + len(new) > OPEN_REQUESTS_MAX:
         return Rejected(f"{len(state.open_requests)} requests are open, at most {OPEN_REQUESTS_MAX}; submit it later")
-    return SubmitRequests(tuple(replace(request, submitted=state.number + 1, failures=0) for request in new))
+    return SubmitRequests(tuple(new))
 
 
 def _not_open(request: str, state: TableState) -> Rejected:

@@ -7,7 +7,7 @@ Applying is deterministic and total over valid transactions: no clock, no random
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,10 @@ class Fence:
 
     keys: EncodedRange
     number: int
+
+    def stops(self, jobs: Iterable[Job]) -> bool:
+        """Whether one of the jobs was opened before it, or by the same entry, over keys of its range."""
+        return any(job.opened <= self.number and not job.keys.intersect(self.keys).empty for job in jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Job:
     ``owner`` names the process that opened it (a hint, to release what a dead process left); the job may be closed by
     anyone once its opening entry is ``deadline_s`` old. ``began_us`` is a stamp of the store of the data, taken before
     the job was offered: none of its files is older. (Stamps of entries are no measure of that: the log may lie
-    elsewhere, under another clock.)
+    elsewhere, under another clock.) ``opened`` is the number of the entry that opened it, 0 before.
     """
 
     id: str
@@ -68,8 +68,8 @@ class Source:
 class Request:
     """What a user has asked for and is not done yet: to ingest these files, all or none. ``id`` is a request key.
 
-    ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from, ``failures`` how
-    often it was tried in vain.
+    ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from (0 before),
+    ``failures`` how often it was tried in vain.
     """
 
     id: str

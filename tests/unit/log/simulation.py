@@ -84,7 +84,11 @@ def run_seed(seed, monkeypatch):
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
+<<<<<<< HEAD
     create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0}, (KEYS["f"],))
+=======
+    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "requests_s": 1}, (KEYS["f"],))
+>>>>>>> sweep
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")
@@ -110,7 +114,7 @@ def _run(world):
 def _commit_at_last(world, process):
     new = world.file([("a", process.name)])
     for _ in range(50):
-        outcome = world.commit(process, OfferFiles((new,)))
+        outcome = world.commit(process, OfferFiles((new,), None, process.log.follow().number))
         if not isinstance(outcome, Contended):
             break
     expect(isinstance(outcome, Committed), f"{process.name} cannot commit to a store that is mended: {outcome}")

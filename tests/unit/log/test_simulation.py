@@ -43,6 +43,7 @@ QUOTA = {
     "told Unknown": 60,
     "told Contended": 10,
     "told NoneType": 50,
+    "told TooOld": 3,
 }
 
 
@@ -197,6 +198,16 @@ def request_keys_are_forgotten(patch):
     with_machine(patch, resolve=resolve)
 
 
+def a_repeat_has_a_base_number_of_its_own(patch):
+    """A request whose key is forgotten is taken for a new one."""
+
+    def resolve(offer, state):
+        young = replace(offer, base_number=state.number) if isinstance(offer, OfferFiles) else offer
+        return TABLE.resolve(young, state)
+
+    with_machine(patch, resolve=resolve)
+
+
 def closed_jobs_commit(patch):
     """Whether its job is still open is judged when it was opened, not when its output comes."""
     opened = {}
@@ -247,6 +258,7 @@ WRONG_FORMS = [
     side_objects_are_swept_too_soon,
     an_unclear_side_object_is_there,
     request_keys_are_forgotten,
+    a_repeat_has_a_base_number_of_its_own,
     closed_jobs_commit,
     not_judged_again,
 ]
@@ -254,8 +266,8 @@ WRONG_FORMS = [
 
 @pytest.mark.parametrize("form", WRONG_FORMS, ids=lambda form: form.__name__)
 def test_a_wrong_form_is_found(form, monkeypatch):
-    """Within twenty schedules, most of them in the first two."""
+    """Within forty schedules, most of them in the first two."""
     with monkeypatch.context() as patch:
         form(patch)
         with pytest.raises((Violation, DamagedError)):
-            run_all(range(20), patch)
+            run_all(range(40), patch)

@@ -295,7 +295,11 @@ def signs_in(document):
         case "split_leaf":
             return [(kind, change.leaf)]
         case "raise_mark":
+<<<<<<< HEAD
             return [(kind, change.mark, change.value)]
+=======
+            return [(kind, (change.mark.value, change.value))]
+>>>>>>> sweep
         case _:
             return [(kind, change.table)]
 
@@ -309,12 +313,16 @@ def add(world, process):
     keyed = random.random() < 0.5
     request = f"r{next(world.names)}" if keyed else None
     letters = sorted(random.choices(LETTERS, k=random.randint(1, 5)))
-    for _ in range(5):
+    base = process.log.head.number
+    for attempt in range(5):
+        # Now and then so late that the request key may be forgotten.
+        for _ in range(random.choice([0, 0, 0, 30]) if attempt else 0):
+            world.schedule.pause("asks again")
         origin = next(world.names)
         new = world.file([(letter, f"{origin}.{place}") for place, letter in enumerate(letters)])
         if keyed:
             world.requests[new.file.id] = request
-        outcome = world.commit(process, OfferFiles((new,), request))
+        outcome = world.commit(process, OfferFiles((new,), request, base))
         if not keyed or (isinstance(outcome, Committed) and random.random() < 0.8):
             return
 

@@ -155,7 +155,7 @@ class History:
             name = sorted(self.merged)[index % len(self.merged)]
             letters = self.merged[name]
             job = self.state.jobs.get(name)
-            late = job and any(f.number > job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
+            late = job and any(f.number >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
             if self.offer(OfferOutput(name, (self.fresh(letters, LETTERS[::3]),) if letters else ())):
                 assert not late
 

@@ -8,6 +8,7 @@ from lakebed.partitions import Leaves
 from lakebed.state.apply import apply
 from lakebed.state.resolve import resolve
 from lakebed.state.resolve_leaves import FENCES_MAX, files_cut
+from lakebed.state.table import check_invariants
 from lakebed.state.transactions import (
     CloseJob,
     ForgetFiles,
@@ -172,6 +173,16 @@ def test_a_fence_keeps_out_what_was_begun_before_it():
     open_door = step(state, OfferRemove((span("am"),)))
     assert "f2" in step(open_door, OfferFiles((new_file("f2", "bz"),), None, 0)).files
     assert "f3" in step(open_door, OfferOutput("j1", (new_file("f3", "yz"),))).files
+
+
+def test_a_job_of_the_same_entry_does_not_pass_the_fence():
+    """Transactions of several callers go into one entry; the number of both is that of the entry."""
+    state = step(table(), OfferFiles((new_file("f1", "abyz"),)))
+    for offer in (OpenJob(job("j1", "f1")), OfferRemove((span("am"),), fence=True)):
+        state = apply(state, resolve(offer, state), 3)
+    assert (state.jobs["j1"].opened, state.fences[0].number) == (3, 3)
+    assert "for good" in refused(state, OfferOutput("j1", (new_file("f3", "yz"),)))
+    check_invariants(state)
 
 
 def test_a_fence_stands_also_where_nothing_was():
