@@ -216,7 +216,7 @@ class ClockedStorage:
         self.changed.add(name)
 
 
-SLEEP_SHARE = 0.004
+SLEEP_SHARE = 0.008
 SLEEP_STEPS = 250
 
 

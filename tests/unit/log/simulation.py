@@ -13,6 +13,7 @@ from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.state import bulk
 from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.storage import probe
 from lakebed.table import Table
 from lakebed.testing.faults import FaultPlan
 from tests.unit.log.schedule import Lock
@@ -45,6 +46,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(clock, "sleep", lambda _: world.schedule.pause("sleeps"))
         patch.setattr(clock, "jitter_s", lambda _: 0.0)
         patch.setattr(clock, "random_token", lambda: f"{random.getrandbits(128):032x}")
+        patch.setattr(probe, "random_token", clock.random_token)
         patch.setattr(committer, "this_writer", lambda: "simulated")
         patch.setattr(clock, "monotonic_s", lambda: len(world.schedule.trace) * 0.1)
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
@@ -84,11 +86,8 @@ def run_seed(seed, monkeypatch):
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
-<<<<<<< HEAD
-    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0}, (KEYS["f"],))
-=======
-    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "requests_s": 1}, (KEYS["f"],))
->>>>>>> sweep
+    settings = {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0, "requests_s": 1}
+    create = CreateTable(TABLE_ID, SCHEMA, settings, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")

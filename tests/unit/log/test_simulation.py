@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lakebed import table as tables
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import DamagedError, NotRetainedError, StorageError
 from lakebed.log import committer, slots
 from lakebed.log.committer import Log
 from lakebed.log.sides import SideObjects
@@ -269,5 +269,5 @@ def test_a_wrong_form_is_found(form, monkeypatch):
     """Within forty schedules, most of them in the first two."""
     with monkeypatch.context() as patch:
         form(patch)
-        with pytest.raises((Violation, DamagedError)):
+        with pytest.raises((Violation, DamagedError, NotRetainedError)):
             run_all(range(40), patch)

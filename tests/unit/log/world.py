@@ -295,11 +295,7 @@ def signs_in(document):
         case "split_leaf":
             return [(kind, change.leaf)]
         case "raise_mark":
-<<<<<<< HEAD
-            return [(kind, change.mark, change.value)]
-=======
             return [(kind, (change.mark.value, change.value))]
->>>>>>> sweep
         case _:
             return [(kind, change.table)]
 
