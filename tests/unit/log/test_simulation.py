@@ -236,7 +236,7 @@ def side_objects_are_swept_too_soon(patch):
     """What the newest entry does not name is swept, though the next one may."""
 
     def sweep(sides, floor, head, read):
-        return swept(sides, floor, head + 2, lambda number: read(number) if number <= head else b"")
+        return swept(sides, floor, head + 3, lambda number: read(number) if number <= head else b"")
 
     swept = SideObjects.sweep
     patch.setattr(SideObjects, "sweep", sweep)
