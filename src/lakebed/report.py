@@ -33,21 +33,20 @@ def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
     for leaf in state.leaves.ids:
-        for reference in state.references_of(leaf):
-            committed = state.files[reference.file]
-            file = committed.file
+        for held in state.held_by(leaf):
+            file = held.file
             rows.append(
                 {
                     "file_id": file.id,
                     "url": object_url(data_name(table_id, file)),
                     "leaf": leaf,
-                    "rows": reference.rows,
-                    "exact": reference.exact,
+                    "rows": held.rows,
+                    "exact": held.exact,
                     "size_bytes": file.size_bytes,
                     "min_key": codec.decode_values(file.min_key),
                     "max_key": codec.decode_values(file.max_key),
-                    "run": reference.run,
-                    "number": committed.added,
+                    "run": held.run,
+                    "number": state.files[file.id].added,
                 }
             )
     return rows
@@ -83,18 +82,17 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for position, leaf in enumerate(state.leaves.ids):
         keys = state.leaves.range_at(position)
-        references = state.references_of(leaf)
-        files = [state.files[r.file].file for r in references]
+        held = state.held_by(leaf)
         rows.append(
             {
                 "leaf": leaf,
                 "min": codec.decode_values(keys.min) if keys.min else None,
                 "max": codec.decode_values(keys.max) if keys.max is not None else None,
-                "rows": sum(r.rows for r in references),
-                "exact": all(r.exact for r in references),
-                "bytes": sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
-                "files": len(files),
-                "runs": len({r.run for r in references}),
+                "rows": sum(one.rows for one in held),
+                "exact": all(one.exact for one in held),
+                "bytes": sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
+                "files": len(held),
+                "runs": len({one.run for one in held}),
             }
         )
     return rows

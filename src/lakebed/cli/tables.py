@@ -106,7 +106,7 @@ def _show(arguments: argparse.Namespace, out: Output) -> None:
     table = instance.table(arguments.table)
     state = table.state()
     rows, exact = state.rows()
-    used = [f.file.size_bytes for f in state.files.values() if f.references]
+    used = [file.size_bytes for file in state.referenced().values()]
     document = {
         "table": table.name,
         "id": table.id,

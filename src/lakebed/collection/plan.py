@@ -38,9 +38,10 @@ def horizon(now: datetime, settings: Settings) -> datetime:
 
 def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
-    unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
-    unfinished = tuple(c.file for c in unused if c.dead)
-    free = [(c.dropped or 0, c.file) for c in unused if not c.dead and not state.tagged(c)]
+    unused = [(c.dropped or 0, c.sequence_lo, c.file, c) for c in state.files.having("dropped") if c.file]
+    unused.sort(key=lambda one: (one[0], one[1], one[2].id))
+    unfinished = tuple(file for _, _, file, c in unused if c.dead)
+    free = [(dropped, file) for dropped, _, file, c in unused if not c.dead and not state.tagged(c)]
     numbers = sorted({number for number, _ in free})
     # The first number whose entry is too young; all from there on are.
     first = bisect_left(numbers, x=True, key=lambda number: stamp_of(number) > before)

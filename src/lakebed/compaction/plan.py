@@ -77,10 +77,9 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     check_strategy(strategy)
     merges, skipped = [], []
     for position, leaf in enumerate(state.leaves.ids):
-        # Most leaves have one run, and their files need not be looked up.
-        if len({reference.run for reference in state.references_of(leaf)}) < 2:
-            continue
         merge = _leaf_merge(state, position)
+        if merge.runs < 2:
+            continue
         jobs = open_jobs(state, merge.keys)
         if jobs:
             skipped.append(Skipped(leaf, f"job {jobs[0]} is open there"))
@@ -93,16 +92,15 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
 
 def _leaf_merge(state: TableState, position: int) -> LeafMerge:
     leaf = state.leaves.ids[position]
-    references = state.references_of(leaf)
-    files = [state.files[r.file].file for r in references]
+    held = state.held_by(leaf)
     return LeafMerge(
         leaf=leaf,
         keys=state.leaves.range_at(position),
-        inputs=tuple(files),
-        runs=len({r.run for r in references}),
-        rows=sum(r.rows for r in references),
-        exact=all(r.exact for r in references),
-        size_bytes=sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
+        inputs=tuple(one.file for one in held),
+        runs=len({one.run for one in held}),
+        rows=sum(one.rows for one in held),
+        exact=all(one.exact for one in held),
+        size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
     )
 
 

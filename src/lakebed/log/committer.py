@@ -30,7 +30,7 @@ from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
-from lakebed.log.replay import advance
+from lakebed.log.replay import advance, replayed
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us, gone, to_us
@@ -70,7 +70,9 @@ class Log(Generic[State, Offered, Change]):
         self._backend = backend
         self._identity = identity
         self._machine = machine
-        self._snapshots = Snapshots(snapshots, identity, machine)
+        self._snapshots = Snapshots(
+            snapshots, identity, machine, lambda number: replayed(backend.get, identity, machine, number)
+        )
         self._stamps = Stamps(backend, identity)
         self._head: Head[State] = Head(0, "", machine.empty)
         self._opened = False
@@ -170,8 +172,12 @@ class Log(Generic[State, Offered, Change]):
         return self._backend.foreign()
 
     def snapshot(self) -> Head[State] | None:
-        """The stored snapshot; None if there is none. Raises DamagedError if it cannot be trusted."""
+        """The stored snapshot; None if there is none. Raises DamagedError if its manifest cannot be trusted."""
         return self._snapshots.read()
+
+    def whole_snapshot(self) -> Head[State] | None:
+        """The same with every part read and verified. Raises DamagedError if one cannot be trusted."""
+        return self._snapshots.read_whole()
 
     # -- following ----------------------------------------------------------------------------------------------
 

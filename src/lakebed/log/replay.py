@@ -12,6 +12,8 @@ from lakebed.log.stamps import gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.log.committer import Log
     from lakebed.state.machine import Machine
 
@@ -41,9 +43,26 @@ def replay(log: Log[State, Any, Any], identity: str, machine: Machine[State, Any
     with contextlib.suppress(DamagedError):
         head = log.snapshot()
     if head is None or head.number > number:
-        head = Head(0, "", machine.empty)
+        return replayed(log.entry, identity, machine, number)
+    return _onwards(head, log.entry, identity, machine, number)
+
+
+def replayed(
+    entry: Callable[[int], bytes | None], identity: str, machine: Machine[State, Any, Any], number: int
+) -> State:
+    """The state after an entry from all entries up to it; raises as :func:`replay`."""
+    return _onwards(Head(0, "", machine.empty), entry, identity, machine, number)
+
+
+def _onwards(
+    head: Head[State],
+    entry: Callable[[int], bytes | None],
+    identity: str,
+    machine: Machine[State, Any, Any],
+    number: int,
+) -> State:
     while head.number < number:
-        data = log.entry(head.number + 1)
+        data = entry(head.number + 1)
         if data is None:
             raise gone(identity, head.number + 1)
         head, _ = advance(head, data, identity, machine)

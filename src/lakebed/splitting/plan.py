@@ -28,6 +28,7 @@ from lakebed.summaries import candidates, error_rows, even_cuts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.files import DataFile
     from lakebed.keys import EncodedRange
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
@@ -43,7 +44,7 @@ FILL = 0.75
 
 @dataclass(frozen=True, slots=True)
 class LargeLeaf:
-    """A leaf above its limits, and into how many parts it should be cut. ``files`` are ids, oldest first."""
+    """A leaf above its limits, and into how many parts it should be cut. ``files`` are oldest first."""
 
     leaf: int
     keys: EncodedRange
@@ -51,7 +52,7 @@ class LargeLeaf:
     size_bytes: int
     runs: int
     parts: int
-    files: tuple[str, ...]
+    files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +106,17 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
 
 def _measured(state: TableState, position: int, settings: Settings) -> LargeLeaf:
     leaf = state.leaves.ids[position]
-    references = state.references_of(leaf)
-    files = [state.files[r.file].file for r in references]
-    rows = sum(r.rows for r in references)
-    size_bytes = sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True))
+    held = state.held_by(leaf)
+    rows = sum(one.rows for one in held)
+    size_bytes = sum(one.file.size_bytes * one.rows // one.file.rows for one in held)
     return LargeLeaf(
         leaf=leaf,
         keys=state.leaves.range_at(position),
         rows=rows,
         size_bytes=size_bytes,
-        runs=len({r.run for r in references}),
+        runs=len({one.run for one in held}),
         parts=max(_parts(rows, settings.split_rows), _parts(size_bytes, settings.split_bytes)),
-        files=tuple(r.file for r in references),
+        files=tuple(one.file for one in held),
     )
 
 

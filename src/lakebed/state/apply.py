@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.errors import DamagedError
-from lakebed.files import CommittedFile, DataFile, Reference
+from lakebed.files import CommittedFile, DataFile, LeafFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.state.transactions import (
     AddFiles,
@@ -29,7 +29,7 @@ from lakebed.state.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Transaction
@@ -105,47 +105,54 @@ def _add(
     references: Sequence[Reference],
     hull: tuple[int, int] | None,
 ) -> TableState:
-    """Add files and references. Each file takes the next sequence number, or all take the hull of their inputs'."""
+    """Add files and references to them. Each takes the next sequence number, or all take the hull of their inputs'."""
     known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:
         if file.id in known or file.id in state.files:
             raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
         lo, hi = hull or (sequence, sequence)
-        known[file.id] = CommittedFile(file, lo, hi, added=state.number)
+        known[file.id] = CommittedFile(lo, hi, added=state.number, file=file)
         sequence += hull is None
-    leaves: dict[int, tuple[Reference, ...]] = {}
+    state = replace(state, files=state.files.updated(known), next_sequence=sequence)
+    return _refer(state, {file.id: file for file in files}, references)
+
+
+def _refer(state: TableState, files: Mapping[str, DataFile], references: Iterable[Reference]) -> TableState:
+    """Add references to these files, which the table has."""
+    known: dict[str, CommittedFile] = {}
+    came: dict[int, list[LeafFile]] = {}
     for reference in references:
-        position = state.leaves.position_of(reference.leaf)
-        counted = known.get(reference.file) or state.files.get(reference.file)
-        if position is None or counted is None:
+        position, file = state.leaves.position_of(reference.leaf), files.get(reference.file)
+        if position is None or file is None:
             raise DamagedError(f"entry {state.number} references {reference.file} from leaf {reference.leaf}")
-        if not counted.file.reaches(state.leaves.range_at(position)):
+        if not file.reaches(state.leaves.range_at(position)):
             raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
-        held = leaves.get(reference.leaf) or state.references_of(reference.leaf)
-        leaves[reference.leaf] = (*held, reference)
-        known[reference.file] = replace(counted, references=counted.references + 1, dropped=None)
-    return replace(
-        state, files=state.files.updated(known), references=state.references.updated(leaves), next_sequence=sequence
-    )
+        held = LeafFile(file, reference.rows, reference.exact, reference.run)
+        came.setdefault(reference.leaf, []).append(held)
+        counted = known.get(file.id) or _known(state, file.id)
+        known[file.id] = replace(counted, references=counted.references + 1, dropped=None, file=None)
+    return replace(state, files=state.files.updated(known), references=state.references.added(came))
 
 
 def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
-    """Drop (file, leaf) references; a file that loses its last one remembers this number."""
+    """Drop (file, leaf) references; a file that loses its last one remembers this number, and its facts."""
     files: dict[str, CommittedFile] = {}
-    leaves: dict[int, tuple[Reference, ...]] = {}
+    held: dict[int, dict[str, DataFile]] = {}
+    gone: dict[int, set[str]] = {}
     for name, leaf in pairs:
-        held = leaves[leaf] if leaf in leaves else state.references_of(leaf)
-        kept = tuple(r for r in held if r.file != name)
-        if len(kept) == len(held):
+        if leaf not in held:
+            held[leaf] = {one.file.id: one.file for one in state.held_by(leaf)}
+            gone[leaf] = set()
+        file = held[leaf].pop(name, None)
+        if file is None:
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
-        leaves[leaf] = kept
+        gone[leaf].add(name)
         counted = files.get(name) or _known(state, name)
         left = counted.references - 1
-        files[name] = replace(counted, references=left, dropped=None if left else state.number)
-    kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
-    emptied = [leaf for leaf, kept in leaves.items() if not kept]
-    return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
+        dropped, own = (None, None) if left else (state.number, file)
+        files[name] = replace(counted, references=left, dropped=dropped, file=own)
+    return replace(state, files=state.files.updated(files), references=state.references.dropped(gone))
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:
@@ -163,11 +170,11 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
 def _split(state: TableState, transaction: SplitLeaf) -> TableState:
     if state.leaves.position_of(transaction.leaf) is None:
         raise DamagedError(f"entry {state.number} splits leaf {transaction.leaf}, which is not there")
-    moved = state.references_of(transaction.leaf)
+    moved = {held.file.id: held.file for held in state.held_by(transaction.leaf)}
     # A reference that two exact ranks prove empty may go; one that was never there may not come.
-    strangers = {r.file for r in transaction.references} - {r.file for r in moved}
+    strangers = {r.file for r in transaction.references} - set(moved)
     if strangers:
         raise DamagedError(f"entry {state.number} brings {min(strangers)} into leaf {transaction.leaf} by a split")
-    state = _drop(state, [(r.file, r.leaf) for r in moved])
+    state = _drop(state, [(name, transaction.leaf) for name in moved])
     state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
-    return _add(state, (), transaction.references, None)
+    return _refer(state, moved, transaction.references)

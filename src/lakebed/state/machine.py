@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from lakebed.state import apply as table_apply
-from lakebed.state import catalog, codec, image
+from lakebed.state import catalog, codec, forms, image
 from lakebed.state import resolve as table_resolve
 from lakebed.state.columns import Form, Part
 from lakebed.state.image import Image
@@ -44,7 +44,7 @@ TABLE: Machine[TableState, Offer, Transaction] = Machine(
     codec.decode_transaction,
     image.of_table,
     image.to_table,
-    image.FORMS,
+    forms.FORMS,
 )
 
 CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogChange] = Machine(

@@ -45,7 +45,7 @@ from lakebed.summaries import Summary, shares
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.files import NewFile
+    from lakebed.files import LeafFile, NewFile
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
 
@@ -174,23 +174,18 @@ def _resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaf | Rejected
         return Rejected(f"the keys to split leaf {offer.leaf} at do not ascend strictly inside it")
     parts = state.leaves.split(offer.leaf, offer.keys)
     references: list[Reference] = []
-    for reference in state.references_of(offer.leaf):
-        found = _split_shares(reference, offer, state, keys)
-        for index, (rows, exact) in enumerate(found):
-            part = parts.range_at(position + index)
-            reaches = state.files[reference.file].file.reaches(part)
-            if (rows or not exact) and reaches:
-                references.append(replace(reference, leaf=parts.ids[position + index], rows=rows, exact=exact))
+    for held in state.held_by(offer.leaf):
+        for index, (rows, exact) in enumerate(_split_shares(held, offer, keys)):
+            if (rows or not exact) and held.file.reaches(parts.range_at(position + index)):
+                references.append(Reference(held.file.id, parts.ids[position + index], rows, exact, held.run))
     return SplitLeaf(offer.leaf, offer.keys, tuple(references))
 
 
-def _split_shares(
-    reference: Reference, offer: OfferSplit, state: TableState, keys: EncodedRange
-) -> list[tuple[int, bool]]:
+def _split_shares(held: LeafFile, offer: OfferSplit, keys: EncodedRange) -> list[tuple[int, bool]]:
     """The rows of one reference in each part of its leaf; they sum to what the reference had."""
-    file = state.files[reference.file].file
+    file = held.file
     edges = [keys.min, *offer.keys]
-    summary = offer.summaries.get(reference.file)
+    summary = offer.summaries.get(file.id)
     if summary is None:
         # Arrived after the split was planned: even shares over the parts that its bounds reach.
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
@@ -199,7 +194,7 @@ def _split_shares(
     counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
     if all(exact for _, exact in counts):
         return counts
-    return _scaled(counts, reference.rows)
+    return _scaled(counts, held.rows)
 
 
 def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:

@@ -3,6 +3,7 @@
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
+from lakebed.log.parts import PartCache
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable, OfferFiles
@@ -14,7 +15,8 @@ LOG = "tables/table-00"
 
 def log_on(storage):
     """A log object of its own, as if of another process."""
-    return Log(ObjectLog(storage, LOG), SnapshotPlace(storage, LOG), "table-00", TABLE)
+    place = SnapshotPlace(storage, LOG, PartCache(2**20))
+    return Log(ObjectLog(storage, LOG), place, "table-00", TABLE)
 
 
 def created(storage):

@@ -52,7 +52,7 @@ def large_parts(monkeypatch):
 @pytest.mark.usefixtures("large_parts")
 def test_a_snapshot_writes_what_changed_and_the_state_rests_on_it(store, monkeypatch):
     """Parts that no change touched are named again; a reader of the new snapshot has the same state."""
-    monkeypatch.setattr(columns, "PART_ROWS", 8)
+    monkeypatch.setattr(columns, "PART_BYTES", 512)
     log = created(store)
     for count in range(64):
         log.commit(adding(f"f{count:03d}"))
