@@ -22,6 +22,7 @@ tests/model/protocol.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -30,7 +31,7 @@ from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
 from lakebed.log.queue import Queue, Ticket
-from lakebed.log.replay import advance, replayed
+from lakebed.log.replay import advance, onwards, replayed
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us, gone, to_us
@@ -99,6 +100,7 @@ class Log(Generic[State, Offered, Change]):
         while (data := self._backend.get(head.number + 1)) is not None:
             self._snapshots.noted(len(data))
             head = self._advance(head, data)
+        self._move_on()
         return self._head.state
 
     def commit(self, offer: Offered) -> Outcome:
@@ -217,6 +219,16 @@ class Log(Generic[State, Offered, Change]):
     def sweep_snapshots(self) -> int:
         """Delete what old snapshots left behind; returns how many objects. Raises DamagedError, StorageError."""
         return self._snapshots.sweep()
+
+    def _move_on(self) -> None:
+        """Let the state rest on a snapshot that another process wrote, where one must have been written by now."""
+        # The state is as right without, so whatever fails may.
+        with suppress(StorageError, DamagedError):
+            if newer := self._snapshots.newer():
+                newer = onwards(newer, self._backend.get, self._identity, self._machine, self._head.number)
+                with self._advancing:
+                    if (newer.number, newer.digest) == (self._head.number, self._head.digest):
+                        self._head = newer
 
     def _start_snapshot(self) -> None:
         """Write a snapshot of the head in a thread of its own: that of a large table takes seconds."""

@@ -44,26 +44,27 @@ def replay(log: Log[State, Any, Any], identity: str, machine: Machine[State, Any
         head = log.snapshot()
     if head is None or head.number > number:
         return replayed(log.entry, identity, machine, number)
-    return _onwards(head, log.entry, identity, machine, number)
+    return onwards(head, log.entry, identity, machine, number).state
 
 
 def replayed(
     entry: Callable[[int], bytes | None], identity: str, machine: Machine[State, Any, Any], number: int
 ) -> State:
     """The state after an entry from all entries up to it; raises as :func:`replay`."""
-    return _onwards(Head(0, "", machine.empty), entry, identity, machine, number)
+    return onwards(Head(0, "", machine.empty), entry, identity, machine, number).state
 
 
-def _onwards(
+def onwards(
     head: Head[State],
     entry: Callable[[int], bytes | None],
     identity: str,
     machine: Machine[State, Any, Any],
     number: int,
-) -> State:
+) -> Head[State]:
+    """The head with all entries up to a number applied; raises as :func:`replay`."""
     while head.number < number:
         data = entry(head.number + 1)
         if data is None:
             raise gone(identity, head.number + 1)
         head, _ = advance(head, data, identity, machine)
-    return head.state
+    return head

@@ -18,10 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from lakebed import clock
 from lakebed.errors import DamagedError, StorageError
 from lakebed.files import part_folder, part_name, snapshot_name
 from lakebed.log import entry as entries
@@ -38,6 +40,9 @@ PART_AGE_MIN = timedelta(days=1)
 
 INLINE_BYTES = 128 * 1024
 """Parts of no more in all are kept in the manifest: a small table then opens with one request."""
+
+LOOKS_APART_S = 60.0
+"""How long a reader waits between looks for a newer snapshot. Parts stay for a day, so it has many."""
 
 _THREADS = 8
 """Parts fetched or written at once."""
@@ -87,13 +92,34 @@ class Snapshots(Generic[State]):
         self._replayed = replayed
         self._size_bytes = 0
         self._since_bytes = 0
+        self._number = 0
+        self._looked_s = 0.0
 
     def newest(self) -> Head[State] | None:
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
+        self._looked_s = clock.monotonic_s()
         try:
-            return self.read()
+            found = self.read()
         except DamagedError:
             return None
+        self._number = 0 if found is None else found.number
+        return found
+
+    def newer(self) -> Head[State] | None:
+        """A stored snapshot that is newer than what :meth:`newest` or a write gave last, if it is time to look for one.
+
+        A reader must move on from time to time: parts that newer snapshots do not name are swept, and what was
+        committed since its own takes memory. There is one as soon as this one was due to whoever commits; a look is
+        a request, and at most one a minute.
+        """
+        if not self.due() or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
+            return None
+        before = self._number
+        found = self.newest()
+        if found is None or found.number <= before:
+            return None
+        self._since_bytes = 0
+        return found
 
     def read(self) -> Head[State] | None:
         """The stored snapshot, of whose parts none is fetched yet; None if there is none.
@@ -146,27 +172,33 @@ class Snapshots(Generic[State]):
         if present is not None and present.number >= head.number:
             self._size_bytes = present.size_bytes
             return None
+        stored: Mapping[str, Sequence[AnyPart]]
         if small:
             stored = {kind: list(map(_inlined, parts)) for kind, parts in image.parts.items()}
         else:
-            self._put_missing(head.number, image.parts, present)
-            stored = {kind: [part.stored for part in parts] for kind, parts in image.parts.items()}
+            stored = self._named(head.number, image.parts, present)
         data = _encode(self._identity, head, image.document, stored)
         self._storage.replace(snapshot_name(self._prefix), data)
         self._size_bytes = _size(data, stored)
+        self._number = head.number
         return Head(head.number, head.digest, image.state)
 
-    def _put_missing(
+    def _named(
         self, number: int, parts: Mapping[str, Sequence[Part[Any, Any]]], present: _Manifest | None
-    ) -> None:
-        """Write the parts that the present manifest does not name: no sweep takes one that it does."""
+    ) -> dict[str, list[StoredPart]]:
+        """The objects of the parts; those that the present manifest does not name, so a sweep may take, are written."""
         there = set() if present is None else {part for stored in present.parts.values() for part in stored}
         again = self._again(number)
-        missing = [(kind, part) for kind, every in parts.items() for part in every if part.stored not in there]
-        _each(
-            lambda one: self._parts.put(self._form(one[0]), one[1], None if again is None else again.of(one[0])),
-            missing,
-        )
+
+        def named(one: tuple[str, Part[Any, Any]]) -> StoredPart:
+            kind, part = one
+            stored: StoredPart | None = part.stored
+            if stored is not None and stored in there:
+                return stored
+            return self._parts.put(self._form(kind), part, None if again is None else again.of(kind))
+
+        every = iter(_each(named, [(kind, part) for kind, held in parts.items() for part in held]))
+        return {kind: list(islice(every, len(held))) for kind, held in parts.items()}
 
     def sweep(self) -> int:
         """Delete parts that the snapshot does not name and that are a day old by the store's stamps; returns how many.
@@ -254,16 +286,13 @@ def _inlined(part: Part[Any, Any]) -> bytes:
     return bytes_of(rows.batch)
 
 
-def _each(act: Callable[[A], B], items: Sequence[A]) -> None:
-    """Do it to all; in threads if there are several. Raises what the first that fails does."""
+def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """What it gives for each, in threads if there are several. Raises what the first that fails does."""
     if len(items) < 2:
         # Of a small table, which need not start threads.
-        for item in items:
-            act(item)
-        return
+        return list(map(act, items))
     with ThreadPoolExecutor(_THREADS) as threads:
-        for _ in threads.map(act, items):
-            pass
+        return list(threads.map(act, items))
 
 
 # -- the manifest -----------------------------------------------------------------------------------------------

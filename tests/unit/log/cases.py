@@ -13,9 +13,9 @@ from tests.unit.state.cases import SCHEMA, new_file
 LOG = "tables/table-00"
 
 
-def log_on(storage):
-    """A log object of its own, as if of another process."""
-    place = SnapshotPlace(storage, LOG, PartCache(2**20))
+def log_on(storage, cache=None):
+    """A log object of its own, as if of another process, unless they share a cache."""
+    place = SnapshotPlace(storage, LOG, PartCache(2**20) if cache is None else cache)
     return Log(ObjectLog(storage, LOG), place, "table-00", TABLE)
 
 
