@@ -40,6 +40,7 @@ from lakebed.state.layers import Layers
 from lakebed.state.leaf_files import LeafFiles
 from lakebed.state.machine import TABLE
 from lakebed.state.resolve import resolve
+from lakebed.state.sums import leaf_sums
 from lakebed.state.table import TableState
 from lakebed.state.transactions import AddFiles, CreateTable, OfferFiles
 from lakebed.storage import LocalStorage
@@ -183,6 +184,9 @@ def open_it(folder: str, leaves: int, files: int, entries: int) -> None:
         state = apply(state, transaction, state.number + 1)
         times.append(time.perf_counter() - begin)
     report("one commit of a file resolved and applied", median(times) * 1e3, "ms", "at most 1 ms")
+    begin = time.perf_counter()
+    assert len(leaf_sums(state)) == leaves
+    report("rows, bytes and runs of every leaf", time.perf_counter() - begin, "s")
 
 
 def sqlite(folder: str, leaves: int, files: int, entries: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.files import data_name
+from lakebed.state.sums import LeafSums, leaf_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,19 +81,20 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
     """
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
         keys = state.leaves.range_at(position)
-        held = state.held_by(leaf)
+        held = sums.get(leaf, LeafSums(leaf, 0, exact=True, size_bytes=0, files=0, runs=0))
         rows.append(
             {
                 "leaf": leaf,
                 "min": codec.decode_values(keys.min) if keys.min else None,
                 "max": codec.decode_values(keys.max) if keys.max is not None else None,
-                "rows": sum(one.rows for one in held),
-                "exact": all(one.exact for one in held),
-                "bytes": sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
-                "files": len(held),
-                "runs": len({one.run for one in held}),
+                "rows": held.rows,
+                "exact": held.exact,
+                "bytes": held.size_bytes,
+                "files": held.files,
+                "runs": held.runs,
             }
         )
     return rows

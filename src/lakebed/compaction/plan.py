@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import UsageError
 from lakebed.keys import EncodedRange
+from lakebed.state.sums import LeafSums, leaf_sums
 from lakebed.summaries import even_cuts
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
     check_strategy(strategy)
     merges, skipped = [], []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
-        merge = _leaf_merge(state, position)
-        if merge.runs < 2:
+        held = sums.get(leaf)
+        if held is None or held.runs < 2:
             continue
+        merge = _leaf_merge(state, position, held)
         jobs = open_jobs(state, merge.keys)
         if jobs:
             skipped.append(Skipped(leaf, f"job {jobs[0]} is open there"))
@@ -90,17 +93,15 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     return CompactionPlan(tuple(merges), tuple(skipped))
 
 
-def _leaf_merge(state: TableState, position: int) -> LeafMerge:
-    leaf = state.leaves.ids[position]
-    held = state.held_by(leaf)
+def _leaf_merge(state: TableState, position: int, held: LeafSums) -> LeafMerge:
     return LeafMerge(
-        leaf=leaf,
+        leaf=held.leaf,
         keys=state.leaves.range_at(position),
-        inputs=tuple(one.file for one in held),
-        runs=len({one.run for one in held}),
-        rows=sum(one.rows for one in held),
-        exact=all(one.exact for one in held),
-        size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
+        inputs=state.files_of(held.leaf),
+        runs=held.runs,
+        rows=held.rows,
+        exact=held.exact,
+        size_bytes=held.size_bytes,
     )
 
 

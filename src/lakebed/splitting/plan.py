@@ -23,6 +23,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from lakebed.keys import shortest_separator
+from lakebed.state.sums import leaf_sums
 from lakebed.summaries import candidates, error_rows, even_cuts
 
 if TYPE_CHECKING:
@@ -92,32 +93,22 @@ class SplitPlan:
 def due(state: TableState, settings: Settings) -> SplitPlan:
     """The leaves that exceed a limit. One with an open job waits: the job's files were made for the leaf as it is."""
     large, waiting = [], []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
-        found = _measured(state, position, settings)
-        if found.parts < 2:
+        held = sums.get(leaf)
+        if held is None:
             continue
-        job = next((j for j in state.jobs.values() if not j.keys.intersect(found.keys).empty), None)
+        parts = max(_parts(held.rows, settings.split_rows), _parts(held.size_bytes, settings.split_bytes))
+        if parts < 2:
+            continue
+        keys = state.leaves.range_at(position)
+        job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
         if job is None:
-            large.append(found)
+            files = state.files_of(leaf)
+            large.append(LargeLeaf(leaf, keys, held.rows, held.size_bytes, held.runs, parts, files))
         else:
             waiting.append(NotSplit(leaf, f"job {job.id} is open there"))
     return SplitPlan(tuple(large), tuple(waiting))
-
-
-def _measured(state: TableState, position: int, settings: Settings) -> LargeLeaf:
-    leaf = state.leaves.ids[position]
-    held = state.held_by(leaf)
-    rows = sum(one.rows for one in held)
-    size_bytes = sum(one.file.size_bytes * one.rows // one.file.rows for one in held)
-    return LargeLeaf(
-        leaf=leaf,
-        keys=state.leaves.range_at(position),
-        rows=rows,
-        size_bytes=size_bytes,
-        runs=len({one.run for one in held}),
-        parts=max(_parts(rows, settings.split_rows), _parts(size_bytes, settings.split_bytes)),
-        files=tuple(one.file for one in held),
-    )
 
 
 def _parts(size: int, limit: int) -> int:

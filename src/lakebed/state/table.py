@@ -75,15 +75,6 @@ class TableState:
         """Whether a tag stands at a number that needs the file."""
         return any(map(committed.needed_at, self.tags.values()))
 
-    def rows(self) -> tuple[int, bool]:
-        """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
-        every = [one for held in self.references.values() for one in held]
-        by_file: dict[str, int] = {}
-        for one in every:
-            by_file[one.file.id] = by_file.get(one.file.id, 0) + one.rows
-        exact = all(one.exact or by_file[one.file.id] == one.file.rows for one in every)
-        return sum(one.rows for one in every), exact
-
 
 def check_invariants(state: TableState) -> None:
     """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""

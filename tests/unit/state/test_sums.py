@@ -1,0 +1,51 @@
+"""What leaves hold, in numbers: the same over the parts of a snapshot, over changes, and over both."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed.files import LeafFile
+from lakebed.state.columns import Columns
+from lakebed.state.forms import REFERENCES
+from lakebed.state.leaf_files import LeafFiles
+from lakebed.state.sums import file_sizes, leaf_sums, sums_of, table_rows
+from lakebed.state.table import TableState
+from tests.unit.state.cases import new_file
+
+HELD = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 4), st.booleans()), max_size=4, unique_by=lambda one: one[0]
+)
+LEAVES = st.dictionaries(st.integers(1, 5), HELD)
+
+
+def leaf_files(facts):
+    """File number, rows in the leaf, exact; files 1 and 2 are one run."""
+    files = [new_file(f"f{number}", "abcd"[: 1 + number % 4], run=f"{max(2, number)}").file for number in range(5)]
+    return [LeafFile(files[number], rows, exact, f"{max(2, number)}") for number, rows, exact in facts]
+
+
+@given(LEAVES, LEAVES, st.sets(st.integers(1, 5)))
+def test_sums_are_those_of_one_leaf_after_another(before, came, gone):
+    below = {leaf: tuple(leaf_files(facts)) for leaf, facts in before.items() if facts}
+    changes = {leaf: leaf_files(facts) for leaf, facts in came.items()}
+    for base in (below, Columns(REFERENCES).rewritten(below)):
+        files = LeafFiles(base).dropped({leaf: {one.file.id for one in below[leaf]} for leaf in gone if leaf in below})
+        state = TableState(references=files.added(changes))
+        every = [one for held in state.references.values() for one in held]
+        wholly = {
+            one.file.id: one.file.rows == sum(other.rows for other in every if other.file.id == one.file.id)
+            for one in every
+        }
+        assert leaf_sums(state) == {leaf: sums_of(leaf, held) for leaf, held in state.references.items()}
+        assert file_sizes(state) == {one.file.id: one.file.size_bytes for one in every}
+        assert table_rows(state) == (
+            sum(one.rows for one in every),
+            all(one.exact or wholly[one.file.id] for one in every),
+        )
+
+
+def test_shares_of_the_largest_files_do_not_overflow():
+    new = new_file("f1", "ab").file
+    file = type(new)(**{**{name: getattr(new, name) for name in new.__slots__}, "rows": 2**31, "size_bytes": 2**40})
+    held = (LeafFile(file, 2**31 - 1, True, "r"),)
+    state = TableState(references=LeafFiles(Columns(REFERENCES).rewritten({1: held})))
+    assert leaf_sums(state)[1].size_bytes == 2**40 * (2**31 - 1) // 2**31
