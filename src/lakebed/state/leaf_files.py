@@ -101,6 +101,9 @@ class _Changed(Mapping[int, "Held | None"]):
             raise KeyError(leaf)
         return self._all.get(leaf)
 
+    def __contains__(self, leaf: object) -> bool:
+        return leaf in self._changes
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._changes)
 

@@ -1,7 +1,6 @@
 """What the leaves of a table hold, in numbers: reckoned over whole parts, so that no single file is looked at.
 
-What was committed since the snapshot is few, and is added up one by one. Pure. NumPy only, which Arrow has loaded
-already: its own kernels take 60 ms to import.
+What was committed since the snapshot is few, and is added up one by one. Pure.
 """
 
 from __future__ import annotations
@@ -46,12 +45,9 @@ def sums_of(leaf: int, held: tuple[LeafFile, ...]) -> LeafSums:
 def leaf_sums(state: TableState) -> dict[int, LeafSums]:
     """The sums of every leaf that holds anything, by its id."""
     batches, held = _split(state)
-    found = {leaf: sums_of(leaf, every) for leaf, every in held.items()}
-    for batch in batches:
-        for one in _batch_sums(batch):
-            if one.leaf not in state.references.changes:
-                found[one.leaf] = one
-    return found
+    changes = state.references.changes
+    found = {one.leaf: one for batch in batches for one in _batch_sums(batch) if one.leaf not in changes}
+    return found | {leaf: sums_of(leaf, every) for leaf, every in held.items()}
 
 
 def table_rows(state: TableState) -> tuple[int, bool]:
@@ -114,11 +110,9 @@ def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
     shares = size_bytes // file_rows * rows + size_bytes % file_rows * rows // file_rows
     edges = _edges(batch.column("file"))
     leaves = np.repeat(np.arange(batch.num_rows), np.diff(edges))
-    codes: dict[str, int] = {}
-    names = span_reader(files.field("run"))(0, len(files))
-    run = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)[places]
-    pairs = np.unique(leaves * max(1, len(codes)) + run)
-    runs = np.bincount(pairs // max(1, len(codes)), minlength=batch.num_rows)
+    codes = np.asarray(files.field("run").dictionary_encode().indices, np.int64)
+    pairs = np.unique(leaves * len(codes) + codes[places])
+    runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
     columns = (
         np.asarray(batch.column("leaf")),
         _added(rows, edges),
