@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.files import part_name
 from lakebed.log import entry as entries
 from lakebed.state.columns import Columns, Form, Part, Rows
 from lakebed.storage.contract import PutOutcome
@@ -108,31 +107,21 @@ def set_state_cache_bytes(size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartStore:
-    """Where the parts of one log lie."""
+    """Where the parts of one log lie; ``name`` gives the object of a token."""
 
     storage: Storage
-    prefix: str
+    name: Callable[[str], str]
     cache: PartCache
 
     def opened(self, form: Form[Any, Any], stored: StoredPart, again: Again | None) -> Part[Any, Any]:
         """A part whose rows are fetched when they are asked for."""
         part: Part[Any, Any] = Part((stored.first, stored.last), stored.count, stored.size_bytes, _nowhere)
-        self._rest(part, form, stored, again)
+        self.rest(part, form, stored, again)
         return part
 
-    def put(self, form: Form[Any, Any], part: Part[Any, Any], again: Again | None) -> StoredPart:
-        """Write the part under a fresh name; it rests on the object from then on. Raises StorageError."""
-        rows = part.rows()
-        data = bytes_of(rows.batch)
-        digest = entries.digest_of(data)
-        stored = StoredPart(clock.random_token(), digest, len(data), part.count, part.first, part.last)
-        self._create(part_name(self.prefix, stored.token), data)
-        # Kept, lest it be fetched back at once.
-        self.cache.keep(stored, rows)
-        self._rest(part, form, stored, again)
-        return stored
+    def rest(self, part: Part[Any, Any], form: Form[Any, Any], stored: StoredPart, again: Again | None) -> None:
+        """Let the rows of the part be found in that object from now on, or made again if it is gone or damaged."""
 
-    def _rest(self, part: Part[Any, Any], form: Form[Any, Any], stored: StoredPart, again: Again | None) -> None:
         def rows() -> Rows[Any, Any]:
             found = self.cache.get(stored)
             if found is not None:
@@ -151,9 +140,17 @@ class PartStore:
 
         part.rest_on(stored, rows)
 
+    def put(self, rows: Rows[Any, Any]) -> StoredPart:
+        """Write rows under a fresh name. Raises StorageError."""
+        data = bytes_of(rows.batch)
+        count = rows.batch.num_rows
+        token, digest = clock.random_token(), entries.digest_of(data)
+        self._create(self.name(token), data)
+        return StoredPart(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
+
     def fetched(self, form: Form[Any, Any], stored: StoredPart) -> Rows[Any, Any]:
         """The part's rows from its object. Raises DamagedError if it is gone, or not what was written; StorageError."""
-        name = part_name(self.prefix, stored.token)
+        name = self.name(stored.token)
         try:
             # The mapping outlives the file's name: what is in use stays readable.
             with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -86,7 +87,7 @@ class Snapshots(Generic[State]):
         """``replayed`` gives the state at a number from the log alone; without it a lost part is an error."""
         self._storage = place.storage
         self._prefix = place.prefix
-        self._parts = PartStore(place.storage, place.prefix, place.cache)
+        self._parts = PartStore(place.storage, partial(part_name, place.prefix), place.cache)
         self._identity = identity
         self._machine = machine
         self._replayed = replayed
@@ -195,7 +196,12 @@ class Snapshots(Generic[State]):
             stored: StoredPart | None = part.stored
             if stored is not None and stored in there:
                 return stored
-            return self._parts.put(self._form(kind), part, None if again is None else again.of(kind))
+            rows = part.rows()
+            stored = self._parts.put(rows)
+            # Kept, lest it be fetched back at once.
+            self._parts.cache.keep(stored, rows)
+            self._parts.rest(part, self._form(kind), stored, None if again is None else again.of(kind))
+            return stored
 
         every = iter(_each(named, [(kind, part) for kind, held in parts.items() for part in held]))
         return {kind: list(islice(every, len(held))) for kind, held in parts.items()}

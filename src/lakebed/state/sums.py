@@ -62,33 +62,35 @@ def file_sizes(state: TableState) -> dict[str, int]:
     batches, held = _split(state)
     sizes = {one.file.id: one.file.size_bytes for every in held.values() for one in every}
     for batch in batches:
-        names, used = _names(batch), _used(state, batch)
-        files = batch.column("files").flatten()
+        files, used = batch.column("files").flatten(), _used(state, batch)
+        names = span_reader(files.field("id"))(0, len(files))
         sizes.update((names[place], size) for place, size in enumerate(_numbers(files, "size_bytes")) if used[place])
     return sizes
 
 
 def _whole(state: TableState) -> bool:
-    """Whether every file with an estimated share has the rows that its shares come to."""
+    """Whether every file with an estimated share is referenced by all leaves that it reaches.
+
+    Only then do its shares come to its rows: of a file that lost a leaf, that one may have been estimated at no rows.
+    """
+    leaves = state.leaves
+    return all(
+        state.files[name].references == leaves.position(max_key) - leaves.position(min_key) + 1
+        for name, min_key, max_key in _estimated(state)
+    )
+
+
+def _estimated(state: TableState) -> Iterator[tuple[str, bytes, bytes]]:
+    """Id and bounds of the files with a share that is an estimate; one may come several times."""
     batches, held = _split(state)
-    counted: dict[str, tuple[int, int, bool]] = {}
-
-    def count(name: str, file_rows: int, rows: int, exact: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        _, before, exactly = counted.get(name, (0, 0, True))
-        counted[name] = (file_rows, before + rows, exactly and exact)
-
-    for one in (one for every in held.values() for one in every):
-        count(one.file.id, one.file.rows, one.rows, one.exact)
+    for one in (one for every in held.values() for one in every if not one.exact):
+        yield one.file.id, one.file.min_key, one.file.max_key
     for batch in batches:
-        kept, names = _kept(state, batch), _names(batch)
-        places = np.asarray(batch.column("file").flatten())[kept]
-        rows, estimates = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
-        np.add.at(rows, places, np.asarray(batch.column("rows").flatten())[kept])
-        np.add.at(estimates, places, ~_truths(batch.column("exact").flatten())[kept])
-        file_rows = _numbers(batch.column("files").flatten(), "rows")
-        for place in np.unique(places).tolist():
-            count(names[place], int(file_rows[place]), int(rows[place]), not estimates[place])
-    return all(exact or file_rows == rows for file_rows, rows, exact in counted.values())
+        files = batch.column("files").flatten()
+        estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
+        names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
+        for place in np.unique(np.asarray(batch.column("file").flatten())[estimates]).tolist():
+            yield names[place], low[place], high[place]
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[LeafFile, ...]]]:
@@ -141,11 +143,6 @@ def _numbers(files: pa.StructArray, name: str) -> Any:
 
 def _truths(column: pa.BooleanArray) -> Any:
     return column.to_numpy(zero_copy_only=False)
-
-
-def _names(batch: pa.RecordBatch) -> list[str]:
-    files = batch.column("files").flatten()
-    return span_reader(files.field("id"))(0, len(files))
 
 
 def _kept(state: TableState, batch: pa.RecordBatch) -> Any:

@@ -3,12 +3,13 @@
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from lakebed import clock
 from lakebed.errors import DamagedError, StorageError, UsageError
-from lakebed.files import entry_name, snapshot_name
+from lakebed.files import entry_name, part_name, snapshot_name
 from lakebed.log import snapshot
 from lakebed.log.outcomes import Committed
 from lakebed.log.parts import STATE_CACHE, PartCache, PartStore, set_state_cache_bytes
@@ -218,7 +219,7 @@ def test_a_part_that_is_not_as_its_manifest_says_is_damage(store):
     log = created(store)
     log.commit(adding("f1"))
     part = with_snapshot(store).head.state.references.base.parts[0].stored
-    parts = PartStore(store, LOG, PartCache(0))
+    parts = PartStore(store, partial(part_name, LOG), PartCache(0))
     assert parts.fetched(REFERENCES, part).batch.num_rows == part.count == 1
     for wrong in (replace(part, count=2), replace(part, first=0), replace(part, last=2)):
         with pytest.raises(DamagedError, match="describes"):
