@@ -1,6 +1,7 @@
 """What the leaves of a table hold, in numbers: reckoned over whole parts, so that no single file is looked at.
 
-What was committed since the snapshot is few, and is added up one by one. Pure.
+What was committed since the snapshot is few, and is added up one by one. Pure. Without Arrow's own kernels: they take
+60 ms to import, and pandas with them where that is installed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ def file_sizes(state: TableState) -> dict[str, int]:
     for batch in batches:
         files, used = batch.column("files").flatten(), _used(state, batch)
         names = span_reader(files.field("id"))(0, len(files))
-        sizes.update((names[place], size) for place, size in enumerate(_numbers(files, "size_bytes")) if used[place])
+        sizes.update(
+            (names[place], size) for place, size in enumerate(_numbers(files.field("size_bytes"))) if used[place]
+        )
     return sizes
 
 
@@ -89,7 +92,7 @@ def _estimated(state: TableState) -> Iterator[tuple[str, bytes, bytes]]:
         files = batch.column("files").flatten()
         estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
         names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
-        for place in np.unique(np.asarray(batch.column("file").flatten())[estimates]).tolist():
+        for place in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
             yield names[place], low[place], high[place]
 
 
@@ -103,20 +106,22 @@ def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple
 
 
 def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
-    places = np.asarray(batch.column("file").flatten())
-    rows = np.asarray(batch.column("rows").flatten())
+    places = _numbers(batch.column("file").flatten())
+    rows = _numbers(batch.column("rows").flatten())
     exact = _truths(batch.column("exact").flatten())
     files = batch.column("files").flatten()
-    file_rows, size_bytes = _numbers(files, "rows")[places], _numbers(files, "size_bytes")[places]
+    file_rows, size_bytes = _numbers(files.field("rows"))[places], _numbers(files.field("size_bytes"))[places]
     # The same as size * rows // file_rows, in two steps that do not overflow.
     shares = size_bytes // file_rows * rows + size_bytes % file_rows * rows // file_rows
     edges = _edges(batch.column("file"))
     leaves = np.repeat(np.arange(batch.num_rows), np.diff(edges))
-    codes = np.asarray(files.field("run").dictionary_encode().indices, np.int64)
+    numbered: dict[str, int] = {}
+    names = span_reader(files.field("run"))(0, len(files))
+    codes = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
     pairs = np.unique(leaves * len(codes) + codes[places])
     runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
     columns = (
-        np.asarray(batch.column("leaf")),
+        _numbers(batch.column("leaf")),
         _added(rows, edges),
         _added(~exact, edges) == 0,
         _added(shares, edges),
@@ -127,7 +132,7 @@ def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
 
 
 def _edges(column: pa.ListArray) -> Any:
-    offsets = np.asarray(column.offsets)
+    offsets = _numbers(column.offsets)
     return offsets - offsets[0]
 
 
@@ -137,12 +142,15 @@ def _added(values: Any, edges: Any) -> Any:
     return passed[edges[1:]] - passed[edges[:-1]]
 
 
-def _numbers(files: pa.StructArray, name: str) -> Any:
-    return np.asarray(files.field(name))
+def _numbers(column: pa.Array) -> Any:
+    """The numbers of a column of int64 or int32, where they lie."""
+    kind = np.int64 if column.type.bit_width == 64 else np.int32
+    return np.frombuffer(column.buffers()[1] or b"", kind)[column.offset : column.offset + len(column)]
 
 
 def _truths(column: pa.BooleanArray) -> Any:
-    return column.to_numpy(zero_copy_only=False)
+    bits = np.unpackbits(np.frombuffer(column.buffers()[1] or b"", np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].astype(bool)
 
 
 def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
@@ -154,5 +162,5 @@ def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
 
 def _used(state: TableState, batch: pa.RecordBatch) -> Any:
     """For each file of a part, whether a leaf that did not change since refers to it."""
-    places = np.asarray(batch.column("file").flatten())[_kept(state, batch)]
+    places = _numbers(batch.column("file").flatten())[_kept(state, batch)]
     return np.bincount(places, minlength=len(batch.column("files").flatten())) > 0
