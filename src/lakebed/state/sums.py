@@ -65,9 +65,8 @@ def file_sizes(state: TableState) -> dict[str, int]:
     for batch in batches:
         files, used = batch.column("files").flatten(), _used(state, batch)
         names = span_reader(files.field("id"))(0, len(files))
-        sizes.update(
-            (names[place], size) for place, size in enumerate(_numbers(files.field("size_bytes"))) if used[place]
-        )
+        size_bytes = _numbers(files.field("size_bytes")).tolist()
+        sizes.update((name, size) for name, size, there in zip(names, size_bytes, used, strict=True) if there)
     return sizes
 
 
