@@ -23,6 +23,7 @@ from statistics import median
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed import Schema
 from lakebed.files import DataFile, NewFile, snapshot_name
@@ -33,11 +34,13 @@ from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.partitions import Leaves
 from lakebed.query.plan import plan
 from lakebed.state.apply import apply
-from lakebed.state.columns import PART_ROWS, Columns, Part
-from lakebed.state.image import FILES, REFERENCES
+from lakebed.state.columns import Columns, Part, packed
+from lakebed.state.forms import FILES, REFERENCES
 from lakebed.state.layers import Layers
+from lakebed.state.leaf_files import LeafFiles
 from lakebed.state.machine import TABLE
 from lakebed.state.resolve import resolve
+from lakebed.state.sums import leaf_sums
 from lakebed.state.table import TableState
 from lakebed.state.transactions import AddFiles, CreateTable, OfferFiles
 from lakebed.storage import LocalStorage
@@ -48,6 +51,7 @@ PREFIX = f"tables/{TABLE_ID}"
 SCHEMA = Schema({"key": "int64"})
 STEP = 1_000_000
 ROUNDS = 2_000
+CHUNK = 16_384
 
 
 def place(folder: str) -> SnapshotPlace:
@@ -77,36 +81,42 @@ def keys_of(numbers: np.ndarray) -> pa.Array:
 
 def large_state(leaves: int, files: int) -> TableState:
     """The state, its columns made whole: no loop over references."""
-    file_parts, reference_parts = [], []
-    for begin in range(0, leaves, PART_ROWS // files):
-        leaf = np.arange(begin, min(leaves, begin + PART_ROWS // files))
+    file_parts: list[Part] = []
+    reference_parts: list[Part] = []
+    held_type = REFERENCES.encode([]).schema.field("held").type
+    step = max(1, CHUNK // files)
+    for begin in range(0, leaves, step):
+        leaf = np.arange(begin, min(leaves, begin + step))
         numbers = np.arange(leaf[0] * files, (leaf[-1] + 1) * files)
         count = len(numbers)
         ids = texts(numbers, "01a1fce2-8c7f-7278-ad10-%012x")
         same = np.ones(count, np.int64)
+        true = pa.array(np.ones(count, bool))
         digests = texts(numbers * 2654435761 % (1 << 32), "%032x")
         low = np.repeat(leaf, files) * STEP
-        columns = [
+        held = [
             ids, ids, pa.array(same * 1_000_000), pa.array(same * 25_000_000),
             keys_of(low + 10), keys_of(low + STEP - 10),
             pa.array(same), pa.array(same * 1_795_000_000_000_000), digests, pa.array(same * 20_000), digests,
-            pa.array(numbers), pa.array(numbers), pa.array(same), pa.nulls(count, pa.int64()), pa.array(same),
-            pa.array(np.zeros(count, bool)),
+            ids, pa.array(same * 1_000_000), true,
         ]  # fmt: skip
-        file_parts.append(Part(FILES, pa.RecordBatch.from_arrays(columns, schema=FILES.schema)))
         offsets = pa.array(np.arange(len(leaf) + 1, dtype=np.int32) * files)
-        held = [ids, pa.array(same * 1_000_000), pa.array(np.ones(count, bool)), ids]
-        lists = [pa.ListArray.from_arrays(offsets, values) for values in held]
-        reference_parts.append(
-            Part(REFERENCES, pa.RecordBatch.from_arrays([pa.array(leaf + 1), *lists], schema=REFERENCES.schema))
-        )
+        lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(held, fields=list(held_type.value_type)))
+        flat = pa.Table.from_arrays([pa.array(leaf + 1), lists], names=["leaf", "held"])
+        reference_parts += packed(REFERENCES, flat)
+        none = pa.nulls(count, FILES.schema.field("file").type).fill_null([])
+        known = [
+            ids, pa.array(numbers), pa.array(numbers), pa.array(same), pa.nulls(count, pa.int64()), pa.array(same),
+            pc.invert(true), none,
+        ]  # fmt: skip
+        file_parts += packed(FILES, pa.Table.from_arrays(known, schema=FILES.schema))
     return TableState(
         number=2,
         table=TABLE_ID,
         schema=SCHEMA,
         leaves=Leaves.at(tuple(key(number * STEP) for number in range(1, leaves))),
         files=Layers(Columns(FILES, file_parts)),
-        references=Layers(Columns(REFERENCES, reference_parts)),
+        references=LeafFiles(Columns(REFERENCES, reference_parts)),
         next_sequence=leaves * files + 1,
     )
 
@@ -174,6 +184,9 @@ def open_it(folder: str, leaves: int, files: int, entries: int) -> None:
         state = apply(state, transaction, state.number + 1)
         times.append(time.perf_counter() - begin)
     report("one commit of a file resolved and applied", median(times) * 1e3, "ms", "at most 1 ms")
+    begin = time.perf_counter()
+    assert len(leaf_sums(state)) == leaves
+    report("rows, bytes and runs of every leaf", time.perf_counter() - begin, "s")
 
 
 def sqlite(folder: str, leaves: int, files: int, entries: int) -> None:

@@ -18,6 +18,7 @@ from lakebed.errors import (
 )
 from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
+from lakebed.log.parts import set_state_cache_bytes
 from lakebed.schema import Field, Schema
 from lakebed.table import Table
 from lakebed.version import VERSION
@@ -47,4 +48,5 @@ __all__ = [
     "__version__",
     "create",
     "open",
+    "set_state_cache_bytes",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.errors import DamagedError
 from lakebed.keys import EncodedRange
@@ -72,15 +72,25 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class CommittedFile:
-    """A file of the table state: its place in the order of arrival, and when its references came and went."""
+    """What the table state knows of a file by its id: its place in the order of arrival, when references came and went.
 
-    file: DataFile
+    ``file`` has the facts of a file that no leaf refers to any more; those of all others are with the leaves.
+    """
+
     sequence_lo: int
     sequence_hi: int
     added: int
     dropped: int | None = None
     references: int = 0
     dead: bool = False
+    file: DataFile | None = None
+
+    @property
+    def facts(self) -> DataFile:
+        """Those of a file that no leaf refers to. Raises DamagedError if the state lacks them."""
+        if self.file is None:
+            raise DamagedError(f"a file of sequence {self.sequence_lo} to {self.sequence_hi} has no facts of its own")
+        return self.file
 
     def needed_at(self, number: int) -> bool:
         """Whether the table at that number refers to the file."""
@@ -96,6 +106,22 @@ class Reference:
     rows: int
     exact: bool
     run: str
+
+
+class LeafFile(NamedTuple):
+    """A reference as its leaf holds it in the table state: with the facts of the file, so the leaf answers alone.
+
+    A tuple, because a lookup makes as many as its leaf has files, and a dataclass takes five times as long.
+    """
+
+    file: DataFile
+    rows: int
+    exact: bool
+    run: str
+
+    def reference(self, leaf: int) -> Reference:
+        """The same as transactions have it, by names."""
+        return Reference(self.file.id, leaf, self.rows, self.exact, self.run)
 
 
 def instance_name() -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from lakebed.files import data_name
 from lakebed.state.apply import apply
 from lakebed.state.resolve_leaves import resolve_remove
+from lakebed.state.sums import LeafSums, leaf_sums
 from lakebed.state.transactions import RemoveRange
 
 if TYPE_CHECKING:
@@ -59,21 +60,20 @@ def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
     for leaf in state.leaves.ids:
-        for reference in state.references_of(leaf):
-            committed = state.files[reference.file]
-            file = committed.file
+        for held in state.held_by(leaf):
+            file = held.file
             rows.append(
                 {
                     "file_id": file.id,
                     "url": object_url(data_name(table_id, file)),
                     "leaf": leaf,
-                    "rows": reference.rows,
-                    "exact": reference.exact,
+                    "rows": held.rows,
+                    "exact": held.exact,
                     "size_bytes": file.size_bytes,
                     "min_key": codec.decode_values(file.min_key),
                     "max_key": codec.decode_values(file.max_key),
-                    "run": reference.run,
-                    "number": committed.added,
+                    "run": held.run,
+                    "number": state.files[file.id].added,
                 }
             )
     return rows
@@ -107,20 +107,20 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
     """
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
         keys = state.leaves.range_at(position)
-        references = state.references_of(leaf)
-        files = [state.files[r.file].file for r in references]
+        held = sums.get(leaf, LeafSums(leaf, 0, exact=True, size_bytes=0, files=0, runs=0))
         rows.append(
             {
                 "leaf": leaf,
                 "min": codec.decode_values(keys.min) if keys.min else None,
                 "max": codec.decode_values(keys.max) if keys.max is not None else None,
-                "rows": sum(r.rows for r in references),
-                "exact": all(r.exact for r in references),
-                "bytes": sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
-                "files": len(files),
-                "runs": len({r.run for r in references}),
+                "rows": held.rows,
+                "exact": held.exact,
+                "bytes": held.size_bytes,
+                "files": held.files,
+                "runs": held.runs,
             }
         )
     return rows

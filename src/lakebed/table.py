@@ -147,7 +147,7 @@ class Table:
             raise UsageError("a removal needs a range; for all rows give KeyRange()")
         encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
         state = self.state()
-        files = [state.files[name].file for name in files_cut(encoded, state)]
+        files = files_cut(encoded, state)
         return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:

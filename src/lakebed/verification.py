@@ -120,7 +120,7 @@ def verify(
     if storage is not None:
         # Where the log is broken, a claim may know of files that came after.
         known = max((head, *claims.values()), key=lambda one: one.number).state
-        referenced = [committed.file for committed in known.files.values() if committed.references]
+        referenced = list(known.referenced().values())
         amiss = objects_amiss(table_id, referenced, _sizes(storage, table_id, referenced))
         latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
         # A file that lost its references while all this was looked at may go.
@@ -132,7 +132,7 @@ def verify(
 
 def _newest(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
     try:
-        found = log.snapshots.read()
+        found = log.snapshots.read_whole()
     except FormatTooNewError as error:
         return None, [_unbelieved(error)]
     except DamagedError as error:

@@ -15,6 +15,7 @@ from lakebed.table import Table
 from lakebed.testing.faults import CountingStorage
 from tests.golden.history import everything
 from tests.unit.cases import compact
+from tests.unit.state.cases import known_files
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -57,7 +58,7 @@ def test_every_transaction_is_one_row_newest_first(table):
         ("1 reference in 1 leaf",),
         ("1 leaf",),
     ]
-    sizes = {committed.file.size_bytes for committed in table.state().files.values()}
+    sizes = {file.size_bytes for file in known_files(table.state())}
     assert {size for (size,) in told(table, "bytes_added")} == {0, *sizes}
     assert table.history().schema == SCHEMA
 

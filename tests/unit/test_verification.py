@@ -29,7 +29,7 @@ def kinds(report):
 
 
 def a_file(table):
-    return next(iter(table.state().files.values())).file
+    return next(iter(table.state().referenced().values()))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from lakebed.cli import arguments as args
 from lakebed.cli.inputs import arrow_schema, read_text
 from lakebed.cli.render import count_text, size_text
 from lakebed.errors import UsageError
+from lakebed.state.sums import file_sizes, table_rows
 
 if TYPE_CHECKING:
     import argparse
@@ -104,8 +105,8 @@ def _show(arguments: argparse.Namespace, out: Output) -> None:
     instance = args.open_instance(arguments)
     table = instance.table(arguments.table)
     state = table.state()
-    rows, exact = state.rows()
-    used = [f.file.size_bytes for f in state.files.values() if f.references]
+    rows, exact = table_rows(state)
+    used = file_sizes(state).values()
     document = {
         "table": table.name,
         "id": table.id,

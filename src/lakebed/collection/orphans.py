@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import data_name, file_of_object
+from lakebed.files import data_object, file_of_object
+from lakebed.state.sums import file_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,20 +76,19 @@ def orphan_horizon(state: TableState, now_us: int, age_s: float) -> tuple[int, s
 def plan_sweep(state: TableState, found: Sequence[FoundObject], horizon_us: int, before: TableState) -> SweepPlan:
     """What of a listing is an orphan. ``before`` is a state from before the listing: what both need must be listed."""
     orphans, unknown, names = [], [], set()
+    referenced = file_jobs(state)
+    jobs = referenced | {c.facts.id: c.facts.job for c in state.files.having("dropped")}
     for listed in found:
         names.add(listed.name)
         job_and_file = file_of_object(state.table, listed.name)
-        committed = None if job_and_file is None else state.files.get(job_and_file[1])
-        if job_and_file is None or (committed is not None and committed.file.job != job_and_file[0]):
+        job = None if job_and_file is None else jobs.get(job_and_file[1])
+        if job_and_file is None or (job is not None and job != job_and_file[0]):
             unknown.append(listed.name)
-        elif committed is None and listed.stamp_us < horizon_us:
+        elif job is None and listed.stamp_us < horizon_us:
             orphans.append(listed)
-    needed = ((file_id, known) for file_id, known in before.files.items() if known.references)
     missing = [
         name
-        for file_id, known in needed
-        if (name := data_name(state.table, known.file)) not in names
-        and file_id in state.files
-        and state.files[file_id].references
+        for file_id, job in file_jobs(before).items()
+        if (name := data_object(state.table, job, file_id)) not in names and file_id in referenced
     ]
     return SweepPlan(tuple(orphans), tuple(unknown), tuple(missing), len(found))

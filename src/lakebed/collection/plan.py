@@ -49,7 +49,7 @@ def horizon(now: datetime, settings: Settings) -> datetime:
 
 def plan(state: TableState, stamp_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
     """What may go. ``stamp_of`` gives the stamp of a log entry, and is asked for few of them."""
-    unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.file.id))
+    unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.facts.id))
     marked = tuple(c for c in unused if c.dead)
     free = [c for c in unused if not c.dead and not state.tagged(c)]
     # What is not retained any more was old before: its entry may have been trimmed.

@@ -66,7 +66,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
     planned = _plan(table) if dry_run else _mark(table)
     doomed = (*planned.marked, *planned.due) if dry_run else planned.marked
     pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
-    free = [committed.file for committed in unpinned(doomed, pins.numbers)]
+    free = [committed.facts for committed in unpinned(doomed, pins.numbers)]
     number, parts, sides, trimmed = None, 0, 0, Trimmed(0, 0)
     if not dry_run:
         number = _finish(table, free)
@@ -103,7 +103,7 @@ def _mark(table: Table) -> CollectionPlan:
     while planned.due and refused < REFUSALS_MAX:
         for start in range(0, len(planned.due), BATCH_FILES):
             batch = planned.due[start : start + BATCH_FILES]
-            outcome = table.try_commit(MarkDead(tuple(committed.file.id for committed in batch)))
+            outcome = table.try_commit(MarkDead(tuple(committed.facts.id for committed in batch)))
             if isinstance(outcome, NotCommitted):
                 refused += 1
                 break

@@ -9,6 +9,9 @@ and the next round goes on (docs/decisions/0011, the model in tests/model/trimmi
 4. Raise the floor to right below it, by compare-and-set, then delete the entries up to the floor.
 5. Delete the kept snapshots below it, but for those at which tags stand.
 
+Pins hold both: nothing that a pinned number rests on is trimmed. A part of the state there may be asked for at any
+time, and the object of it be swept (:mod:`lakebed.log.parts`).
+
 The entry of that number stays, because the stamp of its number is in it or asked of it.
 """
 
@@ -20,10 +23,11 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import DamagedError, RejectedError
 from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.pins import read_pins
 from lakebed.state.transactions import Mark, RaiseMark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from datetime import datetime
 
     from lakebed.settings import Settings
@@ -66,6 +70,7 @@ def trim(table: Table) -> Trimmed:
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: the next round goes on.
+        DamagedError, FormatTooNewError: a pin cannot be read.
     """
     log, keep_for = table.log, window(table.settings_in_force())
     state, floor, now = table.state(), table.log.floor(), table.log.now()
@@ -80,16 +85,23 @@ def trim(table: Table) -> Trimmed:
     entries = 0
     if to is not None:
         _retain_from(table, to)
-        entries = log.trim(to - 1)
-        floor = log.floor()
+        # Read after the mark, below which nobody can begin to read any more.
+        if not any(floor < number < to for number in _pinned(table)):
+            entries = log.trim(to - 1)
+            floor = log.floor()
     elif floor and log.entry(floor) is not None:
         # A round before this one died while it deleted.
         entries = log.trim(floor)
     # Read after the mark: from then on no tag can come below it.
     tagged = set(table.state().tags.values())
     if any(number <= floor and number not in tagged for number in there):
-        log.kept.delete(floor + 1, tagged)
+        log.kept.delete(floor + 1, {*tagged, *_pinned(table)})
     return Trimmed(floor, entries)
+
+
+def _pinned(table: Table) -> Collection[int]:
+    """The numbers that readers hold."""
+    return read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s).numbers
 
 
 def _whole_cut(table: Table, kept: Sequence[int], before: datetime) -> int | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import UsageError
 from lakebed.keys import EncodedRange
+from lakebed.state.sums import LeafSums, leaf_sums
 from lakebed.summaries import even_cuts
 
 if TYPE_CHECKING:
@@ -76,11 +77,12 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
     check_strategy(strategy)
     merges, skipped = [], []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
-        # Most leaves have one run, and their files need not be looked up.
-        if len({reference.run for reference in state.references_of(leaf)}) < 2:
+        held = sums.get(leaf)
+        if held is None or held.runs < 2:
             continue
-        merge = _leaf_merge(state, position)
+        merge = _leaf_merge(state, position, held)
         jobs = open_jobs(state, merge.keys)
         if jobs:
             skipped.append(Skipped(leaf, f"job {jobs[0]} is open there"))
@@ -91,18 +93,15 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     return CompactionPlan(tuple(merges), tuple(skipped))
 
 
-def _leaf_merge(state: TableState, position: int) -> LeafMerge:
-    leaf = state.leaves.ids[position]
-    references = state.references_of(leaf)
-    files = [state.files[r.file].file for r in references]
+def _leaf_merge(state: TableState, position: int, held: LeafSums) -> LeafMerge:
     return LeafMerge(
-        leaf=leaf,
+        leaf=held.leaf,
         keys=state.leaves.range_at(position),
-        inputs=tuple(files),
-        runs=len({r.run for r in references}),
-        rows=sum(r.rows for r in references),
-        exact=all(r.exact for r in references),
-        size_bytes=sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True)),
+        inputs=state.files_of(held.leaf),
+        runs=held.runs,
+        rows=held.rows,
+        exact=held.exact,
+        size_bytes=held.size_bytes,
     )
 
 

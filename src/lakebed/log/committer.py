@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from lakebed.log.backend import LogBackend
     from lakebed.log.kept import KeptSnapshots
+    from lakebed.log.replay import Past
     from lakebed.log.snapshot import SnapshotPlace, Snapshots
     from lakebed.log.tail import Reading
 
@@ -184,6 +185,11 @@ class Log(Generic[State, Offered, Change]):
     def snapshots(self) -> Snapshots[State]:
         """The newest snapshot."""
         return self._tail.snapshots
+
+    @property
+    def past(self) -> Past[State]:
+        """What tells of older numbers."""
+        return self._tail.past
 
     @property
     def kept(self) -> KeptSnapshots[State]:

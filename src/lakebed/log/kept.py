@@ -18,7 +18,7 @@ from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
 
     from lakebed.state.machine import Machine
 
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 class KeptSnapshots(Generic[State]):
     """The kept snapshots of one log, by number."""
 
-    def __init__(self, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]) -> None:
+    def __init__(
+        self,
+        place: SnapshotPlace,
+        identity: str,
+        machine: Machine[State, Any, Any],
+        replayed: Callable[[int], State] | None = None,
+    ) -> None:
+        """``replayed`` as of :class:`Snapshots`."""
+        self._replayed = replayed
         self._place = place
         self._identity = identity
         self._machine = machine
@@ -43,7 +51,7 @@ class KeptSnapshots(Generic[State]):
         snapshots = self._of(head.number)
         snapshots.write_whole(head)
         try:
-            sound = snapshots.read() == head
+            sound = snapshots.read_whole() == head
         except DamagedError:
             sound = False
         if not sound:
@@ -56,7 +64,7 @@ class KeptSnapshots(Generic[State]):
 
     def read(self, number: int) -> Head[State]:
         """One of them, all of it verified. Raises DamagedError if it is gone or cannot be trusted."""
-        found = self._of(number).read()
+        found = self._of(number).read_whole()
         if found is None or found.number != number:
             raise DamagedError(
                 f"the snapshot of {self._identity} at number {number} is gone; restore its objects from a copy",
@@ -96,4 +104,4 @@ class KeptSnapshots(Generic[State]):
         return [(name, number) for name, number in numbered if number is not None]
 
     def _of(self, number: int) -> Snapshots[State]:
-        return Snapshots(replace(self._place, number=number), self._identity, self._machine)
+        return Snapshots(replace(self._place, number=number), self._identity, self._machine, self._replayed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed.errors import DamagedError, NotRetainedError
 from lakebed.log import entry as entries
@@ -13,7 +14,9 @@ from lakebed.log.stamps import gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
+    from lakebed.log.backend import LogBackend
     from lakebed.log.committer import Log
+    from lakebed.log.kept import KeptSnapshots
     from lakebed.state.machine import Machine
 
 ReadSides = Callable[[entries.Entry], Mapping[str, bytes]]
@@ -42,38 +45,56 @@ def advance(
     return Head(entry.number, entry.digest, state), entry
 
 
+@dataclass(frozen=True, slots=True)
+class Past(Generic[State]):
+    """What tells of the older numbers of a log: the entries, and behind the floor the snapshots that are kept."""
+
+    backend: LogBackend
+    kept: KeptSnapshots[State]
+    identity: str
+    machine: Machine[State, Any, Any]
+    read_sides: ReadSides
+
+    def at(self, number: int) -> Head[State]:
+        """The head after an entry: from the nearest kept snapshot that is not beyond it, else from the first entry.
+
+        Raises NotRetainedError if the log is trimmed beyond it, DamagedError if an entry is gone or not the one that
+        was written.
+        """
+        floor = self.backend.floor()
+        for kept in reversed(self.kept.numbers()):
+            if kept == number or floor <= kept < number:
+                with contextlib.suppress(DamagedError):
+                    return self.onwards(self.kept.read(kept), number)
+        if floor:
+            raise self._trimmed(number)
+        return self.onwards(Head(0, "", self.machine.empty), number)
+
+    def onwards(self, head: Head[State], number: int) -> Head[State]:
+        """The head with all entries up to a number applied; raises as :meth:`at`."""
+        while head.number < number:
+            data = self.backend.get(head.number + 1)
+            if data is None:
+                floor = self.backend.floor()
+                raise self._trimmed(number) if floor > head.number else gone(self.identity, head.number + 1)
+            head, _ = advance(head, data, self.identity, self.machine, self.read_sides)
+        return head
+
+    def _trimmed(self, number: int) -> NotRetainedError:
+        return NotRetainedError(
+            f"number {number} of {self.identity} cannot be read any more: the log is trimmed, and no snapshot of it is "
+            "kept",
+            log=self.identity,
+            number=number,
+        )
+
+
 def replay(log: Log[State, Any, Any], number: int) -> Head[State]:
-    """The head after an older entry: from the nearest snapshot that is not beyond it, else from the first entry.
-
-    Raises NotRetainedError if the log is trimmed beyond it, DamagedError if an entry is gone or not the one that was
-    written.
-    """
-    head = _nearest(log, number)
-    while head.number < number:
-        data = log.entry(head.number + 1)
-        if data is None:
-            raise _trimmed(log, number) if log.floor() > head.number else gone(log.identity, head.number + 1)
-        head, _ = advance(head, data, log.identity, log.machine, log.read_sides)
-    return head
-
-
-def _nearest(log: Log[State, Any, Any], number: int) -> Head[State]:
+    """The head after an older entry: from the newest snapshot if that is not beyond it, else as :meth:`Past.at`."""
     floor = log.floor()
-    latest = log.snapshots.newest()
+    latest: Head[State] | None = None
+    with contextlib.suppress(DamagedError):
+        latest = log.snapshots.read()
     if latest is not None and floor <= latest.number <= number:
-        return latest
-    for kept in reversed(log.kept.numbers()):
-        if kept == number or floor <= kept < number:
-            with contextlib.suppress(DamagedError):
-                return log.kept.read(kept)
-    if floor:
-        raise _trimmed(log, number)
-    return Head(0, "", log.machine.empty)
-
-
-def _trimmed(log: Log[Any, Any, Any], number: int) -> NotRetainedError:
-    return NotRetainedError(
-        f"number {number} of {log.identity} cannot be read any more: the log is trimmed, and no snapshot of it is kept",
-        log=log.identity,
-        number=number,
-    )
+        return log.past.onwards(latest, number)
+    return log.past.at(number)

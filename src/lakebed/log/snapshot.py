@@ -4,37 +4,34 @@ A manifest names the parts that hold what there may be millions of; parts that h
 before are named again, so writing one costs as much as changed. Parts are written first, the manifest last, over the
 one before.
 
-Derived and never authoritative: a snapshot may be older than the newest entry, and one that is missing, damaged,
-another log's or short of a part only costs reading the entries. Written when the entries since the last one outgrow
+Derived and never authoritative: a snapshot may be older than the newest entry, and one that is missing, damaged or
+another log's only costs reading the entries. So does a part that is lost, but only when someone asks for a row of it
+(:mod:`lakebed.log.parts`): opening reads the manifest and no part. Written when the entries since the last one outgrow
 half its size, so that the work of writing stays a constant share of the log's, and a reader never has to follow more
 than that much.
-
-Parts are mapped into memory, not read: they take page cache, and only what is looked at.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotFoundError, StorageError
+from lakebed.errors import DamagedError, NotRetainedError, StorageError
 from lakebed.files import part_folder, part_name, snapshot_name
 from lakebed.log import entry as entries
-from lakebed.state.columns import Form, Part
+from lakebed.log.parts import STATE_CACHE, PartCache, PartStore, StoredPart, batch_of, bytes_of
+from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.machine import State
-from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakebed.state.image import Image
     from lakebed.state.machine import Machine
     from lakebed.storage.contract import Storage
@@ -45,8 +42,11 @@ PART_AGE_MIN = timedelta(days=1)
 INLINE_BYTES = 128 * 1024
 """Parts of no more in all are kept in the manifest: a small table then opens with one request."""
 
-_FETCHES = 8
-_PUTS_MAX = 5
+LOOKS_APART_S = 60.0
+"""How long a reader waits between looks for a newer snapshot. Parts stay for a day, so it has many."""
+
+_THREADS = 8
+"""Parts fetched or written at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class SnapshotPlace:
     storage: Storage
     prefix: str
     number: int | None = None
+    cache: PartCache = STATE_CACHE
 
     @property
     def manifest(self) -> str:
@@ -84,46 +85,86 @@ class Head(Generic[State]):
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPart:
-    """A part's object: its token, the digest of its bytes, and their count."""
-
-    token: str
-    digest: str
-    size_bytes: int
-
-
 AnyPart = StoredPart | bytes
 """A part as a manifest has it: named, or where all are small together, its own bytes."""
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Snapshots(Generic[State]):
     """The snapshot of one log, and when the next is due."""
 
-    def __init__(self, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]) -> None:
+    def __init__(
+        self,
+        place: SnapshotPlace,
+        identity: str,
+        machine: Machine[State, Any, Any],
+        replayed: Callable[[int], State] | None = None,
+    ) -> None:
+        """``replayed`` gives the state at a number without the newest snapshot; without it a lost part is an error."""
         self._storage = place.storage
         self._place = place
+        self._parts = PartStore(place.storage, place.part, place.cache)
         self._identity = identity
         self._machine = machine
+        self._replayed = replayed
         self._size_bytes = 0
         self._since_bytes = 0
+        self._number = 0
+        self._looked_s = 0.0
 
     def newest(self) -> Head[State] | None:
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
+        self._looked_s = clock.monotonic_s()
         try:
-            return self.read()
+            found = self.read()
         except DamagedError:
             return None
+        self._number = 0 if found is None else found.number
+        return found
+
+    def newer(self, floor: int) -> Head[State] | None:
+        """A stored snapshot that is newer than what :meth:`newest` or a write gave last, if it is time to look for one.
+
+        A reader must move on from time to time: parts that newer snapshots do not name are swept, and can be made again
+        only above the ``floor`` of the log; and what was committed since its own takes memory. There is one as soon as
+        this one was due to whoever commits, and where the log is trimmed beyond it; a look is a request, and at
+        most one a minute.
+        """
+        trimmed = floor >= max(self._number, 1)
+        if not (self.due() or trimmed) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
+            return None
+        before = self._number
+        found = self.newest()
+        if found is None or found.number <= before:
+            return None
+        self._since_bytes = 0
+        return found
 
     def read(self) -> Head[State] | None:
-        """The stored snapshot; None if there is none. Raises DamagedError if it, or a part, cannot be trusted."""
+        """The stored snapshot, of whose parts none is fetched yet; None if there is none.
+
+        Raises DamagedError if its manifest cannot be trusted.
+        """
         manifest = self._manifest()
         if manifest is None:
             return None
-        parts = {kind: self._opened(kind, stored) for kind, stored in manifest.parts.items()}
-        state = self._machine.restore(manifest.document, parts)
         self._size_bytes = manifest.size_bytes
-        return Head(manifest.number, manifest.entry_digest, state)
+        return self._opened(manifest, self._again(manifest.number))
+
+    def read_whole(self) -> Head[State] | None:
+        """The stored snapshot, every part of it fetched and verified; None if there is none.
+
+        Raises DamagedError if it, or a part, cannot be trusted.
+        """
+        manifest = self._manifest()
+        if manifest is None:
+            return None
+        named = [(kind, part) for kind, stored in manifest.parts.items() for part in stored]
+        stored = [(self._form(kind), part) for kind, part in named if isinstance(part, StoredPart)]
+        _each(lambda one: self._parts.fetched(*one).batch.num_rows, stored)
+        return self._opened(manifest, self._again(manifest.number))
 
     def noted(self, entry_bytes: int) -> None:
         """Take note of a commit of that size."""
@@ -140,18 +181,10 @@ class Snapshots(Generic[State]):
         must not look failed for want of a short cut; a later one tries again.
         """
         self._since_bytes = 0
-        image = self._machine.image(head.state)
-        small = _small(image)
         try:
-            present = None if small else self._trusted_manifest()
-            if present is not None and present.number >= head.number:
-                self._size_bytes = present.size_bytes
-                return None
-            there = set() if present is None else {part for stored in present.parts.values() for part in stored}
-            self._write(head, image, self._inlined if small else partial(self._stored, there=there))
-        except StorageError:
+            return self._written(head)
+        except (StorageError, DamagedError, NotRetainedError):
             return None
-        return Head(head.number, head.digest, image.state)
 
     def write_whole(self, head: Head[State]) -> None:
         """Write the snapshot of a head anew, sharing no part with another and changing nothing in the head.
@@ -159,13 +192,53 @@ class Snapshots(Generic[State]):
         Raises StorageError.
         """
         image = self._machine.image(head.state)
-        self._write(head, image, (lambda part: _bytes(part.batch)) if _small(image) else self._copied)
+        stored: Mapping[str, Sequence[AnyPart]]
+        if _small(image):
+            stored = {kind: [bytes_of(part.rows().batch) for part in parts] for kind, parts in image.parts.items()}
+        else:
+            stored = _each_part(lambda _, part: self._parts.put(part.rows()), image.parts)
+        self._replace(head, image, stored)
 
-    def _write(self, head: Head[State], image: Image[State], store: Callable[[Part[Any, Any]], AnyPart]) -> None:
-        stored = {kind: [store(part) for part in parts] for kind, parts in image.parts.items()}
+    def _written(self, head: Head[State]) -> Head[State] | None:
+        image = self._machine.image(head.state)
+        small = _small(image)
+        present = None if small else self._trusted_manifest()
+        if present is not None and present.number >= head.number:
+            self._size_bytes = present.size_bytes
+            return None
+        stored: Mapping[str, Sequence[AnyPart]]
+        if small:
+            stored = {kind: list(map(_inlined, parts)) for kind, parts in image.parts.items()}
+        else:
+            stored = self._named(head.number, image.parts, present)
+        self._replace(head, image, stored)
+        self._number = head.number
+        return Head(head.number, head.digest, image.state)
+
+    def _replace(self, head: Head[State], image: Image[State], stored: Mapping[str, Sequence[AnyPart]]) -> None:
         data = _encode(self._identity, head, image.document, stored)
         self._storage.replace(self._place.manifest, data)
         self._size_bytes = _size(data, stored)
+
+    def _named(
+        self, number: int, parts: Mapping[str, Sequence[Part[Any, Any]]], present: _Manifest | None
+    ) -> dict[str, list[StoredPart]]:
+        """The objects of the parts; those that the present manifest does not name, so a sweep may take, are written."""
+        there = set() if present is None else {part for stored in present.parts.values() for part in stored}
+        again = self._again(number)
+
+        def named(kind: str, part: Part[Any, Any]) -> StoredPart:
+            stored: StoredPart | None = part.stored
+            if stored is not None and stored in there:
+                return stored
+            rows = part.rows()
+            stored = self._parts.put(rows)
+            # Kept, lest it be fetched back at once.
+            self._parts.cache.keep(stored, rows)
+            self._parts.rest(part, self._form(kind), stored, None if again is None else again.of(kind))
+            return stored
+
+        return _each_part(named, parts)
 
     def sweep(self) -> int:
         """Delete parts that the snapshot does not name and that are a day old by the store's stamps; returns how many.
@@ -196,75 +269,81 @@ class Snapshots(Generic[State]):
         data = self._storage.get(self._place.manifest)
         return None if data is None else _decode(data, self._identity)
 
-    def _opened(self, kind: str, stored: Sequence[AnyPart]) -> list[Part[Any, Any]]:
+    def _opened(self, manifest: _Manifest, again: _Again | None) -> Head[State]:
+        parts = {kind: [self._open(kind, part, again) for part in stored] for kind, stored in manifest.parts.items()}
+        return Head(manifest.number, manifest.entry_digest, self._machine.restore(manifest.document, parts))
+
+    def _open(self, kind: str, stored: AnyPart, again: _Again | None) -> Part[Any, Any]:
+        form = self._form(kind)
+        if isinstance(stored, bytes):
+            return Part.of(form, batch_of(pa.BufferReader(stored)))
+        return self._parts.opened(form, stored, None if again is None else again.of(kind))
+
+    def _form(self, kind: str) -> Form[Any, Any]:
         form = self._machine.forms.get(kind)
         if form is None:
             raise DamagedError(f"the snapshot of {self._identity} has parts of {kind}", log=self._identity)
-        if len(stored) < 2:
-            # Of a small table, which need not start threads to open.
-            return [self._open(form, part) for part in stored]
-        with ThreadPoolExecutor(_FETCHES) as threads:
-            return list(threads.map(lambda part: self._open(form, part), stored))
+        return form
 
-    def _open(self, form: Form[Any, Any], stored: AnyPart) -> Part[Any, Any]:
-        if isinstance(stored, bytes):
-            return Part(form, _batch(pa.BufferReader(stored)))
-        name = self._place.part(stored.token)
-        try:
-            # The mapping outlives the file's name: what a table held when it was opened stays readable.
-            with self._storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
-                return Part(form, _batch(source), stored)
-        except NotFoundError as error:
-            raise DamagedError(f"{name}, a part of the snapshot of {self._identity}, is gone", name=name) from error
+    def _again(self, number: int) -> _Again | None:
+        """The columns of the state at a number, to be made again if a part of its snapshot is lost."""
+        if self._replayed is None:
+            return None
+        replayed = self._replayed
 
-    def _inlined(self, part: Part[Any, Any]) -> bytes:
-        part.stored = None
-        return _bytes(part.batch)
+        def columns() -> Mapping[str, Columns[Any, Any]]:
+            # The next commit writes a snapshot, with what was lost.
+            self._size_bytes = 0
+            parts = self._machine.image(replayed(number)).parts
+            return {kind: Columns(self._form(kind), every) for kind, every in parts.items()}
 
-    def _stored(self, part: Part[Any, Any], there: set[AnyPart]) -> StoredPart:
-        if part.stored is None or part.stored not in there:
-            part.stored = self._copied(part)
-        stored: StoredPart = part.stored
-        return stored
+        return _Again(columns)
 
-    def _copied(self, part: Part[Any, Any]) -> StoredPart:
-        data = _bytes(part.batch)
-        made = StoredPart(clock.random_token(), entries.digest_of(data), len(data))
-        self._put(self._place.part(made.token), data)
-        return made
 
-    def _put(self, name: str, data: bytes) -> None:
-        for _ in range(_PUTS_MAX):
-            # The name is fresh, so that "exists" can only be about an earlier try of ours.
-            if self._storage.create(name, data) is not PutOutcome.UNCLEAR:
-                return
-        raise StorageError(f"the store gives no clear answer to a put of {name}", name=name, transient=True)
+class _Again:
+    """The columns of one snapshot made again, once for all of its parts that are lost."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Columns[Any, Any]]]) -> None:
+        self._make = make
+        self._made: Mapping[str, Columns[Any, Any]] | None = None
+
+    def of(self, kind: str) -> Callable[[], Columns[Any, Any]]:
+        """How to get those of one kind. Raises DamagedError if the log cannot give them either; StorageError."""
+
+        def columns() -> Columns[Any, Any]:
+            # Two threads may both make them: to hold a lock while the store is read could be to wait for ever.
+            if self._made is None:
+                self._made = self._make()
+            return self._made[kind]
+
+        return columns
+
+
+def _inlined(part: Part[Any, Any]) -> bytes:
+    rows = part.rows()
+    # An object that held them before is not named any more.
+    part.rest_on(None, lambda: rows)
+    return bytes_of(rows.batch)
+
+
+def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """What it gives for each, in threads if there are several. Raises what the first that fails does."""
+    if len(items) < 2:
+        # Of a small table, which need not start threads.
+        return list(map(act, items))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(act, items))
+
+
+def _each_part(
+    act: Callable[[str, Part[Any, Any]], StoredPart], parts: Mapping[str, Sequence[Part[Any, Any]]]
+) -> dict[str, list[StoredPart]]:
+    every = iter(_each(lambda one: act(*one), [(kind, part) for kind, held in parts.items() for part in held]))
+    return {kind: list(islice(every, len(held))) for kind, held in parts.items()}
 
 
 def _small(image: Image[Any]) -> bool:
-    size_bytes: int = sum(part.batch.nbytes for parts in image.parts.values() for part in parts)
-    return size_bytes <= INLINE_BYTES
-
-
-# -- bytes ------------------------------------------------------------------------------------------------------
-
-
-def _bytes(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _batch(source: pa.NativeFile) -> pa.RecordBatch:
-    try:
-        reader = pa.ipc.open_file(source)
-        if reader.num_record_batches == 1:
-            return reader.get_batch(0)
-    except pa.ArrowException as error:
-        raise DamagedError(f"a part of a snapshot is not an Arrow file: {error}") from error
-    raise DamagedError(f"a part of a snapshot has {reader.num_record_batches} record batches")
+    return sum(part.size_bytes for parts in image.parts.values() for part in parts) <= INLINE_BYTES
 
 
 # -- the manifest -----------------------------------------------------------------------------------------------
@@ -286,10 +365,7 @@ def _size(data: bytes, parts: Mapping[str, Sequence[AnyPart]]) -> int:
 
 def _encode(log: str, head: Head[Any], document: Mapping[str, Any], parts: Mapping[str, Sequence[AnyPart]]) -> bytes:
     named = {
-        kind: [
-            base64.b64encode(part).decode() if isinstance(part, bytes) else [part.token, part.digest, part.size_bytes]
-            for part in stored
-        ]
+        kind: [base64.b64encode(part).decode() if isinstance(part, bytes) else astuple(part) for part in stored]
         for kind, stored in parts.items()
     }
     return entries.encode_snapshot(log, head.number, head.digest, {"state": document, "parts": named})

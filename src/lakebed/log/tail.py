@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.errors import DamagedError, FormatTooNewError, NotRetainedError, StorageError
 from lakebed.log.entry import weight_bytes
 from lakebed.log.kept import KeptSnapshots
-from lakebed.log.replay import ReadSides, advance
+from lakebed.log.replay import Past, ReadSides, advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
 from lakebed.log.stamps import Stamps, from_us
 from lakebed.state.machine import State
@@ -79,8 +80,9 @@ class Tail(Generic[State]):
         machine: Machine[State, Any, Any],
         read_sides: ReadSides,
     ) -> None:
-        self.snapshots = Snapshots(place, identity, machine)
-        self.kept = KeptSnapshots(place, identity, machine)
+        self.snapshots = Snapshots(place, identity, machine, self._replayed)
+        self.kept = KeptSnapshots(place, identity, machine, self._replayed)
+        self.past = Past(backend, self.kept, identity, machine, read_sides)
         self.stamps = Stamps(backend, identity)
         self.opened = False
         self.moved_s = self.proven_s = -math.inf
@@ -89,6 +91,7 @@ class Tail(Generic[State]):
         self._machine = machine
         self._read_sides = read_sides
         self._head: Head[State] = Head(0, "", machine.empty)
+        self._floor = 0
         self._advancing = threading.Lock()
         self._since: list[bytes] | None = None
         self._since_bytes = 0
@@ -116,6 +119,7 @@ class Tail(Generic[State]):
             except (DamagedError, FormatTooNewError) as error:
                 amiss = error
             if self.prove(reading, amiss):
+                self._move_on()
                 return self._head
         raise StorageError(
             f"{self._identity} is trimmed faster than it can be opened", log=self._identity, transient=True
@@ -141,6 +145,7 @@ class Tail(Generic[State]):
         """
         floor = self._backend.floor()
         self.proven_s = clock.monotonic_s()
+        self._floor = floor
         if floor > reading.start:
             self._open_above(floor)
             return False
@@ -163,6 +168,22 @@ class Tail(Generic[State]):
         with self._advancing:
             if found.number > self._head.number:
                 self._head, self._since = found, None
+
+    def _move_on(self) -> None:
+        """Let the state rest on a snapshot that another process wrote, where one must have been written by now.
+
+        What is read for that needs no floor: it counts only if it leads to the digest of the head, which is proven.
+        """
+        # The state is as right without, so whatever fails may.
+        with suppress(StorageError, DamagedError, NotRetainedError):
+            if newer := self.snapshots.newer(self._floor):
+                newer = self.past.onwards(newer, self._head.number)
+                with self._advancing:
+                    if (newer.number, newer.digest) == (self._head.number, self._head.digest):
+                        self._head = newer
+
+    def _replayed(self, number: int) -> State:
+        return self.past.at(number).state
 
     def _publish(self, reading: Reading[State]) -> None:
         """Make what was read the head, unless another thread was further already."""
@@ -203,8 +224,8 @@ class Tail(Generic[State]):
         try:
             if rested is not None:
                 self._rest_on(rested)
-        except (DamagedError, StorageError):
-            # A side object cannot be read: that is told to whoever has to follow.
+        except (DamagedError, NotRetainedError, StorageError):
+            # A side object, or a part, cannot be read: that is told to whoever has to follow.
             return
         finally:
             self._since = None

@@ -48,11 +48,12 @@ def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
 def _leaf_queries(state: TableState, inside: dict[int, list[EncodedRange]]) -> Iterator[LeafQuery]:
     for position, ranges in inside.items():
         leaf = state.leaves.ids[position]
-        files = [state.files[reference.file].file for reference in state.references_of(leaf)]
-        reached = tuple(keys for keys in ranges if any(file.reaches(keys) for file in files))
+        files = state.files_of(leaf)
+        reaching = [[file.id for file in files if file.reaches(keys)] for keys in ranges]
+        reached = tuple(keys for keys, some in zip(ranges, reaching, strict=True) if some)
         if reached:
-            reaching = tuple(file for file in files if any(file.reaches(keys) for keys in reached))
-            yield LeafQuery(leaf, reached, reaching)
+            wanted = {name for some in reaching for name in some}
+            yield LeafQuery(leaf, reached, tuple([file for file in files if file.id in wanted]))
 
 
 def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:

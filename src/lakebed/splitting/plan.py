@@ -23,11 +23,13 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from lakebed.keys import shortest_separator
+from lakebed.state.sums import leaf_sums
 from lakebed.summaries import candidates, error_rows, even_cuts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.files import DataFile
     from lakebed.keys import EncodedRange
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
@@ -43,7 +45,7 @@ FILL = 0.75
 
 @dataclass(frozen=True, slots=True)
 class LargeLeaf:
-    """A leaf above its limits, and into how many parts it should be cut. ``files`` are ids, oldest first."""
+    """A leaf above its limits, and into how many parts it should be cut. ``files`` are oldest first."""
 
     leaf: int
     keys: EncodedRange
@@ -51,7 +53,7 @@ class LargeLeaf:
     size_bytes: int
     runs: int
     parts: int
-    files: tuple[str, ...]
+    files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +93,22 @@ class SplitPlan:
 def due(state: TableState, settings: Settings) -> SplitPlan:
     """The leaves that exceed a limit. One with an open job waits: the job's files were made for the leaf as it is."""
     large, waiting = [], []
+    sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
-        found = _measured(state, position, settings)
-        if found.parts < 2:
+        held = sums.get(leaf)
+        if held is None:
             continue
-        job = next((j for j in state.jobs.values() if not j.keys.intersect(found.keys).empty), None)
+        parts = max(_parts(held.rows, settings.split_rows), _parts(held.size_bytes, settings.split_bytes))
+        if parts < 2:
+            continue
+        keys = state.leaves.range_at(position)
+        job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
         if job is None:
-            large.append(found)
+            files = state.files_of(leaf)
+            large.append(LargeLeaf(leaf, keys, held.rows, held.size_bytes, held.runs, parts, files))
         else:
             waiting.append(NotSplit(leaf, f"job {job.id} is open there"))
     return SplitPlan(tuple(large), tuple(waiting))
-
-
-def _measured(state: TableState, position: int, settings: Settings) -> LargeLeaf:
-    leaf = state.leaves.ids[position]
-    references = state.references_of(leaf)
-    files = [state.files[r.file].file for r in references]
-    rows = sum(r.rows for r in references)
-    size_bytes = sum(f.size_bytes * r.rows // f.rows for f, r in zip(files, references, strict=True))
-    return LargeLeaf(
-        leaf=leaf,
-        keys=state.leaves.range_at(position),
-        rows=rows,
-        size_bytes=size_bytes,
-        runs=len({r.run for r in references}),
-        parts=max(_parts(rows, settings.split_rows), _parts(size_bytes, settings.split_bytes)),
-        files=tuple(r.file for r in references),
-    )
 
 
 def _parts(size: int, limit: int) -> int:

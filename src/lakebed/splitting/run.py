@@ -54,8 +54,7 @@ def split(table: Table) -> SplitReport:
     not_split = list(found.waiting)
     number: int | None = None
     for large in found.large:
-        files = [state.files[file_id].file for file_id in large.files]
-        summaries = load_summaries(table.storage, table.id, files, table.schema)
+        summaries = load_summaries(table.storage, table.id, large.files, table.schema)
         chosen = choose(large, list(summaries.values()))
         if not isinstance(chosen, SplitAt):
             not_split.append(chosen)

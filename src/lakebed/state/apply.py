@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.errors import DamagedError
-from lakebed.files import CommittedFile, DataFile, Reference
+from lakebed.files import CommittedFile, DataFile, LeafFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.state.table import Answer, Fence
 from lakebed.state.transactions import (
@@ -39,7 +39,7 @@ from lakebed.state.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Transaction
@@ -171,21 +171,31 @@ def _add(
     references: Sequence[Reference],
     hull: tuple[int, int] | None,
 ) -> TableState:
-    """Add files and references. Each file takes the next sequence number, or all take the hull of their inputs'."""
+    """Add files and references to them. Each takes the next sequence number, or all take the hull of their inputs'."""
     known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:
         if file.id in known or file.id in state.files:
             raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
         lo, hi = hull or (sequence, sequence)
-        known[file.id] = CommittedFile(file, lo, hi, added=state.number)
+        known[file.id] = CommittedFile(lo, hi, added=state.number, file=file)
         sequence += hull is None
+    state = replace(state, files=state.files.updated(known), next_sequence=sequence)
+    return _refer(state, {file.id: file for file in files}, references)
+
+
+def _refer(state: TableState, files: Mapping[str, DataFile], references: Sequence[Reference]) -> TableState:
+    """Add references to these files, which the table has."""
+    known: dict[str, CommittedFile] = {}
     spans: dict[str, tuple[int, int]] = {}
     for name, count in Counter(reference.file for reference in references).items():
-        counted = known.get(name) or _known(state, name)
-        known[name] = replace(counted, references=counted.references + count, dropped=None)
-        spans[name] = state.leaves.position(counted.file.min_key), state.leaves.position(counted.file.max_key)
-    arrived: dict[int, list[Reference]] = {}
+        file = files.get(name)
+        if file is None:
+            raise DamagedError(f"entry {state.number} references {name}, which it neither adds nor moves", file=name)
+        counted = _known(state, name)
+        known[name] = replace(counted, references=counted.references + count, dropped=None, file=None)
+        spans[name] = state.leaves.position(file.min_key), state.leaves.position(file.max_key)
+    came: dict[int, list[LeafFile]] = {}
     ids, position = state.leaves.ids, None
     for reference in references:
         # A file's references come in the order of the leaves, so that the next is mostly of the next leaf.
@@ -197,33 +207,36 @@ def _add(
         first, last = spans[reference.file]
         if not first <= position <= last:
             raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
-        arrived.setdefault(reference.leaf, []).append(reference)
-    leaves = {leaf: (*state.references_of(leaf), *more) for leaf, more in arrived.items()}
-    return replace(
-        state, files=state.files.updated(known), references=state.references.updated(leaves), next_sequence=sequence
-    )
+        held = LeafFile(files[reference.file], reference.rows, reference.exact, reference.run)
+        came.setdefault(reference.leaf, []).append(held)
+    return replace(state, files=state.files.updated(known), references=state.references.added(came))
 
 
-def _drop(state: TableState, pairs: Sequence[tuple[str, int]]) -> TableState:
-    """Drop (file, leaf) references; a file that loses its last one remembers this number."""
-    leaves: dict[int, dict[str, Reference]] = {}
+def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
+    """Drop (file, leaf) references."""
+    held: dict[int, dict[str, DataFile]] = {}
+    going: dict[int, list[DataFile]] = {}
     for name, leaf in pairs:
-        if leaf not in leaves:
-            leaves[leaf] = {reference.file: reference for reference in state.references_of(leaf)}
-        if leaves[leaf].pop(name, None) is None:
+        if leaf not in held:
+            held[leaf] = {one.file.id: one.file for one in state.held_by(leaf)}
+        file = held[leaf].pop(name, None)
+        if file is None:
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
-    files: dict[str, CommittedFile] = {}
-    for name, count in Counter(name for name, _ in pairs).items():
-        files[name] = _dropped(state, _known(state, name), count)
-    kept_leaves = {leaf: tuple(kept.values()) for leaf, kept in leaves.items() if kept}
-    emptied = [leaf for leaf, kept in leaves.items() if not kept]
-    return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
+        going.setdefault(leaf, []).append(file)
+    return _let_go(state, going)
 
 
-def _dropped(state: TableState, committed: CommittedFile, count: int = 1) -> CommittedFile:
-    """The file with so many references less."""
-    left = committed.references - count
-    return replace(committed, references=left, dropped=None if left else state.number)
+def _let_go(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> TableState:
+    """Drop files from leaves that hold them; one that loses its last reference has this number and its own facts."""
+    facts = {file.id: file for files in going.values() for file in files}
+    known: dict[str, CommittedFile] = {}
+    for name, count in Counter(file.id for files in going.values() for file in files).items():
+        counted = _known(state, name)
+        left = counted.references - count
+        dropped, own = (None, None) if left else (state.number, facts[name])
+        known[name] = replace(counted, references=left, dropped=dropped, file=own)
+    gone = {leaf: {file.id for file in files} for leaf, files in going.items() if files}
+    return replace(state, files=state.files.updated(known), references=state.references.dropped(gone))
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:
@@ -242,37 +255,35 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
 def _split(state: TableState, transaction: SplitLeaf) -> TableState:
     if state.leaves.position_of(transaction.leaf) is None:
         raise DamagedError(f"entry {state.number} splits leaf {transaction.leaf}, which is not there")
-    moved = state.references_of(transaction.leaf)
+    files = state.files_of(transaction.leaf)
+    moved = {file.id: file for file in files}
     # A reference that two exact ranks prove empty may go; one that was never there may not come.
-    strangers = {r.file for r in transaction.references} - {r.file for r in moved}
+    strangers = {r.file for r in transaction.references} - set(moved)
     if strangers:
         raise DamagedError(f"entry {state.number} brings {min(strangers)} into leaf {transaction.leaf} by a split")
-    state = _drop(state, [(r.file, r.leaf) for r in moved])
+    state = _let_go(state, {transaction.leaf: files})
     state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
-    return _add(state, (), transaction.references, None)
+    return _refer(state, moved, transaction.references)
 
 
 def _join(state: TableState, transaction: JoinLeaves) -> TableState:
-    held = [r for leaf in transaction.leaves for r in state.references_of(leaf)]
-    if {r.file for r in held} != {r.file for r in transaction.references}:
+    going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
+    moved = {file.id: file for files in going.values() for file in files}
+    if set(moved) != {r.file for r in transaction.references}:
         raise DamagedError(f"entry {state.number} joins leaves {transaction.leaves} and changes what they refer to")
-    state = _drop(state, [(r.file, r.leaf) for r in held])
+    state = _let_go(state, going)
     state = replace(state, leaves=state.leaves.join(transaction.leaves))
-    return _add(state, (), transaction.references, None)
+    return _refer(state, moved, transaction.references)
 
 
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
     for split in transaction.splits:
         state = _split(state, split)
-    files: dict[str, CommittedFile] = {}
-    for leaf in transaction.leaves:
-        held = state.references_of(leaf)
-        if not held:
+    going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
+    for leaf, files in going.items():
+        if not files:
             raise DamagedError(
                 f"entry {state.number} removes from leaf {leaf}, which is not there or refers to nothing"
             )
-        for reference in held:
-            files[reference.file] = _dropped(state, files.get(reference.file) or _known(state, reference.file))
-    references = state.references.updated({}, transaction.leaves)
     fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
-    return replace(state, files=state.files.updated(files), references=references, fences=(*state.fences, *fences))
+    return replace(_let_go(state, going), fences=(*state.fences, *fences))

@@ -1,20 +1,23 @@
 """Rows by key as columns: the form in which the many files and references of a state are written and opened.
 
-A *part* is an Arrow record batch whose first column, the key, ascends; parts follow one another in the order of their
-keys. Opening one reads nothing but its schema: a lookup is a binary search over the raw keys, and decodes one row. So
-a state of millions of files is there as soon as its bytes are, and takes their memory and no more.
+A *part* holds the rows of a span of keys, ascending; parts follow one another in that order. Of a part the first key,
+the last, and the count of rows are known at once; its rows are there when one of them is asked for, from wherever
+whoever made the part keeps them. A lookup is a binary search over the parts, then over the raw keys of one, and decodes
+one row. So a state of millions of files is there at once, and takes the memory of what is looked at.
 
 :meth:`Columns.rewritten` merges changes into the parts that they touch and leaves all others as they are, which is
 what makes the cost of a snapshot follow the changes and not the state.
 
-Pure. Arrow's kernels take 60 ms to import, so they are imported where they are needed: who only reads need not pay.
+Pure, but for what asking for the rows of a part does. Arrow's kernels take 60 ms to import, so they are imported where
+they are needed: who only reads need not pay.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -24,49 +27,52 @@ from lakebed.errors import DamagedError
 K = TypeVar("K", int, str)
 V = TypeVar("V")
 
-PART_ROWS = 16_384
-"""Rows of a part as it is written; one that has grown to twice as many is written as two."""
+PART_BYTES = 1024 * 1024
+"""Bytes of a part as it is written; one that has grown to twice as many is written as two. To look at one leaf of a
+table in an object store is to fetch one part: at 100 MB/s as long as the request itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[K, V]):
-    """How the values of one kind are kept: the columns, the key's first, and both ways between a row and a value.
+    """How the values of one kind are kept: the columns of a part, the key's first, and the ways to them and back.
 
-    Columns are int64, bool, string, binary, or lists of these. Text compares by code point, as its UTF-8 does.
+    A part may say once what several of its rows share, so rows are merged in a form in which each stands alone: *flat*.
+    ``encode`` makes flat rows of values, ``pack`` a part of flat rows in the order of their keys, ``unpack`` flat rows
+    of a part; ``reader`` decodes one row of a part. Keys are int64 or string; text compares by code point, as its UTF-8
+    does.
     """
 
     schema: pa.Schema
-    encode: Callable[[Sequence[tuple[K, V]]], pa.RecordBatch]
-    decode: Callable[[Sequence[Any]], V]
+    encode: Callable[[Sequence[tuple[K, V]]], pa.Table]
+    reader: Callable[[pa.RecordBatch], Callable[[int], V]]
+    pack: Callable[[pa.Table], pa.RecordBatch]
+    unpack: Callable[[pa.RecordBatch], pa.Table]
 
 
-class Part(Generic[K, V]):
-    """One record batch, and how to find a key in it. ``stored`` names the object that holds it, if one does."""
+class Rows(Generic[K, V]):
+    """The rows of one part, and how to find a key among them."""
 
-    __slots__ = ("_form", "_key", "_readers", "_rows", "batch", "first", "last", "stored")
+    __slots__ = ("_form", "_key", "_positions", "_value", "batch")
 
-    def __init__(self, form: Form[K, V], batch: pa.RecordBatch, stored: Any = None) -> None:
+    def __init__(self, form: Form[K, V], batch: pa.RecordBatch) -> None:
         if not batch.num_rows or batch.schema != form.schema:
             raise DamagedError(f"a part of a state has {batch.num_rows} rows of {batch.schema.names}")
         self._form: Form[K, V] = form
         self.batch = batch
-        self.stored = stored
-        self._key = _reader(batch.column(0))
-        self._rows = range(batch.num_rows)
-        self._readers: tuple[Read, ...] = ()
-        self.first: K = self.key(0)
-        self.last: K = self.key(batch.num_rows - 1)
+        self._key = _key_reader(batch.column(0))
+        self._positions = range(batch.num_rows)
+        self._value: Callable[[int], V] | None = None
 
     def position(self, key: Any) -> int | None:
         """The row of the key; None: not here."""
-        found = bisect_left(self._rows, key, key=self._key)
-        return found if found < len(self._rows) and self._key(found) == key else None
+        found = bisect_left(self._positions, key, key=self._key)
+        return found if found < len(self._positions) and self._key(found) == key else None
 
     def value(self, position: int) -> V:
         """The value in a row."""
-        if not self._readers:
-            self._readers = tuple(map(_reader, self.batch.columns))
-        return self._form.decode([read(position) for read in self._readers])
+        if self._value is None:
+            self._value = self._form.reader(self.batch)
+        return self._value(position)
 
     def key(self, position: int) -> K:
         """The key in a row."""
@@ -77,42 +83,35 @@ class Part(Generic[K, V]):
         return self.batch.column(0).to_pylist()  # type: ignore[no-any-return]
 
 
-# -- single values, read where they lie -------------------------------------------------------------------------
+class Part(Generic[K, V]):
+    """The rows of a span of keys, in memory or wherever ``opened`` finds them, each time anew.
 
-Read = Callable[[int], Any]
-"""The value in a row. Arrow's own way to one value takes ten times as long, and a lookup takes hundreds of them."""
+    ``stored`` names the object that holds them, if one does.
+    """
 
+    __slots__ = ("_opened", "count", "first", "last", "size_bytes", "stored")
 
-def _reader(column: pa.Array) -> Read:
-    read = _plain_reader(column)
-    if not column.null_count:
-        return read
-    valid = _bits(column.buffers()[0], column.offset)
-    return lambda row: read(row) if valid(row) else None
+    def __init__(self, span: tuple[K, K], count: int, size_bytes: int, opened: Callable[[], Rows[K, V]]) -> None:
+        self.first: K = span[0]
+        self.last: K = span[1]
+        self.count = count
+        self.size_bytes = size_bytes
+        self.stored: Any = None
+        self._opened: Callable[[], Rows[K, V]] = opened
 
+    @classmethod
+    def of(cls, form: Form[K, V], batch: pa.RecordBatch) -> Part[K, V]:
+        """A part that holds its rows. Raises DamagedError if the batch is not of the form, or has none."""
+        rows = Rows(form, batch)
+        return cls((rows.key(0), rows.key(batch.num_rows - 1)), batch.num_rows, batch.nbytes, lambda: rows)
 
-def _plain_reader(column: pa.Array) -> Read:
-    kind, start, buffers = column.type, column.offset, column.buffers()
-    if pa.types.is_int64(kind):
-        numbers = memoryview(buffers[1]).cast("q")
-        return lambda row: numbers[start + row]
-    if pa.types.is_boolean(kind):
-        return _bits(buffers[1], start)
-    offsets = memoryview(buffers[1]).cast("i")
-    if pa.types.is_list(kind):
-        item = _reader(column.values)
-        return lambda row: [item(child) for child in range(offsets[start + row], offsets[start + row + 1])]
-    # A column of empty texts has no bytes.
-    content = memoryview(buffers[2] or b"")
-    if pa.types.is_string(kind):
-        return lambda row: str(content[offsets[start + row] : offsets[start + row + 1]], "utf-8")
-    assert pa.types.is_binary(kind), kind
-    return lambda row: bytes(content[offsets[start + row] : offsets[start + row + 1]])
+    def rows(self) -> Rows[K, V]:
+        """The rows. Raises what fetching them may."""
+        return self._opened()
 
-
-def _bits(buffer: pa.Buffer, start: int) -> Callable[[int], bool]:
-    bits = memoryview(buffer)
-    return lambda row: bool(bits[(start + row) >> 3] >> ((start + row) & 7) & 1)
+    def rest_on(self, stored: Any, opened: Callable[[], Rows[K, V]]) -> None:
+        """From now on the rows, which are the same, are found there."""
+        self.stored, self._opened = stored, opened
 
 
 class Columns(Mapping[K, V], Generic[K, V]):
@@ -124,30 +123,32 @@ class Columns(Mapping[K, V], Generic[K, V]):
         self.form: Form[K, V] = form
         self.parts: tuple[Part[K, V], ...] = tuple(parts)
         self._firsts: list[K] = [part.first for part in self.parts]
-        self._count: int = sum(part.batch.num_rows for part in self.parts)
-        if any(a.last >= b.first for a, b in zip(self.parts, self.parts[1:], strict=False)):
+        self._count: int = sum(part.count for part in self.parts)
+        if any(a.last >= b.first for a, b in pairwise(self.parts)):
             raise DamagedError("the parts of a state overlap")
 
-    def _find(self, key: Any) -> tuple[Part[K, V], int] | None:
+    def _find(self, key: Any) -> tuple[Rows[K, V], int] | None:
         index = bisect_right(self._firsts, key) - 1
-        if index < 0:
+        # What lies between parts, or beyond them, as new ids do, is known not to be there without a look.
+        if index < 0 or key > self.parts[index].last:
             return None
-        position = self.parts[index].position(key)
-        return None if position is None else (self.parts[index], position)
+        rows = self.parts[index].rows()
+        position = rows.position(key)
+        return None if position is None else (rows, position)
 
     def __getitem__(self, key: K) -> V:
         found = self._find(key)
         if found is None:
             raise KeyError(key)
-        part, position = found
-        return part.value(position)
+        rows, position = found
+        return rows.value(position)
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
 
     def __iter__(self) -> Iterator[K]:
         for part in self.parts:
-            yield from part.keys()
+            yield from part.rows().keys()
 
     def __len__(self) -> int:
         return self._count
@@ -155,12 +156,13 @@ class Columns(Mapping[K, V], Generic[K, V]):
     def having(self, name: str) -> Iterator[tuple[K, V]]:
         """The rows with a value in that column; others are not decoded."""
         for part in self.parts:
-            column = part.batch.column(name)
+            rows = part.rows()
+            column = rows.batch.column(name)
             if column.null_count < len(column):
                 import pyarrow.compute as pc
 
                 for position in pc.indices_nonzero(column.is_valid()).to_pylist():
-                    yield part.key(position), part.value(position)
+                    yield rows.key(position), rows.value(position)
 
     def at_least(self, name: str, least: int) -> Columns[K, V]:
         """Without the rows with less in that column of numbers; parts that lose none are the very same."""
@@ -168,44 +170,135 @@ class Columns(Mapping[K, V], Generic[K, V]):
 
         parts: list[Part[K, V]] = []
         for part in self.parts:
-            rows = part.batch.filter(pc.greater_equal(part.batch.column(name), least))
-            if rows.num_rows:
-                parts.append(part if rows.num_rows == part.batch.num_rows else Part(self.form, rows))
+            batch = part.rows().batch
+            kept = batch.filter(pc.greater_equal(batch.column(name), least))
+            if kept.num_rows:
+                parts.append(part if kept.num_rows == batch.num_rows else Part.of(self.form, kept))
         return Columns(self.form, parts)
 
+    def between(self, first: K, last: K) -> pa.RecordBatch:
+        """The rows from one key to another, both with it, packed as one part."""
+        import pyarrow.compute as pc
+
+        flat = [self.form.unpack(p.rows().batch) for p in self.parts if p.last >= first and p.first <= last]
+        table = pa.concat_tables(flat or [self.form.encode([])])
+        keys = table.column(0)
+        return self.form.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
+
     def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
-        """With these values, None taking a key away; parts that no change touches are the very same."""
-        touched: dict[int, dict[K, V | None]] = {}
+        """With these values, None taking a key away; parts that no change touches are the very same.
+
+        A value is asked for when its part is made, and not kept.
+        """
+        touched: dict[int, list[K]] = {}
         for key in sorted(changes):
             index = max(0, bisect_right(self._firsts, key) - 1)
             # What is new beyond the last key goes into parts of its own, so that growth rewrites nothing.
             beyond = index == len(self.parts) - 1 and key > self.parts[index].last and self._full(index)
-            touched.setdefault(index + beyond, {})[key] = changes[key]
+            touched.setdefault(index + beyond, []).append(key)
         parts: list[Part[K, V]] = []
         for index in range(max(len(self.parts), *(i + 1 for i in touched)) if touched else len(self.parts)):
             here = touched.get(index)
             if here is None:
                 parts.append(self.parts[index])
             else:
-                parts += self._merged(self.parts[index].batch if index < len(self.parts) else None, here)
+                merged = self._merged(self.parts[index] if index < len(self.parts) else None, here, changes)
+                parts += packed(self.form, merged)
         return Columns(self.form, parts)
 
     def _full(self, index: int) -> bool:
-        return bool(self.parts[index].batch.num_rows >= PART_ROWS)
+        return self.parts[index].size_bytes >= PART_BYTES
 
-    def _merged(self, batch: pa.RecordBatch | None, changes: Mapping[K, V | None]) -> Iterator[Part[K, V]]:
+    def _merged(self, part: Part[K, V] | None, keys: Collection[K], changes: Mapping[K, V | None]) -> pa.Table:
         import pyarrow.compute as pc
 
-        added = [(key, value) for key, value in changes.items() if value is not None]
-        batches = [self.form.encode(added)] if added else []
-        if batch is not None:
-            replaced = pc.is_in(batch.column(0), value_set=pa.array(list(changes), self.form.schema.field(0).type))
-            batches.insert(0, batch.filter(pc.invert(replaced)))
-        table = pa.Table.from_batches(batches, self.form.schema).combine_chunks()
-        rows = table.take(pc.sort_indices(table.column(0))).combine_chunks()
-        count = max(1, rows.num_rows // PART_ROWS)
-        step = -(-rows.num_rows // count)
-        for begin in range(0, rows.num_rows, max(1, step)):
-            # Taken, not sliced: a slice would keep, and write, all that it was cut from.
-            taken = rows.slice(begin, step).combine_chunks()
-            yield Part(self.form, pa.Table.from_batches(taken.to_batches(), self.form.schema).to_batches()[0])
+        flat = [self.form.encode([(key, value) for key in keys if (value := changes[key]) is not None])]
+        if part is not None:
+            rows = self.form.unpack(part.rows().batch)
+            replaced = pc.is_in(rows.column(0), value_set=pa.array(keys, self.form.schema.field(0).type))
+            flat.insert(0, rows.filter(pc.invert(replaced)))
+        table = pa.concat_tables(flat)
+        return table.take(pc.sort_indices(table.column(0)))
+
+
+def packed(form: Form[K, V], flat: pa.Table) -> Iterator[Part[K, V]]:
+    """Flat rows in the order of their keys as parts of about ``PART_BYTES``; none if there are no rows."""
+    if not flat.num_rows:
+        return
+    whole = form.pack(flat)
+    count = min(flat.num_rows, max(1, whole.nbytes // PART_BYTES))
+    if count == 1:
+        yield Part.of(form, whole)
+        return
+    edges = [flat.num_rows * index // count for index in range(count + 1)]
+    for begin, end in pairwise(edges):
+        # Taken, not sliced: a slice would keep, and write, all that it was cut from.
+        yield Part.of(form, form.pack(flat.take(pa.array(range(begin, end), pa.int64()))))
+
+
+# -- values, read where they lie --------------------------------------------------------------------------------
+
+Span = Callable[[int, int], list[Any]]
+"""The values from one row to another. Arrow's own way to one value takes ten times as long, and a lookup takes hundreds
+of them; those of one leaf lie side by side."""
+
+
+def _key_reader(column: pa.Array) -> Callable[[int], Any]:
+    start, buffers = column.offset, column.buffers()
+    if pa.types.is_int64(column.type):
+        numbers = memoryview(buffers[1] or b"").cast("q")
+        return lambda row: numbers[start + row]
+    offsets = memoryview(buffers[1] or b"").cast("i")
+    # A column of empty texts has no bytes.
+    content = memoryview(buffers[2] or b"")
+    return lambda row: str(content[offsets[start + row] : offsets[start + row + 1]], "utf-8")
+
+
+def span_reader(column: pa.Array) -> Span:
+    """How to read values of a column of int64, int32, bool, string or binary; null is None."""
+    read = _plain_span_reader(column)
+    if not column.null_count:
+        return read
+    valid = _bits(column.buffers()[0], column.offset)
+    return lambda begin, end: [
+        v if there else None for v, there in zip(read(begin, end), valid(begin, end), strict=True)
+    ]
+
+
+def _plain_span_reader(column: pa.Array) -> Span:
+    kind, start, buffers = column.type, column.offset, column.buffers()
+    if pa.types.is_integer(kind):
+        numbers = memoryview(buffers[1] or b"").cast("q" if pa.types.is_int64(kind) else "i")
+        return lambda begin, end: numbers[start + begin : start + end].tolist()
+    if pa.types.is_boolean(kind):
+        return _bits(buffers[1], start)
+    offsets = memoryview(buffers[1] or b"").cast("i")
+    content = memoryview(buffers[2] or b"")
+
+    def binaries(begin: int, end: int) -> list[bytes]:
+        edges = offsets[start + begin : start + end + 1].tolist()
+        base = edges[0]
+        # One copy for all, which the values are cut from.
+        data = bytes(content[base : edges[-1]])
+        return [data[low - base : high - base] for low, high in pairwise(edges)]
+
+    def texts(begin: int, end: int) -> list[str]:
+        edges = offsets[start + begin : start + end + 1].tolist()
+        base = edges[0]
+        text = str(content[base : edges[-1]], "utf-8")
+        if text.isascii():
+            return [text[low - base : high - base] for low, high in pairwise(edges)]
+        return [str(content[low:high], "utf-8") for low, high in pairwise(edges)]
+
+    return texts if pa.types.is_string(kind) else binaries
+
+
+def _bits(buffer: pa.Buffer, start: int) -> Span:
+    bits = memoryview(buffer)
+    return lambda begin, end: [bool(bits[i >> 3] >> (i & 7) & 1) for i in range(start + begin, start + end)]
+
+
+def edges_reader(column: pa.ListArray) -> Callable[[int], tuple[int, int]]:
+    """How to tell which values of ``column.values`` are those of a row."""
+    start, offsets = column.offset, memoryview(column.buffers()[1]).cast("i")
+    return lambda row: (offsets[start + row], offsets[start + row + 1])

@@ -9,18 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-import pyarrow as pa
-
 from lakebed.errors import DamagedError, UsageError
-from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.state.codec import decode_job, decode_range, encode_job, encode_range
 from lakebed.state.columns import Columns, Form, Part
+from lakebed.state.forms import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
 from lakebed.state.layers import Layers
-from lakebed.state.table import Answer, Fence, TableState
-from lakebed.state.transactions import Request, Source
+from lakebed.state.leaf_files import LeafFiles
+from lakebed.state.table import Fence, TableState
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -36,120 +34,6 @@ class Image(Generic[State]):
     parts: Mapping[str, Sequence[Part[Any, Any]]]
 
 
-# -- the columns of each kind -----------------------------------------------------------------------------------
-
-_FILE_COLUMNS = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("job", pa.string()),
-        pa.field("rows", pa.int64()),
-        pa.field("size_bytes", pa.int64()),
-        pa.field("min_key", pa.binary()),
-        pa.field("max_key", pa.binary()),
-        pa.field("schema_version", pa.int64()),
-        pa.field("stamp_us", pa.int64()),
-        pa.field("digest", pa.string()),
-        pa.field("footer_bytes", pa.int64()),
-        pa.field("footer_digest", pa.string()),
-        pa.field("sequence_lo", pa.int64()),
-        pa.field("sequence_hi", pa.int64()),
-        pa.field("added", pa.int64()),
-        pa.field("dropped", pa.int64()),
-        pa.field("references", pa.int64()),
-        pa.field("dead", pa.bool_()),
-    ]
-)
-_OF_DATA_FILE = len(DataFile.__dataclass_fields__)
-
-
-def _encode_files(rows: Sequence[tuple[str, CommittedFile]]) -> pa.RecordBatch:
-    columns = [
-        [getattr(c.file if index < _OF_DATA_FILE else c, name) for _, c in rows]
-        for index, name in enumerate(_FILE_COLUMNS.names)
-    ]
-    return pa.RecordBatch.from_pydict(dict(zip(_FILE_COLUMNS.names, columns, strict=True)), _FILE_COLUMNS)
-
-
-def _decode_file(facts: Sequence[Any]) -> CommittedFile:
-    return CommittedFile(DataFile(*facts[:_OF_DATA_FILE]), *facts[_OF_DATA_FILE:])
-
-
-_REFERENCE_COLUMNS = pa.schema(
-    [
-        pa.field("leaf", pa.int64()),
-        pa.field("file", pa.list_(pa.string())),
-        pa.field("rows", pa.list_(pa.int64())),
-        pa.field("exact", pa.list_(pa.bool_())),
-        pa.field("run", pa.list_(pa.string())),
-    ]
-)
-
-
-def _encode_references(rows: Sequence[tuple[int, tuple[Reference, ...]]]) -> pa.RecordBatch:
-    columns: dict[str, list[Any]] = {"leaf": [leaf for leaf, _ in rows]}
-    for name in _REFERENCE_COLUMNS.names[1:]:
-        columns[name] = [[getattr(reference, name) for reference in held] for _, held in rows]
-    return pa.RecordBatch.from_pydict(columns, _REFERENCE_COLUMNS)
-
-
-def _decode_references(facts: Sequence[Any]) -> tuple[Reference, ...]:
-    leaf, files, rows, exact, runs = facts
-    return tuple(map(Reference, files, [leaf] * len(files), rows, exact, runs))
-
-
-_REQUEST_COLUMNS = pa.schema(
-    [pa.field("request", pa.string()), pa.field("number", pa.int64()), pa.field("base_number", pa.int64())]
-)
-
-
-def _encode_requests(rows: Sequence[tuple[str, Answer]]) -> pa.RecordBatch:
-    columns = {"request": [k for k, _ in rows], "number": [a.number for _, a in rows]}
-    return pa.RecordBatch.from_pydict({**columns, "base_number": [a.base_number for _, a in rows]}, _REQUEST_COLUMNS)
-
-
-_OPEN_REQUEST_COLUMNS = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("url", pa.list_(pa.string())),
-        pa.field("size_bytes", pa.list_(pa.int64())),
-        pa.field("version", pa.list_(pa.string())),
-        pa.field("base_number", pa.int64()),
-        pa.field("submitted", pa.int64()),
-        pa.field("failures", pa.int64()),
-    ]
-)
-
-
-def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.RecordBatch:
-    columns: dict[str, list[Any]] = {"id": [name for name, _ in rows]}
-    for name in ("url", "size_bytes", "version"):
-        columns[name] = [[getattr(file, name) for file in request.files] for _, request in rows]
-    for name in ("base_number", "submitted", "failures"):
-        columns[name] = [getattr(request, name) for _, request in rows]
-    return pa.RecordBatch.from_pydict(columns, _OPEN_REQUEST_COLUMNS)
-
-
-def _decode_open_request(facts: Sequence[Any]) -> Request:
-    name, urls, sizes, versions, *numbers = facts
-    return Request(name, tuple(map(Source, urls, sizes, versions)), *numbers)
-
-
-FILES: Form[str, CommittedFile] = Form(_FILE_COLUMNS, _encode_files, _decode_file)
-REFERENCES: Form[int, tuple[Reference, ...]] = Form(_REFERENCE_COLUMNS, _encode_references, _decode_references)
-REQUESTS: Form[str, Answer] = Form(_REQUEST_COLUMNS, _encode_requests, lambda facts: Answer(*facts[1:]))
-OPEN_REQUESTS: Form[str, Request] = Form(_OPEN_REQUEST_COLUMNS, _encode_open_requests, _decode_open_request)
-
-FORMS: Mapping[str, Form[Any, Any]] = {
-    "files": FILES,
-    "references": REFERENCES,
-    "requests": REQUESTS,
-    "open_requests": OPEN_REQUESTS,
-}
-
-
-# -- states -----------------------------------------------------------------------------------------------------
-
-
 def of_table(state: TableState) -> Image[TableState]:
     """The image of a table's state. Parts that no change since the last image touched are the same objects."""
     files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
@@ -157,7 +41,7 @@ def of_table(state: TableState) -> Image[TableState]:
     rested = replace(
         state,
         files=Layers(files),
-        references=Layers(references),
+        references=LeafFiles(references),
         requests=Layers(requests),
         open_requests=Layers(open_requests),
     )
@@ -189,12 +73,13 @@ def of_table(state: TableState) -> Image[TableState]:
     return Image(rested, document, parts)
 
 
-def _columns(form: Form[K, V], layers: Layers[K, V]) -> Columns[K, V]:
-    base, changes = layers.base, layers.changes
-    if not isinstance(base, Columns):
+def _columns(form: Form[K, V], layers: Layers[K, V] | LeafFiles) -> Columns[K, V]:
+    base: Any = layers.base
+    changes: Any = layers.changes
+    columns: Columns[K, V] = base if isinstance(base, Columns) else Columns(form)
+    if columns is not base:
         changes = {**base, **changes}
-        base = Columns(form)
-    return base.rewritten(changes) if changes else base
+    return columns.rewritten(changes) if changes else columns
 
 
 def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any, Any]]]) -> TableState:
@@ -212,7 +97,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
                 _parents(document["parents"]),
             ),
             files=Layers(Columns(FILES, parts.get("files", ()))),
-            references=Layers(Columns(REFERENCES, parts.get("references", ()))),
+            references=LeafFiles(Columns(REFERENCES, parts.get("references", ()))),
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
             open_requests=Layers(Columns(OPEN_REQUESTS, parts.get("open_requests", ()))),

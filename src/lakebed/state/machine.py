@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from lakebed.state import apply as table_apply
-from lakebed.state import catalog, codec, image
+from lakebed.state import catalog, codec, forms, image
 from lakebed.state import resolve as table_resolve
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import Form, Part
@@ -48,7 +48,7 @@ TABLE: Machine[TableState, Offer, Transaction] = Machine(
     codec.decode_transaction,
     image.of_table,
     image.to_table,
-    image.FORMS,
+    forms.FORMS,
 )
 
 CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogChange] = Machine(

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.files import Reference
@@ -31,6 +30,7 @@ from lakebed.summaries import Summary
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.files import DataFile, LeafFile
     from lakebed.state.table import TableState
 
 FENCES_MAX = 1_000
@@ -48,23 +48,18 @@ def resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaf | Rejected:
         return Rejected(f"the keys to split leaf {offer.leaf} at do not ascend strictly inside it")
     parts = state.leaves.split(offer.leaf, offer.keys)
     references: list[Reference] = []
-    for reference in state.references_of(offer.leaf):
-        found = _split_shares(reference, offer, state, keys)
-        for index, (rows, exact) in enumerate(found):
-            part = parts.range_at(position + index)
-            reaches = state.files[reference.file].file.reaches(part)
-            if (rows or not exact) and reaches:
-                references.append(replace(reference, leaf=parts.ids[position + index], rows=rows, exact=exact))
+    for held in state.held_by(offer.leaf):
+        for index, (rows, exact) in enumerate(_split_shares(held, offer, keys)):
+            if (rows or not exact) and held.file.reaches(parts.range_at(position + index)):
+                references.append(Reference(held.file.id, parts.ids[position + index], rows, exact, held.run))
     return SplitLeaf(offer.leaf, offer.keys, tuple(references))
 
 
-def _split_shares(
-    reference: Reference, offer: OfferSplit, state: TableState, keys: EncodedRange
-) -> list[tuple[int, bool]]:
+def _split_shares(held: LeafFile, offer: OfferSplit, keys: EncodedRange) -> list[tuple[int, bool]]:
     """The rows of one reference in each part of its leaf; they sum to what the reference had."""
-    file = state.files[reference.file].file
+    file = held.file
     edges = [keys.min, *offer.keys]
-    summary = offer.summaries.get(reference.file)
+    summary = offer.summaries.get(file.id)
     if summary is None:
         # Arrived after the split was planned: even shares over the parts that its bounds reach.
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
@@ -73,7 +68,7 @@ def _split_shares(
     counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
     if all(exact for _, exact in counts):
         return counts
-    return _scaled(counts, reference.rows)
+    return _scaled(counts, held.rows)
 
 
 def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:
@@ -103,15 +98,15 @@ def resolve_join(offer: OfferJoin, state: TableState) -> JoinLeaves | Rejected:
     for job in state.jobs.values():
         if not job.keys.intersect(whole).empty:
             return Rejected(f"job {job.id} is open there; join when it is closed")
-    held = [{r.file: r for r in state.references_of(leaf)} for leaf in offer.leaves]
+    held = [{one.file.id: one for one in state.held_by(leaf)} for leaf in offer.leaves]
     joined: dict[str, Reference] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(held)):
         parts = [references[name] for references in held if name in references]
-        file = state.files[name].file
+        file = parts[0].file
         for leaf, references, keys in zip(offer.leaves, held, ranges, strict=True):
             if name not in references and file.reaches(keys):
                 return Rejected(f"file {name} reaches into leaf {leaf}, which has no rows of it; compact first")
-        rows, exact = sum(r.rows for r in parts), all(r.exact for r in parts)
+        rows, exact = sum(one.rows for one in parts), all(one.exact for one in parts)
         joined[name] = Reference(name, state.leaves.next_id, rows, exact, parts[0].run)
     spans = {name: (state.files[name].sequence_hi, state.files[name].sequence_lo) for name in joined}
     return JoinLeaves(
@@ -148,11 +143,11 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
     return RemoveRange(ranges, offer.fence, tuple(splits), tuple(leaves))
 
 
-def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[str]:
+def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[DataFile]:
     """The files whose summaries would sharpen the estimates that a removal has to make."""
     cuts = _cuts(tuple(iter_ranges(ranges)), state)
-    held = [(state.files[r.file].file, ends) for leaf, ends in cuts.items() for r in state.references_of(leaf)]
-    return list(dict.fromkeys(f.id for f, ends in held if any(f.min_key < end <= f.max_key for end in ends)))
+    held = [(file, ends) for leaf, ends in cuts.items() for file in state.files_of(leaf)]
+    return list(dict.fromkeys(f for f, ends in held if any(f.min_key < end <= f.max_key for end in ends)))
 
 
 def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[bytes, ...]]:

@@ -1,7 +1,8 @@
 """The state of one table at one log number: an immutable value, derived from the log alone.
 
-Holds of every state: the leaves tile the key space; a reference names a known leaf and a known, living file that
-reaches it; ``CommittedFile.references`` counts them; a file with none has the number at which the last one went.
+Holds of every state: the leaves tile the key space; a reference is of a known leaf and a known, living file that
+reaches it; ``CommittedFile.references`` counts them; a file with none has the number at which the last one went, and
+its facts, which otherwise are with the leaves that refer to it.
 Applying is deterministic and total over valid transactions: no clock, no randomness, no reads.
 """
 
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import DamagedError
 from lakebed.partitions import Leaves
 from lakebed.state.layers import Layers
+from lakebed.state.leaf_files import LeafFiles
 
 if TYPE_CHECKING:
-    from lakebed.files import CommittedFile, Reference
+    from lakebed.files import CommittedFile, DataFile, LeafFile, Reference
     from lakebed.keys import EncodedRange
     from lakebed.schema import Schema
     from lakebed.state.transactions import Job, Request
@@ -60,7 +62,7 @@ class TableState:
     settings: Mapping[str, Any] = field(default_factory=dict)
     leaves: Leaves = field(default_factory=Leaves)
     files: Layers[str, CommittedFile] = field(default_factory=Layers)
-    references: Layers[int, tuple[Reference, ...]] = field(default_factory=Layers)
+    references: LeafFiles = field(default_factory=LeafFiles)
     jobs: Mapping[str, Job] = field(default_factory=dict)
     requests: Layers[str, Answer] = field(default_factory=Layers)
     open_requests: Layers[str, Request] = field(default_factory=Layers)
@@ -79,9 +81,21 @@ class TableState:
             raise DamagedError(f"the log of table {self.table or '?'} does not begin with its creation")
         return self.schema
 
+    def held_by(self, leaf: int) -> tuple[LeafFile, ...]:
+        """What a leaf refers to, with the facts of the files, in the order of arrival."""
+        return self.references.get(leaf, ())
+
     def references_of(self, leaf: int) -> tuple[Reference, ...]:
         """The references of a leaf."""
-        return self.references.get(leaf, ())
+        return tuple(held.reference(leaf) for held in self.held_by(leaf))
+
+    def files_of(self, leaf: int) -> tuple[DataFile, ...]:
+        """The files that a leaf refers to."""
+        return tuple([held.file for held in self.held_by(leaf)])
+
+    def referenced(self) -> dict[str, DataFile]:
+        """All files that leaves refer to, by id. Linear."""
+        return {held.file.id: held.file for every in self.references.values() for held in every}
 
     def answered(self, request_key: str) -> int | None:
         """The number at which the request was committed; None: it was not, or is forgotten."""
@@ -96,39 +110,27 @@ class TableState:
         """Whether a tag stands at a number that needs the file."""
         return any(map(committed.needed_at, self.tags.values()))
 
-    def rows(self) -> tuple[int, bool]:
-        """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
-        held = [r for references in self.references.values() for r in references]
-        estimated = {r.file for r in held if not r.exact}
-        return sum(r.rows for r in held), all(map(self._whole, estimated))
-
-    def _whole(self, name: str) -> bool:
-        """Whether every leaf that the file reaches refers to it, so that what its references have sums to its rows.
-
-        The sum itself proves nothing: of a file that lost a part, the part may have been estimated at no rows.
-        """
-        committed = self.files[name]
-        file = committed.file
-        return committed.references == self.leaves.position(file.max_key) - self.leaves.position(file.min_key) + 1
-
 
 def check_invariants(state: TableState) -> None:
     """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""
     counted: dict[str, int] = {}
-    for leaf, references in state.references.items():
+    facts: dict[str, DataFile] = {}
+    for leaf, held in state.references.items():
         position = state.leaves.position_of(leaf)
         if position is None:
             raise DamagedError(f"references of a leaf that is not there: {leaf}", leaf=leaf)
         keys = state.leaves.range_at(position)
-        if len({reference.file for reference in references}) != len(references):
+        if len({one.file.id for one in held}) != len(held):
             raise DamagedError(f"leaf {leaf} references a file twice", leaf=leaf)
-        for reference in references:
-            committed = state.files.get(reference.file)
+        for file in (one.file for one in held):
+            committed = state.files.get(file.id)
             if committed is None or committed.dead:
-                raise DamagedError(f"leaf {leaf} references {reference.file}, which is forgotten or dead", leaf=leaf)
-            if not committed.file.reaches(keys):
-                raise DamagedError(f"leaf {leaf} references {reference.file}, which does not reach it", leaf=leaf)
-            counted[reference.file] = counted.get(reference.file, 0) + 1
+                raise DamagedError(f"leaf {leaf} references {file.id}, which is forgotten or dead", leaf=leaf)
+            if not file.reaches(keys):
+                raise DamagedError(f"leaf {leaf} references {file.id}, which does not reach it", leaf=leaf)
+            if facts.setdefault(file.id, file) != file:
+                raise DamagedError(f"leaf {leaf} has other facts of {file.id} than another leaf", leaf=leaf)
+            counted[file.id] = counted.get(file.id, 0) + 1
     for job in state.jobs.values():
         if not job.inputs or job.keys.empty or not 0 < job.opened <= state.number:
             raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
@@ -143,3 +145,6 @@ def check_invariants(state: TableState) -> None:
             raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")
         if (committed.dropped is None) != (committed.references > 0):
             raise DamagedError(f"file {file_id}: dropped at {committed.dropped} with {committed.references} references")
+        own = committed.file
+        if (own is None) != (committed.references > 0) or (own is not None and own.id != file_id):
+            raise DamagedError(f"file {file_id} of {committed.references} references has the wrong facts: {own}")

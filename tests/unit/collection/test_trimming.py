@@ -17,6 +17,7 @@ from lakebed.keys import EncodedRange
 from lakebed.log import snapshot
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Unknown
+from lakebed.log.parts import STATE_CACHE
 from lakebed.state.table import TableState
 from lakebed.state.transactions import AlterSettings, Job, OfferFiles
 from lakebed.storage import connect
@@ -167,7 +168,9 @@ def test_the_tag_whose_snapshot_is_gone_is_found(table):
 
 @pytest.fixture
 def in_parts(monkeypatch):
+    """No part is small enough for a manifest, and none is kept in memory, as of processes of their own."""
     monkeypatch.setattr(snapshot, "INLINE_BYTES", 0)
+    monkeypatch.setattr(STATE_CACHE, "bytes_max", 0)
 
 
 @pytest.mark.usefixtures("in_parts")
@@ -208,6 +211,55 @@ def test_behind_a_snapshot_that_does_not_read_back_nothing_is_trimmed(table):
     assert collect_garbage(table).entries == 0
     assert table.log.floor() == 0
     assert keys_of(opened(table)) == [1, 2, 3, 4]
+
+
+def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(table, monkeypatch):
+    monkeypatch.setattr(snapshot, "INLINE_BYTES", 0)
+    collect_garbage(table)
+    (kept,) = table.log.kept.numbers()
+    assert table.log.kept.read(kept) == table.log.head
+    for listed in list(table.storage.list(part_folder(table_prefix(table.id), kept))):
+        table.storage.replace(listed.name, table.storage.get(listed.name)[:-20])
+    table.write(rows(4))
+    assert collect_garbage(table).entries == 0
+    assert table.log.floor() == 0
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_what_a_pinned_view_rests_on_is_not_trimmed(table, monkeypatch):
+    """Parts of its state are swept, and made again when they are asked for, however late."""
+    monkeypatch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=-60))
+    table.log._tail.start_snapshot()
+    table.log.wait_for_snapshot()
+    reader = opened(table)
+    parts = {listed.name for listed in table.storage.list(part_folder(table_prefix(table.id)))}
+    with reader.pin() as view:
+        for key in (4, 5, 6):
+            table.write(rows(key))
+            collect_garbage(table)
+            table.log.wait_for_snapshot()
+        collect_garbage(table)
+        assert not parts & {listed.name for listed in table.storage.list(part_folder(table_prefix(table.id)))}
+        assert table.log.floor() == 0
+        assert keys_of(view) == [1, 2, 3]
+    collect_garbage(table)
+    assert table.log.floor() > 4
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_the_snapshot_of_a_tag_that_is_taken_away_stays_while_a_reader_has_pinned_its_number(table):
+    table.tag("early", 2)
+    for key in (4, 5, 6):
+        collect_garbage(table)
+        table.write(rows(key))
+    with opened(table).pin(number=2) as view:
+        table.untag("early")
+        for key in (7, 8):
+            collect_garbage(table)
+            table.write(rows(key))
+        assert keys_of(view) == [1]
+    collect_garbage(table)
+    assert 2 not in table.log.kept.numbers()
 
 
 def test_where_no_floor_can_be_kept_the_log_stays_whole(table, monkeypatch):

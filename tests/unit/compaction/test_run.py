@@ -12,7 +12,7 @@ def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(tmp_path):
     table = lakebed.create(str(tmp_path / "instance")).create_table("t", lakebed.Schema({"k": "int64"}))
     for _ in range(2):
         table.write(pa.table({"k": [1, 2]}))
-    written = max(committed.file.stamp_us for committed in table.state().files.values())
+    written = max(file.stamp_us for file in table.state().referenced().values())
     outcomes = []
 
     def execute(tasks):

@@ -3,6 +3,7 @@
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
+from lakebed.log.parts import PartCache
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable, OfferFiles
@@ -12,9 +13,10 @@ from tests.unit.state.cases import SCHEMA, new_file
 LOG = "tables/table-00"
 
 
-def log_on(storage):
-    """A log object of its own, as if of another process."""
-    return Log(ObjectLog(storage, LOG), SnapshotPlace(storage, LOG), "table-00", TABLE)
+def log_on(storage, cache=None):
+    """A log object of its own, as if of another process, unless they share a cache."""
+    place = SnapshotPlace(storage, LOG, cache=PartCache(2**20) if cache is None else cache)
+    return Log(ObjectLog(storage, LOG), place, "table-00", TABLE)
 
 
 def created(storage):

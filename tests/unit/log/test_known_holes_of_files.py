@@ -23,6 +23,7 @@ from lakebed.state.transactions import Job, OfferOutput, OpenJob
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.cases import Overtaken
+from tests.unit.state.cases import known_files
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 AT_ONCE = {"gc_delay_s": 0, "history_s": 0}
@@ -216,7 +217,7 @@ def test_every_file_has_the_columns_that_the_log_says(table):
     with pytest.raises(SchemaMismatchError):
         table.write(rows("d").drop_columns(["v"]))
     merge(table, LOW)
-    files = [known.file for known in table.state().files.values()]
+    files = known_files(table.state())
     assert len(files) == 3
     for file in files:
         footer = pq.read_schema(pa.BufferReader(table.storage.get(data_name(table.id, file))))

@@ -1,21 +1,27 @@
 """Snapshots: written while commits go on, in parts that are written once, and never needed."""
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from lakebed.errors import DamagedError
-from lakebed.files import part_folder, snapshot_name
+from lakebed import clock
+from lakebed.errors import DamagedError, NotRetainedError, StorageError, UsageError
+from lakebed.files import entry_name, part_folder, snapshot_name
 from lakebed.log import snapshot
 from lakebed.log.outcomes import Committed
+from lakebed.log.parts import STATE_CACHE, PartCache, PartStore, set_state_cache_bytes
+from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state import columns
 from lakebed.state.columns import Columns
-from lakebed.state.transactions import CreateTable
+from lakebed.state.forms import REFERENCES
+from lakebed.state.table import check_invariants
+from lakebed.state.transactions import CreateTable, OfferSplit
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.verification import verify
 from tests.unit.log.cases import LOG, adding, created, log_on
-from tests.unit.state.cases import SCHEMA
+from tests.unit.state.cases import SCHEMA, key
 
 
 def test_a_failing_snapshot_does_not_fail_the_commit(store):
@@ -43,6 +49,14 @@ def test_opening_a_long_log_reads_few_entries(store):
     assert idle > 1
 
 
+def with_snapshot(storage):
+    """A log whose snapshot is of its head."""
+    log = log_on(storage)
+    log.follow()
+    log._tail.start_snapshot()
+    return log
+
+
 @pytest.fixture
 def large_parts(monkeypatch):
     """No part is small enough for the manifest."""
@@ -52,7 +66,7 @@ def large_parts(monkeypatch):
 @pytest.mark.usefixtures("large_parts")
 def test_a_snapshot_writes_what_changed_and_the_state_rests_on_it(store, monkeypatch):
     """Parts that no change touched are named again; a reader of the new snapshot has the same state."""
-    monkeypatch.setattr(columns, "PART_ROWS", 8)
+    monkeypatch.setattr(columns, "PART_BYTES", 512)
     log = created(store)
     for count in range(64):
         log.commit(adding(f"f{count:03d}"))
@@ -75,6 +89,203 @@ def test_a_small_snapshot_is_one_object(store):
     assert log_on(counting).follow() == log.head.state
     assert counting.calls["get"] <= 3
     assert not counting.calls["fetch"]
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_reader_of_one_leaf_fetches_the_one_part_that_it_lies_in(store, monkeypatch):
+    """And whoever adds files, or asks for one that is not there, fetches none."""
+    monkeypatch.setattr(columns, "PART_BYTES", 512)
+    log = created(store)
+    log.commit(OfferSplit(1, tuple(map(key, "bcdefgh"))))
+    for count in range(40):
+        log.commit(adding(f"f{count:03d}", f"r{count:03d}"))
+    log = with_snapshot(store)
+    counting = CountingStorage(store)
+    reader = log_on(counting)
+    state = reader.follow()
+    assert len(state.references.base.parts) > 3
+    assert not counting.calls["fetch"]
+
+    assert "g000" not in state.files
+    assert reader.commit(adding("g000")) == Committed(state.number + 1)
+    assert not counting.calls["fetch"]
+
+    leaf = state.leaves.ids[-1]
+    assert [file.id for file in state.files_of(leaf)] == [file.id for file in log.head.state.files_of(leaf)]
+    assert counting.calls["fetch"] == 1
+    assert reader.follow().files_of(leaf)[-1].id == "g000"
+    assert counting.calls["fetch"] == 1
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_tables_share_a_cache_of_so_many_bytes(store, monkeypatch):
+    """What was not used for longest goes, and is fetched again."""
+    monkeypatch.setattr(columns, "PART_BYTES", 512)
+    log = created(store)
+    log.commit(OfferSplit(1, tuple(map(key, "bcdefgh"))))
+    for count in range(40):
+        log.commit(adding(f"f{count:03d}"))
+    with_snapshot(store)
+    counting = CountingStorage(store)
+    cache = PartCache(0)
+    one, other = log_on(counting, cache).follow(), log_on(counting, cache).follow()
+    leaf, sizes = one.leaves.ids[-1], [part.size_bytes for part in one.references.base.parts]
+    held = log.head.state.held_by(leaf)
+
+    for state in (one, one, other):
+        assert state.held_by(leaf) == held
+    assert (counting.calls["fetch"], cache.size_bytes) == (3, 0)
+    cache.limit(max(sizes))
+    for state in (one, one, other):
+        assert state.held_by(leaf) == held
+    assert (counting.calls["fetch"], cache.size_bytes) == (4, sizes[-1])
+    assert one == other == log.head.state
+    assert 0 < cache.size_bytes <= max(sizes)
+    cache.limit(0)
+    assert cache.size_bytes == 0
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 1.5, "1", True])
+def test_the_bound_of_the_cache_is_a_number_of_bytes(size_bytes):
+    before = STATE_CACHE.bytes_max
+    with pytest.raises(UsageError, match="size_bytes"):
+        set_state_cache_bytes(size_bytes)
+    assert STATE_CACHE.bytes_max == before
+
+
+def test_the_bound_of_the_cache_can_be_set(monkeypatch):
+    monkeypatch.setattr(STATE_CACHE, "bytes_max", STATE_CACHE.bytes_max)
+    set_state_cache_bytes(5)
+    assert STATE_CACHE.bytes_max == 5
+
+
+@pytest.mark.usefixtures("large_parts")
+@pytest.mark.parametrize("fault", ["gone", "damaged"])
+def test_a_part_lost_under_an_open_state_is_made_again_from_the_log(store, fault):
+    """Once for all of them; and the next snapshot is whole."""
+    log = created(store)
+    for count in range(9):
+        log.commit(adding(f"f{count}", f"r{count}"))
+    log = with_snapshot(store)
+    expected = log.head.state
+    counting = CountingStorage(store)
+    reader = log_on(counting)
+    state = reader.follow()
+    names = [listed.name for listed in store.list(part_folder(LOG))]
+    for name in names:
+        data = store.get(name)
+        store.delete([name])
+        if fault == "damaged":
+            store.replace(name, data[:-9])
+    counting.clear()
+
+    assert state == expected
+    assert counting.calls["get"] == state.number + 1, "the entries, and the floor"
+    check_invariants(state)
+    reader.commit(adding("g"))
+    assert verify(log_on(store), "table-00", "t", None).findings == ()
+    assert log_on(store).snapshots.read().number == state.number + 1
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_part_lost_with_the_entries_is_an_error_that_names_the_entry(store):
+    log = created(store)
+    for count in range(9):
+        log.commit(adding(f"f{count}"))
+    with_snapshot(store)
+    state = log_on(store).follow()
+    store.delete([listed.name for listed in store.list(part_folder(LOG))])
+    store.delete([entry_name(LOG, 2)])
+    with pytest.raises(DamagedError, match="2"):
+        state.held_by(1)
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_part_lost_behind_the_floor_is_made_again_from_a_kept_snapshot(store):
+    """Without one it is not retained, which is no damage; and a kept one that lost a part itself is as good as none."""
+    log = created(store)
+    for count in range(9):
+        log.commit(adding(f"f{count}"))
+    kept = log.keep()
+    log.commit(adding("g"))
+    with_snapshot(store)
+    state = log_on(store).follow()
+    log.trim(kept - 1)
+    store.delete([listed.name for listed in store.list(part_folder(LOG))])
+    assert state == log.head.state
+
+    held = log_on(store).past.at(kept).state
+    store.delete([next(iter(store.list(part_folder(LOG, kept)))).name])
+    with pytest.raises(NotRetainedError, match=f"number {kept} of"):
+        check_invariants(held)
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_reader_moves_on_when_the_log_is_trimmed_beyond_its_snapshot(store, monkeypatch):
+    """However little was committed since: a part that is swept could not be made again any more."""
+    log = created(store)
+    for count in range(20):
+        log.commit(adding(f"f{count}"))
+    with_snapshot(store)
+    reader = log_on(store)
+    reader.follow()
+    log.commit(adding("g"))
+    log.trim(log.keep() - 1)
+    now_s = clock.monotonic_s() + snapshot.LOOKS_APART_S
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    assert not reader.snapshots.due()
+
+    assert reader.follow() == log.head.state
+    assert reader.head.state.files.changes == {}
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_store_that_fails_under_an_open_state_is_told_and_tried_again(store):
+    """It is no damage: the part may be there in a moment."""
+    log = created(store)
+    for count in range(9):
+        log.commit(adding(f"f{count}"))
+    with_snapshot(store)
+    failing = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "fetch", calls=[1])]))
+    state = log_on(failing).follow()
+    with pytest.raises(StorageError):
+        state.held_by(1)
+    assert state.held_by(1) == log.head.state.held_by(1)
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_part_that_is_not_as_its_manifest_says_is_damage(store):
+    log = created(store)
+    log.commit(adding("f1"))
+    part = with_snapshot(store).head.state.references.base.parts[0].stored
+    parts = PartStore(store, SnapshotPlace(store, LOG).part, PartCache(0))
+    assert parts.fetched(REFERENCES, part).batch.num_rows == part.count == 1
+    for wrong in (replace(part, count=2), replace(part, first=0), replace(part, last=2)):
+        with pytest.raises(DamagedError, match="describes"):
+            parts.fetched(REFERENCES, wrong)
+
+
+@pytest.mark.usefixtures("large_parts")
+def test_a_reader_moves_on_to_the_snapshots_of_others(store, monkeypatch):
+    """Else what was committed since it opened would stay in its memory, and its own snapshot's parts be swept."""
+    log = created(store)
+    reader = log_on(store)
+    reader.follow()
+    for count in range(20):
+        log.commit(adding(f"f{count}"))
+    with_snapshot(store)
+    log.commit(adding("g"))
+    assert len(reader.follow().references.changes) == 1
+    now_s = clock.monotonic_s() + snapshot.LOOKS_APART_S
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+
+    assert reader.follow() == log.head.state
+    assert isinstance(reader.head.state.files.base, Columns)
+    assert set(reader.head.state.files.changes) == {"g"}
+    counting = CountingStorage(store)
+    reader.snapshots._storage = counting
+    reader.follow()
+    assert not counting.calls
 
 
 @pytest.mark.usefixtures("large_parts")

@@ -245,9 +245,8 @@ class World:
         expect(seen == self.added, f"rows lost: {self.added - seen}, doubled or strange: {seen - self.added}")
 
     def _check_objects(self, state):
-        for committed in state.files.values():
-            there = data_name(TABLE_ID, committed.file) in self.inner.stamps
-            expect(there or not committed.references, f"{committed.file.id} is referenced and gone")
+        for file in state.referenced().values():
+            expect(data_name(TABLE_ID, file) in self.inner.stamps, f"{file.id} is referenced and gone")
 
     def _check_head(self, process):
         head = process.log.head
@@ -387,8 +386,8 @@ def read(world, process):
     for _ in range(world.schedule.random.choice([0, 10, 40])):
         if (world.inner.time - asked_at).total_seconds() < GC_DELAY_S - 2:
             world.schedule.pause("reads slowly")
-    for committed in list(state.files.values()):
-        if committed.references and world.storage.get(data_name(TABLE_ID, committed.file)) is None:
+    for file in state.referenced().values():
+        if world.storage.get(data_name(TABLE_ID, file)) is None:
             passed_s = (world.inner.time - asked_at).total_seconds()
-            expect(passed_s >= GC_DELAY_S, f"{committed.file.id} was deleted under a reader after {passed_s} seconds")
+            expect(passed_s >= GC_DELAY_S, f"{file.id} was deleted under a reader after {passed_s} seconds")
             return

@@ -14,7 +14,7 @@ LETTERS = "abcdefghijklmnopqrstuvwx"
 def large(files, parts=2, keys=ALL_KEYS):
     rows = sum(f.file.rows for f in files)
     runs = len({f.run for f in files})
-    return LargeLeaf(1, keys, rows, 100 * rows, runs, parts, tuple(f.file.id for f in files))
+    return LargeLeaf(1, keys, rows, 100 * rows, runs, parts, tuple(f.file for f in files))
 
 
 def chosen(*files, parts=2, keys=ALL_KEYS):

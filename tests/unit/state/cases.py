@@ -7,7 +7,8 @@ from lakebed.files import DataFile, NewFile
 from lakebed.keys import ALL_KEYS
 from lakebed.state.apply import apply
 from lakebed.state.columns import Part
-from lakebed.state.image import FORMS, of_table, to_table
+from lakebed.state.forms import FORMS
+from lakebed.state.image import of_table, to_table
 from lakebed.state.resolve import resolve
 from lakebed.state.table import TableState, check_invariants
 from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated
@@ -50,13 +51,18 @@ def through_an_image(state):
     """The state as a reader of its snapshot would have it."""
     image = of_table(state)
     assert image.state == state
-    parts = {kind: [Part(FORMS[kind], part.batch) for part in held] for kind, held in image.parts.items()}
+    parts = {kind: [Part.of(FORMS[kind], part.rows().batch) for part in held] for kind, held in image.parts.items()}
     return to_table(json.loads(json.dumps(image.document)), parts)
 
 
 def job(name, *inputs, keys=ALL_KEYS, began_us=0):
     """A job value over files."""
     return Job(name, keys, inputs, "owner", 60, began_us)
+
+
+def known_files(state):
+    """Every file of the table, referenced or not yet forgotten."""
+    return [*state.referenced().values(), *(known.file for known in state.files.values() if known.file)]
 
 
 def drawn(state):

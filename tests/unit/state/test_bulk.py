@@ -141,7 +141,7 @@ def test_references_are_applied_in_whatever_order_their_leaves_are(order):
     added = resolve(OfferFiles((new_file("f1", "abcdefghij"), new_file("f2", "dgh"))), state)
     turned = AddFiles(added.files, added.references[::order])
     applied = apply(state, turned, 2)
-    assert {r for held in applied.references.values() for r in held} == set(added.references)
+    assert {r for leaf in applied.leaves.ids for r in applied.references_of(leaf)} == set(added.references)
     assert applied.files["f1"].references == 5
 
 

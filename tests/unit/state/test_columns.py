@@ -9,10 +9,9 @@ from lakebed.errors import DamagedError
 from lakebed.files import CommittedFile
 from lakebed.state import columns
 from lakebed.state.columns import Columns, Part
-from lakebed.state.image import FILES, REQUESTS
+from lakebed.state.forms import FILES, REQUESTS
 from lakebed.state.layers import Layers
 from lakebed.state.table import Answer
-from tests.unit.state.cases import new_file
 
 KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["", "a", "ab", "b\U0001f600", "é"]))
 CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.integers(0, 99), st.integers(0, 9))))
@@ -21,19 +20,19 @@ CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.intege
 def read_again(held):
     """Through Arrow's stored form: sliced buffers must not matter."""
     parts = []
-    for part in held.parts:
+    for batch in (part.rows().batch for part in held.parts):
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, part.batch.schema) as writer:
-            writer.write_batch(part.batch)
-        parts.append(Part(held.form, pa.ipc.open_file(sink.getvalue()).get_batch(0)))
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        parts.append(Part.of(held.form, pa.ipc.open_file(sink.getvalue()).get_batch(0)))
     return Columns(held.form, parts)
 
 
-@given(st.lists(CHANGES, max_size=6), st.integers(1, 5))
-def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_rows):
+@given(st.lists(CHANGES, max_size=6), st.integers(1, 80))
+def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_bytes):
     held, model = Columns(REQUESTS), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "PART_ROWS", part_rows)
+        patch.setattr(columns, "PART_BYTES", part_bytes)
         for changes in rounds:
             held = held.rewritten(changes)
             model = {k: v for k, v in {**model, **changes}.items() if v is not None}
@@ -41,11 +40,11 @@ def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_rows):
             assert list(held) == sorted(model)
             assert len(held) == len(model)
             assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
-            assert all(part.batch.num_rows < 2 * part_rows + 1 for part in held.parts)
+            assert all(part.count == 1 or part.size_bytes < 3 * part_bytes for part in held.parts)
 
 
 def test_parts_that_no_change_touches_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "PART_ROWS", 10)
+    monkeypatch.setattr(columns, "PART_BYTES", 220)
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
     assert len(held.parts) == 10
 
@@ -58,14 +57,14 @@ def test_parts_that_no_change_touches_are_the_very_same(monkeypatch):
 
 
 def test_only_rows_with_a_value_in_a_column_are_looked_at():
-    files = {f"f{n}": CommittedFile(new_file(f"f{n}", "ab").file, n, n, 1, dropped=n or None) for n in range(5)}
+    files = {f"f{n}": CommittedFile(n, n, 1, dropped=n or None) for n in range(5)}
     layers = Layers(Columns(FILES).rewritten(files)).updated({"f9": files["f3"], "f1": files["f0"]}, ["f2"])
 
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
 def test_what_is_less_goes_and_parts_that_lose_nothing_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "PART_ROWS", 10)
+    monkeypatch.setattr(columns, "PART_BYTES", 220)
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
 
     left = held.at_least("base_number", 15)
@@ -75,10 +74,10 @@ def test_what_is_less_goes_and_parts_that_lose_nothing_are_the_very_same(monkeyp
 
 
 def test_what_is_no_part_is_damage():
-    rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).parts[0].batch
+    rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).parts[0].rows().batch
     with pytest.raises(DamagedError):
-        Part(FILES, rows)
+        Part.of(FILES, rows)
     with pytest.raises(DamagedError):
-        Part(REQUESTS, rows.slice(0, 0))
+        Part.of(REQUESTS, rows.slice(0, 0))
     with pytest.raises(DamagedError, match="overlap"):
-        Columns(REQUESTS, [Part(REQUESTS, rows), Part(REQUESTS, rows)])
+        Columns(REQUESTS, [Part.of(REQUESTS, rows), Part.of(REQUESTS, rows)])

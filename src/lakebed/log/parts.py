@@ -1,0 +1,194 @@
+"""The parts of snapshots: written once under a fresh name, fetched when one of their rows is asked for.
+
+A part that is asked for is fetched whole, verified by its digest, mapped into memory, and kept by the process's
+:data:`STATE_CACHE`. When others push it out, the mapping goes with the last lookup that uses it, and the next one
+fetches it again. So a state takes the memory of what is looked at, however large it is.
+
+A part that is gone or damaged costs time and nothing else: the state that its snapshot was written of is made again
+from the log, and the part out of that. Whatever rests on the part, the newest state or one that a caller has held for
+days, goes on as if nothing had been. The next snapshot writes it anew.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.log import entry as entries
+from lakebed.state.columns import Columns, Form, Part, Rows
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Storage
+
+Again = Callable[[], Columns[Any, Any]]
+"""Gives all rows of a kind as of the snapshot that a part was written with, without that part."""
+
+_PUTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A part's object and what a manifest says of it: token, digest, bytes; how many rows, first and last key."""
+
+    token: str
+    digest: str
+    size_bytes: int
+    count: int
+    first: int | str
+    last: int | str
+
+
+class PartCache:
+    """Opened parts of whatever tables, up to a bound; what was used least recently goes first. Safe for threads.
+
+    Counted are the bytes of the parts as they are stored. They bound what the process holds of snapshots: mapped files,
+    which take memory as far as they are looked at (and on a store that is not local, space in the temporary folder),
+    and parts that it has just written. Not counted, and held by each open table beside it: the keys of its leaves
+    (some 30 MB for 132,000), what was committed since its snapshot, and parts so small that they lie in the manifest.
+    The part in use stays until its lookup ends, even if it is larger than the bound.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.size_bytes = 0
+        self._rows: OrderedDict[StoredPart, Rows[Any, Any]] = OrderedDict()
+        self._changing = threading.Lock()
+
+    def get(self, stored: StoredPart) -> Rows[Any, Any] | None:
+        """The part's rows; None if they are not kept."""
+        with self._changing:
+            found = self._rows.get(stored)
+            if found is not None:
+                self._rows.move_to_end(stored)
+            return found
+
+    def keep(self, stored: StoredPart, rows: Rows[Any, Any]) -> None:
+        """Keep the part's rows, as what was used last."""
+        with self._changing:
+            if stored not in self._rows:
+                self.size_bytes += stored.size_bytes
+            self._rows[stored] = rows
+            self._rows.move_to_end(stored)
+            self._shrink()
+
+    def limit(self, bytes_max: int) -> None:
+        """Change the bound; what is above it goes at once."""
+        with self._changing:
+            self.bytes_max = bytes_max
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.size_bytes > self.bytes_max:
+            stored, _ = self._rows.popitem(last=False)
+            self.size_bytes -= stored.size_bytes
+
+
+STATE_CACHE = PartCache(1024 * 1024 * 1024)
+"""The one of this process: memory is the process's, however many instances and tables it opens."""
+
+
+def set_state_cache_bytes(size_bytes: int) -> None:
+    """Bound what this process keeps of the states of all its tables; 1 GiB unless it is changed.
+
+    See :class:`PartCache` for what is counted. Less costs fetching parts again, each of 1 to 2 MB. Raises UsageError.
+    """
+    if type(size_bytes) is not int or size_bytes < 0:
+        raise UsageError(f"size_bytes = {size_bytes!r}: must be a whole number of bytes, 0 or more")
+    STATE_CACHE.limit(size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PartStore:
+    """Where the parts of one log lie; ``name`` gives the object of a token."""
+
+    storage: Storage
+    name: Callable[[str], str]
+    cache: PartCache
+
+    def opened(self, form: Form[Any, Any], stored: StoredPart, again: Again | None) -> Part[Any, Any]:
+        """A part whose rows are fetched when they are asked for."""
+        part: Part[Any, Any] = Part((stored.first, stored.last), stored.count, stored.size_bytes, _nowhere)
+        self.rest(part, form, stored, again)
+        return part
+
+    def rest(self, part: Part[Any, Any], form: Form[Any, Any], stored: StoredPart, again: Again | None) -> None:
+        """Let the rows of the part be found in that object from now on, or made again if it is gone or damaged."""
+
+        def rows() -> Rows[Any, Any]:
+            found = self.cache.get(stored)
+            if found is not None:
+                return found
+            try:
+                found = self.fetched(form, stored)
+            except DamagedError:
+                if again is None:
+                    raise
+                made = Rows(form, again().between(stored.first, stored.last))
+                # It is no copy of the object: kept by the part itself, and written anew by the next snapshot.
+                part.rest_on(None, lambda: made)
+                return made
+            self.cache.keep(stored, found)
+            return found
+
+        part.rest_on(stored, rows)
+
+    def put(self, rows: Rows[Any, Any]) -> StoredPart:
+        """Write rows under a fresh name. Raises StorageError."""
+        data = bytes_of(rows.batch)
+        count = rows.batch.num_rows
+        token, digest = clock.random_token(), entries.digest_of(data)
+        self._create(self.name(token), data)
+        return StoredPart(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
+
+    def fetched(self, form: Form[Any, Any], stored: StoredPart) -> Rows[Any, Any]:
+        """The part's rows from its object. Raises DamagedError if it is gone, or not what was written; StorageError."""
+        name = self.name(stored.token)
+        try:
+            # The mapping outlives the file's name: what is in use stays readable.
+            with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
+                rows = Rows(form, batch_of(source))
+        except NotFoundError as error:
+            raise DamagedError(f"{name}, a part of a snapshot, is gone", name=name) from error
+        found = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
+        if found != (stored.count, stored.first, stored.last):
+            raise DamagedError(f"{name} is not the part that its snapshot describes: {found}", name=name)
+        return rows
+
+    def _create(self, name: str, data: bytes) -> None:
+        for _ in range(_PUTS_MAX):
+            # The name is fresh, so that "exists" can only be about an earlier try of ours.
+            if self.storage.create(name, data) is not PutOutcome.UNCLEAR:
+                return
+        raise StorageError(f"the store gives no clear answer to a put of {name}", name=name, transient=True)
+
+
+def _nowhere() -> Rows[Any, Any]:
+    raise AssertionError("a part was asked for its rows before it had any")
+
+
+def bytes_of(batch: pa.RecordBatch) -> bytes:
+    """A part's rows as they are stored."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def batch_of(source: pa.NativeFile) -> pa.RecordBatch:
+    """The rows of a stored part. Raises DamagedError if it is none."""
+    try:
+        reader = pa.ipc.open_file(source)
+        if reader.num_record_batches == 1:
+            return reader.get_batch(0)
+    except pa.ArrowException as error:
+        raise DamagedError(f"a part of a snapshot is not an Arrow file: {error}") from error
+    raise DamagedError(f"a part of a snapshot has {reader.num_record_batches} record batches")

@@ -1,0 +1,270 @@
+"""How the kinds of rows of a table's state lie in the parts of a snapshot: files, references, requests.
+
+The facts of a file are written where they are asked for: with the leaves that refer to it. A part of references has a
+row for each leaf, and once for all of them the facts of every file that they refer to, in the order in which the leaves
+first do, so that the files of one leaf mostly lie side by side. Who asks for a leaf needs that part alone. By its id
+a file is asked for only by who commits, and that needs no facts: just those of files that no leaf refers to are
+there. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.files import CommittedFile, DataFile, LeafFile
+from lakebed.state.columns import Form, edges_reader, span_reader
+from lakebed.state.table import Answer
+from lakebed.state.transactions import Request, Source
+
+_FACTS = [
+    pa.field("id", pa.string()),
+    pa.field("job", pa.string()),
+    pa.field("rows", pa.int64()),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("min_key", pa.binary()),
+    pa.field("max_key", pa.binary()),
+    pa.field("schema_version", pa.int64()),
+    pa.field("stamp_us", pa.int64()),
+    pa.field("digest", pa.string()),
+    pa.field("footer_bytes", pa.int64()),
+    pa.field("footer_digest", pa.string()),
+]
+"""The fields of a DataFile, in its order."""
+
+_RUN = pa.field("run", pa.string())
+
+
+def _facts(files: Sequence[DataFile]) -> list[pa.Array]:
+    return [pa.array([getattr(file, field.name) for file in files], field.type) for field in _FACTS]
+
+
+def _lists(offsets: Any, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _offsets(lengths: Sequence[int]) -> list[int]:
+    edges = [0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    return edges
+
+
+def _starts(column: pa.ListArray) -> Any:
+    """Where the values of each row begin, and where the last end, in ``column.flatten()``."""
+    import numpy as np
+
+    offsets = np.asarray(column.offsets)
+    return offsets - offsets[0]
+
+
+def _batch(flat: pa.Table) -> pa.RecordBatch:
+    """A table of at least one row as one batch."""
+    return flat.combine_chunks().to_batches()[0]
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+# -- files ------------------------------------------------------------------------------------------------------
+
+_FILE_COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("sequence_lo", pa.int64()),
+        pa.field("sequence_hi", pa.int64()),
+        pa.field("added", pa.int64()),
+        pa.field("dropped", pa.int64()),
+        pa.field("references", pa.int64()),
+        pa.field("dead", pa.bool_()),
+        pa.field("file", pa.list_(pa.struct(_FACTS))),
+    ]
+)
+
+
+def _encode_files(rows: Sequence[tuple[str, CommittedFile]]) -> pa.Table:
+    fields = list(_FILE_COLUMNS)[1:-1]
+    columns = [pa.array([name for name, _ in rows], pa.string())]
+    columns += [pa.array([getattr(known, field.name) for _, known in rows], field.type) for field in fields]
+    own = pa.StructArray.from_arrays(_facts([known.file for _, known in rows if known.file]), fields=_FACTS)
+    columns.append(_lists(_offsets([known.file is not None for _, known in rows]), own))
+    return pa.Table.from_arrays(columns, schema=_FILE_COLUMNS)
+
+
+def _file_reader(batch: pa.RecordBatch) -> Callable[[int], CommittedFile]:
+    *columns, own = batch.columns[1:]
+    spans, edges = [span_reader(column) for column in columns], edges_reader(own)
+    facts = [span_reader(column) for column in own.values.flatten()]
+
+    def read(row: int) -> CommittedFile:
+        begin, end = edges(row)
+        file = DataFile(*(span(begin, end)[0] for span in facts)) if end > begin else None
+        lo, hi, added, dropped, references, dead = (span(row, row + 1)[0] for span in spans)
+        return CommittedFile(lo, hi, added, dropped, references, dead, file)
+
+    return read
+
+
+FILES: Form[str, CommittedFile] = Form(_FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is)
+
+# -- references -------------------------------------------------------------------------------------------------
+
+_REFERENCE_COLUMNS = pa.schema(
+    [
+        pa.field("leaf", pa.int64()),
+        pa.field("file", pa.list_(pa.int32())),
+        pa.field("rows", pa.list_(pa.int64())),
+        pa.field("exact", pa.list_(pa.bool_())),
+        pa.field("files", pa.list_(pa.struct([*_FACTS, _RUN]))),
+    ]
+)
+_HELD = [*_FACTS, _RUN, pa.field("rows_here", pa.int64()), pa.field("exact", pa.bool_())]
+_FLAT_REFERENCES = pa.schema([pa.field("leaf", pa.int64()), pa.field("held", pa.list_(pa.struct(_HELD)))])
+
+
+def _encode_references(rows: Sequence[tuple[int, tuple[LeafFile, ...]]]) -> pa.Table:
+    every = [one for _, held in rows for one in held]
+    columns = _facts([one.file for one in every])
+    columns.append(pa.array([one.run for one in every], pa.string()))
+    columns.append(pa.array([one.rows for one in every], pa.int64()))
+    columns.append(pa.array([one.exact for one in every], pa.bool_()))
+    held = _lists(_offsets([len(held) for _, held in rows]), pa.StructArray.from_arrays(columns, fields=_HELD))
+    return pa.Table.from_arrays([pa.array([leaf for leaf, _ in rows], pa.int64()), held], schema=_FLAT_REFERENCES)
+
+
+def _pack_references(flat: pa.Table) -> pa.RecordBatch:
+    import numpy as np
+    import pyarrow.compute as pc
+
+    leaves, held = _batch(flat).columns
+    starts = _starts(held)
+    *facts, rows, exact = held.flatten().flatten()
+    # A file is the same wherever it is referred to; its run is too, as far as we write, but nothing rests on that.
+    names = pc.binary_join_element_wise(facts[0], facts[-1], "\0")
+    # Codes count in the order of first use, so where each is used first ascends.
+    codes = np.asarray(pc.dictionary_encode(names).indices)
+    _, first = np.unique(codes, return_index=True)
+    users = np.searchsorted(starts, first, side="right") - 1
+    counts = np.bincount(users, minlength=len(leaves))
+    files = pa.StructArray.from_arrays(facts, fields=[*_FACTS, _RUN]).take(pa.array(first))
+    columns = [
+        leaves,
+        _lists(starts, pa.array(codes, pa.int32())),
+        _lists(starts, rows),
+        _lists(starts, exact),
+        _lists(np.concatenate([[0], np.cumsum(counts)]), files),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_REFERENCE_COLUMNS)
+
+
+def _unpack_references(batch: pa.RecordBatch) -> pa.Table:
+    leaves, index, rows, exact, files = batch.columns
+    facts = files.flatten().take(index.flatten()).flatten()
+    held = pa.StructArray.from_arrays([*facts, rows.flatten(), exact.flatten()], fields=_HELD)
+    return pa.Table.from_arrays([leaves, _lists(_starts(index), held)], schema=_FLAT_REFERENCES)
+
+
+def _reference_reader(batch: pa.RecordBatch) -> Callable[[int], tuple[LeafFile, ...]]:
+    _, index, rows, exact, files = batch.columns
+    edges = edges_reader(index)
+    places, rows_here, exactly = (span_reader(column.values) for column in (index, rows, exact))
+    *facts, run = (span_reader(column) for column in files.values.flatten())
+
+    def read(row: int) -> tuple[LeafFile, ...]:
+        begin, end = edges(row)
+        found: list[DataFile] = []
+        runs: list[str] = []
+        for low, high in _neighbours(places(begin, end)):
+            found += map(DataFile, *(span(low, high) for span in facts))
+            runs += run(low, high)
+        return tuple(map(LeafFile, found, rows_here(begin, end), exactly(begin, end), runs))
+
+    return read
+
+
+def _neighbours(places: Sequence[int]) -> list[tuple[int, int]]:
+    """The places, in their order, as ranges of such as follow one another."""
+    if places[-1] - places[0] + 1 == len(places) and places == list(range(places[0], places[-1] + 1)):
+        return [(places[0], places[-1] + 1)]
+    ranges = [(places[0], places[0] + 1)]
+    for place in places[1:]:
+        low, high = ranges[-1]
+        if place == high:
+            ranges[-1] = (low, high + 1)
+        else:
+            ranges.append((place, place + 1))
+    return ranges
+
+
+REFERENCES: Form[int, tuple[LeafFile, ...]] = Form(
+    _REFERENCE_COLUMNS, _encode_references, _reference_reader, _pack_references, _unpack_references
+)
+
+# -- requests ---------------------------------------------------------------------------------------------------
+
+_REQUEST_COLUMNS = pa.schema(
+    [pa.field("request", pa.string()), pa.field("number", pa.int64()), pa.field("base_number", pa.int64())]
+)
+
+
+def _encode_requests(rows: Sequence[tuple[str, Answer]]) -> pa.Table:
+    columns = {"request": [k for k, _ in rows], "number": [a.number for _, a in rows]}
+    return pa.Table.from_pydict({**columns, "base_number": [a.base_number for _, a in rows]}, _REQUEST_COLUMNS)
+
+
+def _request_reader(batch: pa.RecordBatch) -> Callable[[int], Answer]:
+    numbers = [span_reader(column) for column in batch.columns[1:]]
+    return lambda row: Answer(*(read(row, row + 1)[0] for read in numbers))
+
+
+REQUESTS: Form[str, Answer] = Form(_REQUEST_COLUMNS, _encode_requests, _request_reader, _batch, _as_it_is)
+
+_SOURCE = ("url", "size_bytes", "version")
+_OPEN_REQUEST_COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("url", pa.list_(pa.string())),
+        pa.field("size_bytes", pa.list_(pa.int64())),
+        pa.field("version", pa.list_(pa.string())),
+        pa.field("base_number", pa.int64()),
+        pa.field("submitted", pa.int64()),
+        pa.field("failures", pa.int64()),
+    ]
+)
+
+
+def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.Table:
+    columns: dict[str, list[Any]] = {"id": [name for name, _ in rows]}
+    for name in _SOURCE:
+        columns[name] = [[getattr(file, name) for file in request.files] for _, request in rows]
+    for name in ("base_number", "submitted", "failures"):
+        columns[name] = [getattr(request, name) for _, request in rows]
+    return pa.Table.from_pydict(columns, _OPEN_REQUEST_COLUMNS)
+
+
+def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
+    name, *lists, base_number, submitted, failures = batch.columns
+    edges, facts = edges_reader(lists[0]), [span_reader(column.values) for column in lists]
+    spans = [span_reader(column) for column in (name, base_number, submitted, failures)]
+
+    def read(row: int) -> Request:
+        files = tuple(map(Source, *(span(*edges(row)) for span in facts)))
+        name, *numbers = (span(row, row + 1)[0] for span in spans)
+        return Request(name, files, *numbers)
+
+    return read
+
+
+OPEN_REQUESTS: Form[str, Request] = Form(
+    _OPEN_REQUEST_COLUMNS, _encode_open_requests, _open_request_reader, _batch, _as_it_is
+)
+
+FORMS: Mapping[str, Form[Any, Any]] = {
+    "files": FILES,
+    "references": REFERENCES,
+    "requests": REQUESTS,
+    "open_requests": OPEN_REQUESTS,
+}

@@ -1,0 +1,111 @@
+"""What each leaf refers to: a base that never changes, and on top of it, leaf by leaf, what came and went since.
+
+A commit notes what it changed and looks at nothing else: to add a file to a leaf is to remember it there, whatever the
+leaf holds already. So a commit of files reads no part of a snapshot, and one that reaches all leaves of a large table
+takes the memory of its own references and not of all. The two are put together when someone asks for the leaf.
+
+Pure. Order of iteration over leaves means nothing; the files of a leaf are in the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from immutables import Map
+
+from lakebed.files import LeafFile
+
+Held = tuple[LeafFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What differs from the base in one leaf: ids of files that went, and files that came."""
+
+    gone: frozenset[str] = frozenset()
+    came: Held = ()
+
+
+_NONE = _Change()
+
+
+class LeafFiles(Mapping[int, Held]):
+    """An immutable mapping from leaf ids to the files that they refer to; a leaf that refers to none is not in it."""
+
+    __slots__ = ("_base", "_changes")
+
+    def __init__(self, base: Mapping[int, Held] | None = None) -> None:
+        self._base: Mapping[int, Held] = {} if base is None else base
+        self._changes: Map[int, _Change] = Map()
+
+    @property
+    def base(self) -> Mapping[int, Held]:
+        """What lies below the changes."""
+        return self._base
+
+    @property
+    def changes(self) -> Mapping[int, Held | None]:
+        """The leaves that differ from the base and what they hold now; None: nothing. Put together as it is asked."""
+        return _Changed(self, self._changes)
+
+    def added(self, came: Mapping[int, Sequence[LeafFile]]) -> LeafFiles:
+        """With these files behind those that the leaves hold."""
+        old = {leaf: self._changes.get(leaf, _NONE) for leaf in came}
+        return self._with({leaf: _Change(old[leaf].gone, (*old[leaf].came, *files)) for leaf, files in came.items()})
+
+    def dropped(self, gone: Mapping[int, Collection[str]]) -> LeafFiles:
+        """Without the files of these ids, which the leaves hold."""
+        changes = {}
+        for leaf, ids in gone.items():
+            old = self._changes.get(leaf, _NONE)
+            changes[leaf] = _Change(old.gone.union(ids), tuple(one for one in old.came if one.file.id not in ids))
+        return self._with(changes)
+
+    def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
+        made = LeafFiles(self._base)
+        made._changes = self._changes.update(changes)
+        return made
+
+    def __getitem__(self, leaf: int) -> Held:
+        held = self._base.get(leaf, ())
+        change = self._changes.get(leaf)
+        if change is not None:
+            kept = (one for one in held if one.file.id not in change.gone) if change.gone else held
+            held = (*kept, *change.came)
+        if not held:
+            raise KeyError(leaf)
+        return held
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (leaf for leaf in self._base if leaf not in self._changes)
+        yield from (leaf for leaf in self._changes if leaf in self)
+
+    def __len__(self) -> int:
+        changed = self._changes
+        return len(self._base) + sum((leaf in self) - (leaf in self._base) for leaf in changed)
+
+    def __repr__(self) -> str:
+        return f"LeafFiles({dict(self)!r})"
+
+
+class _Changed(Mapping[int, "Held | None"]):
+    __slots__ = ("_all", "_changes")
+
+    def __init__(self, held: LeafFiles, changes: Map[int, _Change]) -> None:
+        self._all = held
+        self._changes = changes
+
+    def __getitem__(self, leaf: int) -> Held | None:
+        if leaf not in self._changes:
+            raise KeyError(leaf)
+        return self._all.get(leaf)
+
+    def __contains__(self, leaf: object) -> bool:
+        return leaf in self._changes
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)

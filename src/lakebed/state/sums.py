@@ -1,0 +1,173 @@
+"""What the leaves of a table hold, in numbers: reckoned over whole parts, so that no single file is looked at.
+
+What was committed since the snapshot is few, and is added up one by one. Pure. Without Arrow's own kernels: they take
+60 ms to import, and pandas with them where that is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lakebed.state.columns import Columns, span_reader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.files import LeafFile
+    from lakebed.state.table import TableState
+
+
+class LeafSums(NamedTuple):
+    """What one leaf holds; ``size_bytes`` are those of its files in proportion to their rows inside the leaf."""
+
+    leaf: int
+    rows: int
+    exact: bool
+    size_bytes: int
+    files: int
+    runs: int
+
+
+def sums_of(leaf: int, held: tuple[LeafFile, ...]) -> LeafSums:
+    """The sums of one leaf."""
+    return LeafSums(
+        leaf,
+        rows=sum(one.rows for one in held),
+        exact=all(one.exact for one in held),
+        size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
+        files=len(held),
+        runs=len({one.run for one in held}),
+    )
+
+
+def leaf_sums(state: TableState) -> dict[int, LeafSums]:
+    """The sums of every leaf that holds anything, by its id."""
+    batches, held = _split(state)
+    changes = state.references.changes
+    found = {one.leaf: one for batch in batches for one in _batch_sums(batch) if one.leaf not in changes}
+    return found | {leaf: sums_of(leaf, every) for leaf, every in held.items()}
+
+
+def table_rows(state: TableState) -> tuple[int, bool]:
+    """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
+    sums = leaf_sums(state).values()
+    rows = sum(one.rows for one in sums)
+    return rows, all(one.exact for one in sums) or _whole(state)
+
+
+def file_sizes(state: TableState) -> dict[str, int]:
+    """The bytes of every file that a leaf refers to, by its id."""
+    return _of_files(state, "size_bytes")
+
+
+def file_jobs(state: TableState) -> dict[str, str]:
+    """The jobs that wrote the files that a leaf refers to, by the file's id."""
+    return _of_files(state, "job")
+
+
+def _of_files(state: TableState, fact: str) -> dict[str, Any]:
+    batches, held = _split(state)
+    found = {one.file.id: getattr(one.file, fact) for every in held.values() for one in every}
+    for batch in batches:
+        files, used = batch.column("files").flatten(), _used(state, batch)
+        names, facts = (span_reader(files.field(name))(0, len(files)) for name in ("id", fact))
+        found.update((name, value) for name, value, there in zip(names, facts, used, strict=True) if there)
+    return found
+
+
+def _whole(state: TableState) -> bool:
+    """Whether every file with an estimated share is referenced by all leaves that it reaches.
+
+    Only then do its shares come to its rows: of a file that lost a leaf, that one may have been estimated at no rows.
+    """
+    leaves = state.leaves
+    return all(
+        state.files[name].references == leaves.position(max_key) - leaves.position(min_key) + 1
+        for name, min_key, max_key in _estimated(state)
+    )
+
+
+def _estimated(state: TableState) -> Iterator[tuple[str, bytes, bytes]]:
+    """Id and bounds of the files with a share that is an estimate; one may come several times."""
+    batches, held = _split(state)
+    for one in (one for every in held.values() for one in every if not one.exact):
+        yield one.file.id, one.file.min_key, one.file.max_key
+    for batch in batches:
+        files = batch.column("files").flatten()
+        estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
+        names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
+        for place in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
+            yield names[place], low[place], high[place]
+
+
+def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[LeafFile, ...]]]:
+    """The references of a state: parts, of which those leaves count that did not change, and what all others hold."""
+    references = state.references
+    changed = {leaf: held for leaf, held in references.changes.items() if held}
+    if isinstance(references.base, Columns):
+        return (part.rows().batch for part in references.base.parts), changed
+    return iter(()), dict(references)
+
+
+def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
+    places = _numbers(batch.column("file").flatten())
+    rows = _numbers(batch.column("rows").flatten())
+    exact = _truths(batch.column("exact").flatten())
+    files = batch.column("files").flatten()
+    file_rows, size_bytes = _numbers(files.field("rows"))[places], _numbers(files.field("size_bytes"))[places]
+    # The same as size * rows // file_rows, in two steps that do not overflow.
+    shares = size_bytes // file_rows * rows + size_bytes % file_rows * rows // file_rows
+    edges = _edges(batch.column("file"))
+    leaves = np.repeat(np.arange(batch.num_rows), np.diff(edges))
+    numbered: dict[str, int] = {}
+    names = span_reader(files.field("run"))(0, len(files))
+    codes = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
+    pairs = np.unique(leaves * len(codes) + codes[places])
+    runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
+    columns = (
+        _numbers(batch.column("leaf")),
+        _added(rows, edges),
+        _added(~exact, edges) == 0,
+        _added(shares, edges),
+        np.diff(edges),
+        runs,
+    )
+    return map(LeafSums, *(column.tolist() for column in columns))
+
+
+def _edges(column: pa.ListArray) -> Any:
+    offsets = _numbers(column.offsets)
+    return offsets - offsets[0]
+
+
+def _added(values: Any, edges: Any) -> Any:
+    """The sum of the values between each two edges."""
+    passed = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    return passed[edges[1:]] - passed[edges[:-1]]
+
+
+def _numbers(column: pa.Array) -> Any:
+    """The numbers of a column of int64 or int32, where they lie."""
+    kind = np.int64 if column.type.bit_width == 64 else np.int32
+    return np.frombuffer(column.buffers()[1] or b"", kind)[column.offset : column.offset + len(column)]
+
+
+def _truths(column: pa.BooleanArray) -> Any:
+    bits = np.unpackbits(np.frombuffer(column.buffers()[1] or b"", np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].astype(bool)
+
+
+def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
+    """For each reference of a part, whether its leaf did not change since."""
+    changes = state.references.changes
+    kept = np.array([leaf not in changes for leaf in batch.column("leaf").to_pylist()], bool)
+    return np.repeat(kept, np.diff(_edges(batch.column("file"))))
+
+
+def _used(state: TableState, batch: pa.RecordBatch) -> Any:
+    """For each file of a part, whether a leaf that did not change since refers to it."""
+    places = _numbers(batch.column("file").flatten())[_kept(state, batch)]
+    return np.bincount(places, minlength=len(batch.column("files").flatten())) > 0

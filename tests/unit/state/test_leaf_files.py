@@ -1,0 +1,58 @@
+"""What leaves refer to: like a dictionary of lists, over any base, and no look at the base without need."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed.files import LeafFile
+from lakebed.state.columns import Columns
+from lakebed.state.forms import REFERENCES
+from lakebed.state.leaf_files import LeafFiles
+from tests.unit.state.cases import new_file
+
+LEAVES = st.integers(1, 4)
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "drop", "rest"]), st.sets(LEAVES), st.integers(0, 2)), max_size=12)
+
+
+def held(name, rows=2):
+    new = new_file(name, "ab")
+    return LeafFile(new.file, rows, rows == 2, new.run)
+
+
+@given(STEPS)
+def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
+    made = [(LeafFiles(), {})]
+    for number, (what, leaves, place) in enumerate(steps):
+        files, model = made[-1]
+        model = {leaf: list(every) for leaf, every in model.items()}
+        if what == "add":
+            came = {leaf: [held(f"f{number}", leaf), held(f"g{number}")] for leaf in leaves}
+            files = files.added(came)
+            for leaf, every in came.items():
+                model[leaf] = [*model.get(leaf, ()), *every]
+        elif what == "drop":
+            gone = {leaf: {model[leaf].pop(place % len(model[leaf])).file.id} for leaf in leaves if model.get(leaf)}
+            files = files.dropped(gone)
+        else:
+            base = files.base if isinstance(files.base, Columns) else Columns(REFERENCES)
+            files = LeafFiles(base.rewritten(files.changes))
+            assert dict(files.changes) == {}
+        made.append((files, {leaf: every for leaf, every in model.items() if every}))
+    for files, model in made:
+        assert dict(files) == {leaf: tuple(every) for leaf, every in model.items()}
+        assert len(files) == len(model)
+        assert set(files) == set(model)
+        assert [leaf in files for leaf in range(6)] == [leaf in model for leaf in range(6)]
+
+
+class Unread(dict):
+    """A base that must not be asked."""
+
+    def __getitem__(self, leaf):
+        raise AssertionError(leaf)
+
+    get = __contains__ = __getitem__
+
+
+def test_to_add_a_file_is_not_to_look_at_the_leaf():
+    files = LeafFiles(Unread()).added({1: [held("f1")], 2: [held("f1")]}).added({1: [held("f2")]})
+    assert set(files.changes) == {1, 2}
