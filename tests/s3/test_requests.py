@@ -56,7 +56,7 @@ def test_one_write_takes_at_most_five_requests(s3_server, url):
 
 
 def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_others(s3_server, url):
-    """The probe, the floor, the newest entry's stamp, the entries, and a stamp for each that its successor does not tell."""
+    """The probe, the floor, the newest entry's stamp, the entries, and each stamp that its successor does not tell."""
     table = opened(s3_server, url)
     for count in range(20):
         table.write(rows(count, count + 1))
@@ -76,7 +76,7 @@ def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_other
 
 
 def test_verification_lists_the_data_once(s3_server, url):
-    """The floor twice, the snapshot, a listing of the kept, two of the log, its entries and the read that finds no more;
+    """The floor twice, the snapshot, a listing of the kept, two of the log, its entries and the read that finds none;
     one listing of the data."""
     table = opened(s3_server, url)
     table.write(rows(0, 10))
