@@ -148,7 +148,8 @@ class Table:
         encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
         state = self.state()
         files = files_cut(encoded, state)
-        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
+        summaries = load_summaries(self.storage, self.id, files, self.schema, cuts=state.leaves.boundaries)
+        return OfferRemove(encoded, fence, summaries)
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.

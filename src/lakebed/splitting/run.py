@@ -54,7 +54,8 @@ def split(table: Table) -> SplitReport:
     not_split = list(found.waiting)
     number: int | None = None
     for large in found.large:
-        summaries = load_summaries(table.storage, table.id, large.files, table.schema)
+        cuts = state.leaves.boundaries
+        summaries = load_summaries(table.storage, table.id, large.files, table.schema, cuts=cuts)
         chosen = choose(large, list(summaries.values()))
         if not isinstance(chosen, SplitAt):
             not_split.append(chosen)
