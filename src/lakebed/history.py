@@ -19,6 +19,7 @@ from lakebed.log.entry import naming
 from lakebed.state.codec import decode_transaction
 from lakebed.state.transactions import (
     AddFiles,
+    AlterSchema,
     AlterSettings,
     CloseJob,
     CreateTable,
@@ -132,6 +133,8 @@ def detail(transaction: Transaction) -> str:
             text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
+        case AlterSchema():
+            text = ", ".join(transaction.changes)
         case MarkDead() | ForgetFiles():
             text = _some(len(transaction.files), "file")
         case SetTag():
@@ -160,7 +163,7 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
             return 0, 0, 0
-        case SetTag() | RemoveTag():
+        case AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0
         case _:
             assert_never(transaction)

@@ -10,13 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.errors import UsageError
+from lakebed.errors import SchemaMismatchError, UsageError
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferTag, RemoveTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferSchema, OfferTag, RemoveTag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
+    from lakebed.state.evolution import SchemaChange
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
     from lakebed.storage.contract import Storage
@@ -69,7 +71,7 @@ class Table:
 
     @property
     def schema(self) -> Schema:
-        """The table's schema."""
+        """The table's newest schema that this process knows of."""
         return (self.log.head.state if self.log.head.number else self.state()).created
 
     # -- rows ---------------------------------------------------------------------------------------------------
@@ -89,19 +91,26 @@ class Table:
         """
         from lakebed.ingest.run import conformed, open_stream, write_files
 
-        batches = conformed(open_stream(data), self.schema, "write")
+        reader = open_stream(data)
+        layout = self._layout_for(reader.schema)
+        batches = conformed(reader, layout.schema, "write")
         if commit_id is not None:
             first = self.state().requests.get(commit_id)
             if first is not None:
                 return first
         in_force = self.settings_in_force()
-        files = write_files(
-            batches,
-            self.layout(),
-            (self.storage, self.id, clock.new_id()),
-            memory_limit_bytes=in_force.memory_limit_bytes,
-            cuts=self.log.head.state.leaves.boundaries,
-        )
+        try:
+            files = write_files(
+                batches,
+                layout,
+                (self.storage, self.id, clock.new_id()),
+                memory_limit_bytes=in_force.memory_limit_bytes,
+                cuts=self.log.head.state.leaves.boundaries,
+            )
+        except SchemaMismatchError:
+            # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
+            self.state()
+            raise
         if not files and commit_id is None:
             return self.number
         return self.commit(OfferFiles(files, commit_id))
@@ -141,7 +150,7 @@ class Table:
         if self._reader is None:
             from lakebed.query.run import Reader
 
-            self._reader = Reader(self.storage, self.id, self.schema)
+            self._reader = Reader(self.storage, self.id)
         return self._reader
 
     # -- what there is ------------------------------------------------------------------------------------------
@@ -254,6 +263,18 @@ class Table:
         """Change settings of this table; None takes the instance's default again. Returns the log number."""
         return self.commit(AlterSettings(settings.validate(changes)))
 
+    def alter(self, *changes: SchemaChange) -> int:
+        """Change the schema: :class:`AddField`, :class:`DropField`, :class:`RenameField`, :class:`WidenField` and
+        :class:`AllowNulls` values, made in that order, all or none; returns the log number.
+
+        No file is rewritten: rows that are there are read as the new schema has them.
+
+        Raises:
+            UsageError: not such values.
+            RejectedError: the newest schema does not allow one of them; says which and why.
+        """
+        return self.commit(OfferSchema(check_changes(changes)))
+
     # -- for the pipeline ---------------------------------------------------------------------------------------
 
     def layout(self) -> Layout:
@@ -261,6 +282,16 @@ class Table:
         from lakebed.kernels.layout import Layout
 
         return Layout.of(self.schema, self.settings_in_force())
+
+    def _layout_for(self, columns: pa.Schema) -> Layout:
+        from lakebed.schema import fits
+
+        layout = self.layout()
+        if not fits(columns, layout.schema):
+            # Another process may have altered the table since this one looked.
+            self.state()
+            layout = self.layout()
+        return layout
 
     def try_commit(self, offer: Offer) -> Outcome:
         """Offer a change to the table's state; the outcome is a value."""

@@ -14,6 +14,7 @@ from lakebed.keys import EncodedRange
 from lakebed.schema import Schema
 from lakebed.state.transactions import (
     AddFiles,
+    AlterSchema,
     AlterSettings,
     CloseJob,
     CreateTable,
@@ -62,6 +63,9 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             }
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
+        case AlterSchema():
+            schema = transaction.schema.to_json()
+            return {"type": "alter_schema", "schema": schema, "changes": list(transaction.changes)}
         case MarkDead():
             return {"type": "mark_dead", "files": list(transaction.files)}
         case ForgetFiles():
@@ -107,6 +111,8 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
         case "alter_settings":
             return AlterSettings(document["changes"])
+        case "alter_schema":
+            return AlterSchema(Schema.from_json(document["schema"]), tuple(document["changes"]))
         case "mark_dead":
             return MarkDead(tuple(document["files"]))
         case "forget_files":

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
 from lakebed.keys import EncodedRange
+from lakebed.state.evolution import resolve_changes
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -29,6 +30,7 @@ from lakebed.state.transactions import (
     MarkDead,
     OfferFiles,
     OfferOutput,
+    OfferSchema,
     OfferSplit,
     OfferTag,
     OpenJob,
@@ -48,9 +50,6 @@ if TYPE_CHECKING:
     from lakebed.files import NewFile
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
-
-SCHEMA_VERSION = 1
-"""Schemas do not change yet, so every file is of the first."""
 
 
 def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
@@ -81,6 +80,8 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
             return _resolve_tag(offer, state)
         case RemoveTag():
             return offer if offer.name in state.tags else Rejected(f"there is no tag {offer.name}")
+        case OfferSchema():
+            return resolve_changes(offer, state.schemas)
         case AlterSettings() | DropTable():
             return offer
         case _:
@@ -93,8 +94,12 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
     if known or len(set(names)) != len(names):
         return Rejected(f"file {known[0] if known else 'twice in one transaction'} is in the table already")
     for new in files:
-        if new.file.schema_version != SCHEMA_VERSION:
-            return Rejected(f"file {new.file.id} was written for schema version {new.file.schema_version}")
+        # Any version that the table had will do: readers find fields by their ids.
+        if not 1 <= new.file.schema_version <= len(state.schemas):
+            return Rejected(
+                f"file {new.file.id} was written for schema version {new.file.schema_version}; the table has versions "
+                f"1 to {len(state.schemas)}"
+            )
     return None
 
 
@@ -148,6 +153,10 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
     if refused := _refused_files(offer.files, state):
         return refused
     inputs = set(job.inputs)
+    oldest = min((new.file.schema_version for new in offer.files), default=len(state.schemas))
+    newer = [name for name in job.inputs if name in state.files and state.files[name].file.schema_version > oldest]
+    if newer:
+        return Rejected(f"the output of job {offer.job} has not all fields of its input {newer[0]}; plan again")
     drop: list[tuple[str, int]] = []
     served: set[int] = set()
     for position in state.leaves.overlapping(job.keys):
