@@ -79,7 +79,8 @@ class Table:
     def write(self, data: Any, *, commit_id: str | None = None) -> int:
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
-        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name.
+        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
+        newest schema known, and rows that fit it are taken even if another process has altered the table since.
         ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
         one every call adds. No rows, no entry.
 
