@@ -22,7 +22,9 @@ NUMBER_DIGITS = 20
 
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
-_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.parquet")
+_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
+_TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
+_PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,17 @@ def instance_name() -> str:
     return "instance.json"
 
 
+def tables_folder() -> str:
+    """Where all tables lie."""
+    return "tables"
+
+
+def table_of_object(name: str) -> str | None:
+    """The id of the table that an object is part of; None if it is part of none."""
+    match = _TABLE_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
 def table_prefix(table_id: str) -> str:
     """Where everything of a table lies."""
     return f"tables/{table_id}"
@@ -130,10 +143,26 @@ def summary_name(table_id: str, file: DataFile) -> str:
     return summary_object(table_id, file.job, file.id)
 
 
-def parse_data_name(name: str) -> tuple[str, str, str] | None:
-    """Table id, job id and file id of a data file's name; None if it is not one."""
+def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
+    """The job and the id of the data file that an object is, or is the summary of; None if it is not of that table."""
     match = _DATA_NAME.fullmatch(name)
-    return (match[1], match[2], match[3]) if match else None
+    return (match[2], match[3]) if match and match[1] == table_id else None
+
+
+def pin_folder(table_id: str) -> str:
+    """Where readers say which numbers of a table they need."""
+    return f"tables/{table_id}/pins"
+
+
+def pin_name(table_id: str, pin_id: str) -> str:
+    """The object of one reader's pin."""
+    return f"{pin_folder(table_id)}/{pin_id}.json"
+
+
+def is_pin_name(table_id: str, name: str) -> bool:
+    """Whether an object is a pin of that table."""
+    match = _PIN_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
 
 
 def entry_name(prefix: str, number: int) -> str:
@@ -152,16 +181,37 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
-def snapshot_name(prefix: str) -> str:
-    """The manifest of a log's newest snapshot."""
-    return f"{prefix}/snapshots/latest.ndjson"
+def floor_name(prefix: str) -> str:
+    """The object of a log's floor; it lies among the entries."""
+    return f"{prefix}/log/floor.ndjson"
 
 
-def part_folder(prefix: str) -> str:
-    """Where the parts of a log's snapshots lie."""
-    return f"{prefix}/snapshots/parts"
+def snapshots_folder(prefix: str) -> str:
+    """Where all snapshots of a log lie."""
+    return f"{prefix}/snapshots"
 
 
-def part_name(prefix: str, token: str) -> str:
-    """One part of a snapshot."""
-    return f"{part_folder(prefix)}/{token}.arrow"
+def snapshot_folder(prefix: str, number: int | None = None) -> str:
+    """Where a log's newest snapshot lies; or the one of that number, which is kept."""
+    return f"{snapshots_folder(prefix)}/{'latest' if number is None else f'{number:0{NUMBER_DIGITS}d}'}"
+
+
+def parse_kept_number(prefix: str, name: str) -> int | None:
+    """The number of the kept snapshot that an object belongs to; None: to none."""
+    text = name.removeprefix(f"{snapshots_folder(prefix)}/").partition("/")[0]
+    return int(text) if _NUMBER.fullmatch(text) and name.startswith(snapshot_folder(prefix, int(text))) else None
+
+
+def snapshot_name(prefix: str, number: int | None = None) -> str:
+    """The manifest of a log's newest snapshot; or of the one of that number, which is kept."""
+    return f"{snapshot_folder(prefix, number)}/manifest.ndjson"
+
+
+def part_folder(prefix: str, number: int | None = None) -> str:
+    """Where the parts of that snapshot lie."""
+    return f"{snapshot_folder(prefix, number)}/parts"
+
+
+def part_name(prefix: str, token: str, number: int | None = None) -> str:
+    """One part of that snapshot."""
+    return f"{part_folder(prefix, number)}/{token}.arrow"

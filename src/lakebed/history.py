@@ -24,13 +24,19 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
+    JoinLeaves,
     MarkDead,
     OpenJob,
+    RaiseMark,
+    RejectRequest,
+    RemoveRange,
     RemoveTag,
     Replace,
     SetTag,
     SplitLeaf,
+    SubmitRequests,
     Transaction,
 )
 
@@ -131,16 +137,30 @@ def detail(transaction: Transaction) -> str:
             text = transaction.reason
         case SplitLeaf():
             text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
+        case JoinLeaves():
+            text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
+        case RemoveRange():
+            fenced = ", for good" if transaction.fence else ""
+            text = (
+                f"{_some(len(transaction.ranges), 'range')}, {_some(len(transaction.leaves), 'leaf')} emptied{fenced}"
+            )
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
         case AlterSchema():
             text = ", ".join(transaction.changes)
         case MarkDead() | ForgetFiles():
             text = _some(len(transaction.files), "file")
+        case RaiseMark():
+            text = f"{transaction.mark.value} to {transaction.value}"
         case SetTag():
             text = f"{transaction.name} at number {transaction.number}"
         case RemoveTag():
             text = transaction.name
+        case SubmitRequests():
+            files = sum(len(request.files) for request in transaction.requests)
+            text = f"{_some(len(transaction.requests), 'request')} for {_some(files, 'file')}"
+        case FailRequest() | RejectRequest():
+            text = f"{transaction.request}: {transaction.reason}"
         case DropTable():
             text = ""
         case _:
@@ -159,11 +179,13 @@ def _counts(transaction: Transaction) -> tuple[int, int | None, int | None]:
             return sum(file.rows for file in transaction.files), 0, 0
         case Replace():
             return sum(r.rows for r in transaction.references), None, len(transaction.drop)
-        case DropTable():
+        case RemoveRange() | DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | AlterSettings() | MarkDead() | ForgetFiles():
+        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
-        case AlterSchema() | SetTag() | RemoveTag():
+        case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
+            return 0, 0, 0
+        case SubmitRequests() | FailRequest() | RejectRequest():
             return 0, 0, 0
         case _:
             assert_never(transaction)

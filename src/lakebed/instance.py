@@ -35,7 +35,7 @@ from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from lakebed.state.catalog import CatalogTable
 
@@ -184,6 +184,16 @@ class Instance:
     def set(self, **changes: Any) -> None:
         """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
         self._change(SetDefaults(settings.validate(changes)), "settings")
+
+    # -- for the pipeline ---------------------------------------------------------------------------------------
+
+    def table_ids(self) -> Collection[str]:
+        """The ids of all tables that have a name."""
+        return self._catalog.follow().tables.keys()
+
+    def unnamed(self, table_id: str) -> Table:
+        """A table by its id, whether the catalog knows it or not."""
+        return Table(table_id, table_id, self.storage, self._logs, self._defaults)
 
     # -- within -------------------------------------------------------------------------------------------------
 

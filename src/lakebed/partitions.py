@@ -1,8 +1,8 @@
 """The leaves: key ranges that cover the key space without gap or overlap, as a sorted array of boundary keys.
 
 Leaf ``ids[i]`` holds the keys in ``[lower(i), lower(i + 1))``; the first begins at the empty string, below every key,
-and the last has no end. Ids are never reused: a split gives every part a new one and remembers the parent, for
-history and pictures only. Pure: no I/O.
+and the last has no end. Ids are never reused: the parts of a split and the leaf that a join makes get new ones, and
+their parents (one, or those that were joined) are remembered, for history and pictures only. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Leaves:
     boundaries: tuple[bytes, ...] = ()
     ids: tuple[int, ...] = (1,)
     next_id: int = 2
-    parents: Map[int, int] = field(default_factory=Map)
+    parents: Map[int, tuple[int, ...]] = field(default_factory=Map)
     _lower: Map[int, bytes] = field(default_factory=lambda: Map({1: b""}), repr=False, compare=False)
 
     @classmethod
@@ -37,7 +37,9 @@ class Leaves:
         return cls.of(boundaries, tuple(range(1, count + 1)), count + 1, {})
 
     @classmethod
-    def of(cls, boundaries: tuple[bytes, ...], ids: tuple[int, ...], next_id: int, parents: Mapping[int, int]) -> Self:
+    def of(
+        cls, boundaries: tuple[bytes, ...], ids: tuple[int, ...], next_id: int, parents: Mapping[int, tuple[int, ...]]
+    ) -> Self:
         """Leaves as they were written. Raises DamagedError if they do not tile the key space."""
         lows = (b"", *boundaries)
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
@@ -93,6 +95,27 @@ class Leaves:
             boundaries=(*self.boundaries[:position], *keys, *self.boundaries[position:]),
             ids=(*self.ids[:position], *parts, *self.ids[position + 1 :]),
             next_id=self.next_id + len(parts),
-            parents=self.parents.update(dict.fromkeys(parts, leaf)),
+            parents=self.parents.update(dict.fromkeys(parts, (leaf,))),
             _lower=self._lower.delete(leaf).update(zip(parts, (low, *keys), strict=True)),
+        )
+
+    def join(self, leaves: tuple[int, ...]) -> Leaves:
+        """The leaves with two or more neighbours made one, which takes the next id.
+
+        Raises DamagedError if they are no neighbours, given in key order.
+        """
+        first = self.position_of(leaves[0]) if leaves else None
+        if first is None or len(leaves) < 2 or self.ids[first : first + len(leaves)] != leaves:
+            raise DamagedError(f"leaves {', '.join(map(str, leaves))} are no neighbours in key order to join")
+        lower = self._lower.mutate()
+        for leaf in leaves:
+            del lower[leaf]
+        lower[self.next_id] = self._lower[leaves[0]]
+        return replace(
+            self,
+            boundaries=(*self.boundaries[:first], *self.boundaries[first + len(leaves) - 1 :]),
+            ids=(*self.ids[:first], self.next_id, *self.ids[first + len(leaves) :]),
+            next_id=self.next_id + 1,
+            parents=self.parents.set(self.next_id, leaves),
+            _lower=lower.finish(),
         )

@@ -1,4 +1,5 @@
-"""A table's files and leaves, for people and programs: as plain rows, and as the Arrow tables made of them. Pure.
+"""A table's files and leaves, and what a removal takes of them, for people and programs: as plain values, and as the
+Arrow tables made of them. Pure.
 
 The plain rows are there for whoever is in a hurry: Arrow imports pandas, where it is installed, to make an array of
 Python values, which takes longer than all else in a short command.
@@ -6,17 +7,42 @@ Python values, which takes longer than all else in a short command.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebed.files import data_name
+from lakebed.state.apply import apply
+from lakebed.state.resolve_leaves import resolve_remove
+from lakebed.state.transactions import RemoveRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
+    from lakebed.state.transactions import OfferRemove
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a removal takes away: rows, exact or estimated, of so many files."""
+
+    rows: int
+    exact: bool
+    files: int
+
+
+def removed(state: TableState, offer: OfferRemove) -> Removed:
+    """What the removal would take away if it were committed to this state."""
+    removal = resolve_remove(offer, state)
+    if not isinstance(removal, RemoveRange):
+        return Removed(0, exact=True, files=0)
+    for split in removal.splits:
+        state = apply(state, split, state.number)
+    going = [r for leaf in removal.leaves for r in state.references_of(leaf)]
+    return Removed(sum(r.rows for r in going), all(r.exact for r in going), len({r.file for r in going}))
 
 
 def key_type(schema: Schema) -> pa.DataType:

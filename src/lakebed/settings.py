@@ -52,6 +52,26 @@ class Settings:
     )
     gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
     history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")
+    log_s: int = _setting(
+        30 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long entries stay in the log; not below history_s and gc_delay_s",
+    )
+    pin_timeout_s: int = _setting(
+        3600, "seconds", 1, 10**9, "a pin that was not renewed for so long is dead; readers renew every third of it"
+    )
+    orphan_age_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "what was written and not committed for so long may be swept, and is refused then"
+    )
+    requests_s: int = _setting(
+        7 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long commit and job ids are remembered: a repeat in that time adds nothing",
+    )
 
 
 NAMES = tuple(f.name for f in fields(Settings))

@@ -6,6 +6,7 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferSchema, OfferTag, RemoveTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, OfferSchema, RemoveTag, SetTag
+from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.files import DataFile
     from lakebed.history import HistoryRow
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
@@ -39,6 +42,10 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
     from lakebed.view import View
+
+
+BASE_AGE_S = 60.0
+"""A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
 
 
 class Table:
@@ -76,7 +83,7 @@ class Table:
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def write(self, data: Any, *, commit_id: str | None = None) -> int:
+    def write(self, data: Any, *, commit_id: str | None = None, base_number: int | None = None) -> int:
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
@@ -84,21 +91,33 @@ class Table:
         ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
         one every call adds. No rows, no entry.
 
+        Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
+        :attr:`number` of before the first call, and gives it as ``base_number`` to every one: a repeat that is too old
+        to be judged is then an UnknownOutcomeError, and adds nothing. By default it is the number when the call began.
+
         Raises:
+            UsageError: a base number that is not there yet, or one without a commit id.
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added.
+            RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
+                the setting ``orphan_age_s`` and a sweep came by.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files
+        from lakebed.schema import fits
 
         reader = open_stream(data)
-        layout = self._layout_for(reader.schema)
+        if not fits(reader.schema, self.schema):
+            # Another process may have altered the table since this one looked.
+            self.state()
+        layout = self.layout()
         batches = conformed(reader, layout.schema, "write")
-        if commit_id is not None:
-            first = self.state().requests.get(commit_id)
-            if first is not None:
-                return first
+        # Without an id, a look now and then will do: it only tells how long ago the call began.
+        state = self.state(BASE_AGE_S if commit_id is None else None)
+        first = None if commit_id is None else state.answered(commit_id)
+        if first is not None:
+            return first
+        base = based_on(state, commit_id, base_number)
         in_force = self.settings_in_force()
         try:
             files = write_files(
@@ -114,7 +133,35 @@ class Table:
             raise
         if not files and commit_id is None:
             return self.number
-        return self.commit(OfferFiles(files, commit_id))
+        return self.commit(OfferFiles(files, commit_id, base))
+
+    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+        """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
+
+        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
+        are there. With a ``fence`` writes that began before the removal do not pass, nor do compactions. No rows there
+        and no fence: no entry.
+
+        Raises:
+            UsageError: no range; for all rows give ``KeyRange()``.
+            BadKeyError: a range is upside down or does not fit the key.
+            ContentionError: nothing was removed.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        return self.commit(self.removal(ranges, fence=fence))
+
+    def removal(self, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
+        """What :meth:`remove` offers, with the summaries that make its counts exact."""
+        from lakebed.objects import load_summaries
+        from lakebed.state.resolve_leaves import files_cut
+
+        if not ranges:
+            raise UsageError("a removal needs a range; for all rows give KeyRange()")
+        encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
+        state = self.state()
+        files = [state.files[name].file for name in files_cut(encoded, state)]
+        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -151,8 +198,13 @@ class Table:
         if self._reader is None:
             from lakebed.query.run import Reader
 
-            self._reader = Reader(self.storage, self.id)
+            self._reader = Reader(self.storage, self.id, self._keeps)
         return self._reader
+
+    def _keeps(self, file: DataFile) -> bool:
+        """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
+        known = self.state().files.get(file.id)
+        return known is not None and not known.dead
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -185,24 +237,59 @@ class Table:
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
             NotRetainedError: files of that number may be deleted; names the numbers that are kept.
         """
-        from lakebed.log.replay import replay
-        from lakebed.travel import locate
+        state = self.state()
+        return self._view(self._state_at(locate(state, self.log.entry_stamp, number=number, time=time, tag=tag), state))
+
+    @contextmanager
+    def pin(self, number: int | None = None) -> Iterator[View]:
+        """A view, of the newest number or an older one, that stays readable to the end of the ``with`` block.
+
+        However long that takes, and whatever is compacted and collected meanwhile: for exports, and for queries that
+        may outlive the setting ``gc_delay_s``. Costs an object in the store, rewritten every third of the setting
+        ``pin_timeout_s``. Should that fail for all of it, what is deleted then is told by NotRetainedError.
+
+        Raises:
+            NotFoundError: a number that is not there yet.
+            NotRetainedError: files of that number may be deleted; names the numbers that are kept.
+            ContentionError: collections kept overtaking; try again.
+        """
+        from lakebed.pins import Pin
 
         state = self.state()
-        found = locate(state, self.log.entry_stamp, number=number, time=time, tag=tag)
-        return self._view(state if found == state.number else replay(self.log, self.id, TABLE, found))
+        if number is not None:
+            locate(state, self.log.entry_stamp, number=number)
+        with Pin(self.storage, self.id, lambda: self.settings_in_force().pin_timeout_s) as pin:
+            if number is None:
+                state = pin.hold(state, self.state)
+            else:
+                pin.put(number)
+                newest = self.state()
+                state = self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
+            yield self._view(state)
+
+    def _state_at(self, number: int, newest: TableState) -> TableState:
+        from lakebed.log.replay import replay
+
+        return newest if number == newest.number else replay(self.log, number).state
 
     def tag(self, name: str, number: int | None = None) -> int:
-        """Give a number, by default the newest, a name that keeps its files; returns the number it stands at.
+        """Give a number, by default the newest, a name that keeps it readable; returns the number it stands at.
 
         Raises:
             UsageError: not a name.
+            NotFoundError, NotRetainedError: there is no such number, or not any more.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        from lakebed.travel import check_tag
+        from lakebed.log.replay import replay
 
-        self.commit(OfferTag(check_tag(name), number))
-        return self.state().tags[name]
+        check_tag(name)
+        state = self.state()
+        found = locate(state, self.log.entry_stamp, number=state.number if number is None else number)
+        if state.tags.get(name) != found:
+            # First the snapshot: once the tag is there, nothing but the tag keeps the number.
+            self.log.kept.keep(replay(self.log, found))
+            self.commit(SetTag(name, found))
+        return found
 
     def untag(self, name: str) -> int:
         """Take a tag away; returns the log number. Raises RejectedError if there is none of that name."""
@@ -215,11 +302,11 @@ class Table:
     # -- what happened ------------------------------------------------------------------------------------------
 
     def outcome(self, request_key: str) -> int | None:
-        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it is not in the log.
+        """The log number at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.
 
         After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
         """
-        return self.state().requests.get(request_key)
+        return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
@@ -284,16 +371,6 @@ class Table:
 
         return Layout.of(self.schema, self.settings_in_force())
 
-    def _layout_for(self, columns: pa.Schema) -> Layout:
-        from lakebed.schema import fits
-
-        layout = self.layout()
-        if not fits(columns, layout.schema):
-            # Another process may have altered the table since this one looked.
-            self.state()
-            layout = self.layout()
-        return layout
-
     def try_commit(self, offer: Offer) -> Outcome:
         """Offer a change to the table's state; the outcome is a value."""
         return self.log.commit(offer)
@@ -305,3 +382,19 @@ class Table:
             RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
         return number_of(self.log.commit(offer), f"table {self.name}")
+
+
+def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
+    """The base number of a request that is offered first in this state, or was in an older one.
+
+    Raises UsageError for one that is not there yet, or that nobody can repeat.
+    """
+    if base_number is None:
+        return state.number
+    if request_key is None:
+        raise UsageError(
+            f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
+        )
+    if not 0 <= base_number <= state.number:
+        raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
+    return base_number

@@ -35,9 +35,9 @@ def locate(
     state: TableState,
     stamp_of: Callable[[int], datetime],
     *,
-    number: int | None,
-    time: datetime | str | None,
-    tag: str | None,
+    number: int | None = None,
+    time: datetime | str | None = None,
+    tag: str | None = None,
 ) -> int:
     """The log number that is meant. ``stamp_of`` is asked for about log2(head) entries if it is a time.
 
@@ -77,11 +77,18 @@ def _at_time(state: TableState, stamp_of: Callable[[int], datetime], time: datet
         raise UsageError(f"time = {time!r}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z") from error
     if not aware:
         raise UsageError(f"time = {time!r}: say in which time zone, such as 2026-01-31T12:00:00Z")
-    # Entries are created one after another, so their stamps ascend with their numbers.
-    found = bisect_left(range(1, state.number + 1), x=True, key=lambda number: stamp_of(number) > moment)
+    # Entries are created one after another, so their stamps ascend with their numbers. Older ones may be trimmed.
+    first = max(1, state.retained_from)
+    found = bisect_left(range(first, state.number + 1), x=True, key=lambda number: stamp_of(number) > moment)
     if not found:
-        raise NotFoundError(f"the table was created at {stamp_of(1).isoformat()}, after {moment.isoformat()}")
-    return found
+        text = f"is of {stamp_of(first).isoformat()}, after {moment.isoformat()}"
+        if first == 1:
+            raise NotFoundError(f"the table was created later: its first entry {text}")
+        raise NotRetainedError(
+            f"the oldest number that is kept, {first}, {text}; the setting history_s and tags keep more",
+            retained_from=first,
+        )
+    return first - 1 + found
 
 
 def _and_tags(state: TableState) -> str:

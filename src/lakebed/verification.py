@@ -1,12 +1,14 @@
-"""Whether a table is what its log says: the log replayed from entry 1, held against its snapshot and its objects.
+"""Whether a table is what its log says: the log replayed, held against its snapshots and its objects.
 
 What is wrong is found, not raised: a report names each finding with its remedy, so that one damaged entry does not hide
 the next. Applying is a pure function, so a snapshot that equals the replayed state at its number leads to the same
 state at the head; it is compared there, and invariants are checked once, at the end. Nothing is mended here: what is
-derived mends itself, and what is not can only come from a copy.
+derived mends itself, and what is not can only come from a copy. The replay begins with entry 1, or where the log is
+trimmed with the oldest kept snapshot that it rests on; what tags keep from before must be whole by itself.
 
-Others may commit meanwhile: the snapshot is read before the entries are listed, the list before they are replayed, and
-a file that is missing counts only if it is still referenced afterwards.
+Others may commit meanwhile: snapshots are read before the entries are listed, the list before they are replayed, and
+a file that is missing counts only if it is still referenced afterwards. Where the log was trimmed meanwhile, all is
+read again.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _RESTORE = "restore the object from a copy"
 _MENDS_ITSELF = "nothing is lost: the log is read instead, and a later commit writes another"
+_EMPTY: Head[TableState] = Head(0, "", TABLE.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,17 @@ class Finding:
 class VerificationReport:
     """What was looked at, and what was found.
 
-    ``number`` is the last entry that could be applied, ``entries`` how many the store lists, ``snapshot`` the
-    snapshot's number, ``objects`` how many were looked for (None: none, for it was not asked).
+    ``number`` is the last entry that could be applied, ``entries`` how many the store lists, ``floor`` the number up to
+    which they may be gone, ``snapshot`` the newest snapshot's number, ``kept`` those of the kept ones, ``objects`` how
+    many were looked for (None: none, for it was not asked).
     """
 
     table: str
     number: int
     entries: int
+    floor: int
     snapshot: int | None
+    kept: tuple[int, ...]
     objects: int | None
     findings: tuple[Finding, ...]
 
@@ -75,18 +81,29 @@ def verify(
 
     Raises StorageError if the store cannot be read: then nothing is known.
     """
-    claims = {"this process's view": log.head} if log.head.number else {}
-    snapshot, findings = _snapshot(log)
-    if snapshot is not None:
-        claims["the snapshot"] = snapshot
-    listed = sorted(log.numbers())
+    while True:
+        floor = log.floor()
+        claims = {"this process's view": log.head} if log.head.number else {}
+        snapshot, findings = _newest(log)
+        if snapshot is not None:
+            claims["the snapshot"] = snapshot
+        kept, amiss_kept = _kept(log)
+        claims |= {f"the snapshot kept at {number}": claim for number, claim in kept.items()}
+        listed = sorted(log.numbers())
+        base = next((claim for claim in kept.values() if claim.number > floor), None) if floor else _EMPTY
+        head, broken = _replay(log, table_id, base or _EMPTY, claims)
+        if log.floor() == floor:
+            break
+    findings += amiss_kept
+    if base is None:
+        findings.append(_damage("trimmed", f"the log is trimmed up to {floor}, and no snapshot from there on is whole"))
     findings += [
         _note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
         for stranger in log.foreign()
     ]
-    head, broken = _replay(log, table_id, claims)
-    findings += [*numbering(listed, head.number), *broken]
-    unapplied = [number for number in listed if number > head.number]
+    above = [number for number in listed if number > floor]
+    findings += [*numbering(above, max(head.number, floor)), *broken]
+    unapplied = [number for number in above if number > head.number]
     findings += [finding for finding in _chain(log, table_id, unapplied) if finding not in broken]
     if not unapplied:
         findings += [
@@ -94,6 +111,11 @@ def verify(
             for what, claim in claims.items()
             if claim.number > head.number
         ]
+    findings += [
+        _damage("tag", f"tag {tag} stands at number {number}, whose snapshot is gone, and so are the entries")
+        for tag, number in sorted(head.state.tags.items())
+        if number <= floor and number not in kept
+    ]
     objects = None
     if storage is not None:
         # Where the log is broken, a claim may know of files that came after.
@@ -104,25 +126,39 @@ def verify(
         # A file that lost its references while all this was looked at may go.
         findings += [f for file, f in amiss if file in latest.files and latest.files[file].references]
         objects = 2 * len(referenced)
-    number = snapshot.number if snapshot is not None else None
-    return VerificationReport(name, head.number, len(listed), number, objects, tuple(findings))
+    newest = snapshot.number if snapshot is not None else None
+    return VerificationReport(name, head.number, len(listed), floor, newest, tuple(kept), objects, tuple(findings))
 
 
-def _snapshot(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
+def _newest(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
     try:
-        found = log.snapshot()
-    except (DamagedError, FormatTooNewError) as error:
-        if isinstance(error, FormatTooNewError):
-            return None, [_unbelieved(error)]
+        found = log.snapshots.read()
+    except FormatTooNewError as error:
+        return None, [_unbelieved(error)]
+    except DamagedError as error:
         return None, [_damage("snapshot_damaged", error.message, _MENDS_ITSELF)]
     return found, [] if found is not None else [_note("snapshot_missing", "there is no snapshot", _MENDS_ITSELF)]
 
 
+def _kept(log: Log[TableState, Offer, Transaction]) -> tuple[dict[int, Head[TableState]], list[Finding]]:
+    """The kept snapshots that are whole, oldest first, and what is amiss with the others."""
+    whole, findings = {}, []
+    for number in log.kept.numbers():
+        try:
+            whole[number] = log.kept.read(number)
+        except (DamagedError, FormatTooNewError) as error:
+            findings.append(_unbelieved(error))
+    return whole, findings
+
+
 def _replay(
-    log: Log[TableState, Offer, Transaction], table_id: str, claims: Mapping[str, Head[TableState]]
+    log: Log[TableState, Offer, Transaction],
+    table_id: str,
+    base: Head[TableState],
+    claims: Mapping[str, Head[TableState]],
 ) -> tuple[Head[TableState], list[Finding]]:
-    """The head of all that can be applied from entry 1 on; ``claims`` are heads that it should pass."""
-    head: Head[TableState] = Head(0, "", TABLE.empty)
+    """The head of all that can be applied from ``base`` on; ``claims`` are heads that it should pass."""
+    head = base
     findings: list[Finding] = []
     while (data := log.entry(head.number + 1)) is not None:
         try:

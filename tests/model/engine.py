@@ -2,15 +2,19 @@
 
 An actor is a generator. It yields a request, `(function, *arguments)`, and is sent the answer; between two requests it
 runs alone, as a process does. The request takes effect when the schedule lets the actor go on, so an actor that is not
-chosen for a while is a process that is stopped, or a packet that is late. No clock, no I/O.
+chosen for a while is a process that is stopped, or a packet that is late. An actor that waits for another one of its
+process parks, until that one wakes it. No clock, no I/O.
 
-What an actor knows is a function of the answers it has had. The search takes the hash of these as its state, and so
-looks at each state of the world once.
+What an actor knows is a function of the answers it has had since it last began anew. The search takes the hash of these
+as its state, and so looks at each state of the world once.
 """
 
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -19,14 +23,18 @@ Request = tuple[Any, ...]
 Steps = Generator[Request, Any, T]
 
 STEPS_MAX = 3_000  # no schedule needs a tenth of it
+SLICE_SCHEDULES = 10_000  # that one process runs before it is given more; some seconds
 
 
 class Violation(Exception):
     """A promise was broken. `kind` names it."""
 
     def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(f"{kind}: {detail}")
+        super().__init__(kind, detail)
         self.kind = kind
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
 
 
 class Crash(Exception):
@@ -38,11 +46,10 @@ class Actor:
 
     __slots__ = ("history", "index", "make", "name", "request", "steps")
 
-    def __init__(self, index: int, name: str, make: Callable[[], Steps[None]], knows: Hashable) -> None:
+    def __init__(self, index: int, name: str, make: Callable[[], Steps[None]]) -> None:
         self.index = index
         self.name = name
         self.make = make
-        self.start(knows)
 
     def start(self, history: Hashable) -> None:
         self.history = hash(history)
@@ -68,21 +75,57 @@ class World:
 
     def __init__(self, chooser: Chooser) -> None:
         self.chooser = chooser
-        self.actors: list[Actor] = []
+        self.actors: list[Actor] = []  # who can go on
+        self.parked: list[Actor] = []
+        self.running: Actor | None = None
         self.counts: Counter[str] = Counter()
         self._spawned = 0
 
-    def spawn(self, name: str, make: Callable[[], Steps[None]], knows: Hashable = None) -> None:
+    def spawn(self, name: str, make: Callable[[], Steps[None]], knows: Hashable = None) -> Actor:
         """Let another actor take part, who knows this from before. `make` is called again after a crash."""
-        self.actors.append(Actor(self._spawned, name, make, knows))
+        actor = Actor(self._spawned, name, make)
         self._spawned += 1
+        self.actors.append(actor)
+        spawning, self.running = self.running, actor
+        actor.start(knows)
+        self.running = spawning
+        return actor
+
+    def choose(self, options: int) -> int:
+        """A request: leave a decision to the schedule."""
+        return self.chooser.below(options)
+
+    # -- what an actor may call between two requests ----------------------------------------------------------------
+
+    def begin(self, knows: Hashable) -> None:
+        """The running actor begins anew: of all before it remembers only this."""
+        assert self.running is not None, "called by an actor"
+        self.running.history = hash(knows)
+
+    def park(self) -> Actor:
+        """The running actor makes its next request only once somebody has woken it."""
+        assert self.running is not None, "called by an actor"
+        self.actors.remove(self.running)
+        self.parked.append(self.running)
+        return self.running
+
+    def wake(self, actor: Actor) -> None:
+        """A parked actor can go on."""
+        self.parked.remove(actor)
+        self.actors.append(actor)
+
+    # -- what the explorers ask -------------------------------------------------------------------------------------
+
+    def private(self) -> Actor | None:
+        """An actor whose next step nobody can notice or disturb, so that its place in the order does not matter."""
+        return None
 
     def fingerprint(self) -> Hashable:
         """Equal for two runs only if all that the actors can find in the world is equal."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Everyone is done: the last checks."""
+        """Nobody can go on: the last checks."""
         raise NotImplementedError
 
 
@@ -99,6 +142,7 @@ def run_alone(steps: Steps[T]) -> T:
 
 def advance(world: World, actor: Actor, heard: Callable[[Actor, Any], None] | None = None) -> None:
     """The actor's request takes effect, and it runs to its next one."""
+    world.running = actor
     request = actor.request
     try:
         answer = request[0](*request[1:])
@@ -150,6 +194,13 @@ class Tally:
     first_bad: tuple[int, Violation] | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
+    def add(self, other: "Tally") -> None:
+        """Take in what later seeds showed."""
+        self.schedules += other.schedules
+        self.bad += other.bad
+        self.first_bad = self.first_bad or other.first_bad
+        self.counts += other.counts
+
 
 def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | None = None) -> World:
     """The schedule of this seed, always the same one. Raises Violation if it breaks a promise."""
@@ -185,6 +236,21 @@ def run_seeds(seeds: Iterable[int], build: Callable[[Chooser], World], enough: i
         else:
             for name, count in world.counts.items():
                 tally.counts[name] += count
+    return tally
+
+
+def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedules: int = SLICE_SCHEDULES) -> Tally:
+    """Run the seeds below a number up to the first bad one, more than a slice of them on all cores."""
+    slices = [range(first, schedules)[:slice_schedules] for first in range(0, schedules, slice_schedules)]
+    if len(slices) == 1:
+        return run_seeds(slices[0], build)
+    tally = Tally()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for part in pool.map(partial(run_seeds, build=build), slices):
+            tally.add(part)
+            if tally.bad:
+                pool.shutdown(cancel_futures=True)
+                break
     return tally
 
 
@@ -255,14 +321,20 @@ def search(build: Callable[[Chooser], World], states_max: int) -> Search:
 def _run_path(world: World, chooser: _PathChooser, seen: set[int]) -> None:
     actors = world.actors
     while actors:
-        if len(chooser.widths) >= len(chooser.path):
-            known = tuple(sorted((actor.name, actor.history) for actor in actors))
-            fingerprint = hash((known, world.fingerprint()))
-            if fingerprint in seen:
-                return
-            seen.add(fingerprint)
-        advance(world, chooser.actor(actors), _remember)
+        actor = world.private()
+        if actor is None:
+            if len(chooser.widths) >= len(chooser.path):
+                fingerprint = hash((_knowledge(actors), _knowledge(world.parked), world.fingerprint()))
+                if fingerprint in seen:
+                    return
+                seen.add(fingerprint)
+            actor = chooser.actor(actors)
+        advance(world, actor, _remember)
     world.finish()
+
+
+def _knowledge(actors: list[Actor]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted([(actor.name, actor.history) for actor in actors]))
 
 
 def _remember(actor: Actor, answer: Hashable) -> None:

@@ -150,6 +150,41 @@ def test_a_statement_that_ran_out_of_time_is_unclear(cluster, place):
     assert log.create(1, b"one") is PutOutcome.CREATED
 
 
+@pytest.mark.parametrize("floor", [0, 3])
+def test_a_connection_cut_while_the_floor_is_raised_is_settled(cluster, place, floor):
+    """The statement waits for a lock, and its session is ended: it is sent again."""
+    log = place.connect().open("catalog")
+    if floor:
+        log.raise_floor(0, floor)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder,
+    ):
+        holder.execute(LOCK)
+        raised = pool.submit(log.raise_floor, floor, 5)
+        while not cluster.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
+            "AND (query LIKE 'INSERT%' OR query LIKE 'UPDATE%')"
+        ):
+            time.sleep(0.02)
+        holder.rollback()
+        assert raised.result(30)
+    assert log.floor() == 5
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_stricter_isolation_still_raises_the_floor_once(cluster, place, level):
+    """A loser whom the server refuses for its own reasons asks again, and finds the winner's."""
+    url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
+    logs = [connect_logs(url, connect("memory://unused"), place.instance).open("catalog") for _ in range(4)]
+    for _ in range(10):
+        floor = logs[0].floor()
+        with ThreadPoolExecutor(4) as pool:
+            raised = list(pool.map(lambda n, floor=floor: logs[n].raise_floor(floor, floor + 1 + n), range(4)))
+        assert sum(raised) == 1
+        assert logs[0].floor() == floor + 1 + raised.index(True)
+
+
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_a_stricter_isolation_still_has_one_winner(cluster, place, level):
     """A server whose default was changed may refuse a racer for its own reasons: put again, it is told who won."""
@@ -238,7 +273,7 @@ def test_a_read_only_database_is_refused(cluster):
     assert not failure.value.transient
 
 
-def test_a_user_needs_no_more_than_select_and_insert(cluster):
+def test_a_user_who_trims_nothing_needs_no_more_than_select_and_insert(cluster):
     """Once somebody made the table. Without these he is told so."""
     cluster.sql(
         "CREATE DATABASE shared",
@@ -253,7 +288,15 @@ def test_a_user_needs_no_more_than_select_and_insert(cluster):
     )
     place = logs_at(cluster.url("shared", user="writer"))
     place.check()
-    assert place.open("catalog").create(1, b"one") is PutOutcome.CREATED
+    log = place.open("catalog")
+    assert log.create(1, b"one") is PutOutcome.CREATED
+    # Trimming takes more, and says what. The first raise is an insert.
+    assert log.raise_floor(0, 1)
+    for call in (lambda: log.raise_floor(1, 2), lambda: log.remove([1])):
+        with pytest.raises(StorageError, match="to update and delete") as failure:
+            call()
+        assert not failure.value.transient
+    assert (log.floor(), log.get(1)) == (1, b"one")
     with pytest.raises(StorageError, match="allow this user") as failure:
         logs_at(cluster.url("shared", user="stranger")).check()
     assert not failure.value.transient

@@ -28,6 +28,7 @@ class S3Request:
     key: str
     query: str
     if_none_match: str | None
+    if_match: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,14 @@ class S3Server:
             key,
             environ.get("QUERY_STRING", ""),
             environ.get("HTTP_IF_NONE_MATCH"),
+            environ.get("HTTP_IF_MATCH"),
         )
         self.requests.append(seen)
         if not self.honours_conditions:
             environ.pop("HTTP_IF_NONE_MATCH", None)
+            environ.pop("HTTP_IF_MATCH", None)
         spoilt = self.spoil(seen) if self.spoil else None
-        if spoilt is None and seen.if_none_match and self.honours_conditions:
+        if spoilt is None and (seen.if_none_match or seen.if_match) and self.honours_conditions:
             # S3 decides between racing conditions; moto looks first and puts afterwards.
             with self._one_condition_at_a_time:
                 return list(inner(environ, start))

@@ -74,5 +74,5 @@ def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
     storage, name = stored_file(s3_server, table)
     storage.delete([name])
     for _ in range(2):
-        with pytest.raises(NotFoundError, match="gc_delay_s"):
+        with pytest.raises(NotFoundError, match="restore the object"):
             table.scan(KeyRange("key-000000", "key-010000")).read_all()

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import StorageError, UnsafeStoreError
-from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect
+from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.engines import datafusion_store, register_store
 from lakebed.testing.conformance import StorageConformance
@@ -44,6 +44,16 @@ def test_a_create_is_one_conditional_request(s3_server: Any, storage: Storage) -
     assert [(r.method, r.key, r.if_none_match) for r in s3_server.requests] == [("PUT", "log/1", "*")] * 2
 
 
+def test_a_replace_of_a_version_is_one_conditional_request(s3_server: Any, storage: Storage) -> None:
+    storage.create("floor", b"1")
+    one = storage.get_versioned("floor")
+    assert one is not None
+    s3_server.requests.clear()
+    storage.replace_if("floor", one.version, b"2")
+    storage.replace_if("floor", one.version, b"3")
+    assert [(r.method, r.key, r.if_match) for r in s3_server.requests] == [("PUT", "floor", one.version.tag)] * 2
+
+
 def test_requests_per_call(s3_server: Any, storage: Storage, tmp_path: Path) -> None:
     """The price list: every one of these is paid for."""
     small, large = tmp_path / "small", tmp_path / "large"
@@ -60,6 +70,7 @@ def test_requests_per_call(s3_server: Any, storage: Storage, tmp_path: Path) -> 
             pass
 
     assert requests(lambda: storage.get("none")) == ["GET"]
+    assert requests(lambda: storage.get_versioned("none")) == ["GET"]
     assert requests(lambda: storage.replace("pins/1", b"1")) == ["PUT"]
     assert requests(lambda: storage.send("small", small)) == ["HEAD", "PUT"]
     assert requests(lambda: storage.send("large", large)) == ["HEAD", "POST", "POST", "PUT", "PUT", "PUT"]
@@ -94,6 +105,36 @@ def test_an_answer_that_proves_nothing_is_unclear_and_one_request(
     s3_server.spoil = None
     assert storage.create("log/1", b"mine") is (PutOutcome.EXISTS if after_effect else PutOutcome.CREATED)
     assert storage.get("log/1") == b"mine"
+
+
+@pytest.mark.parametrize("answer", [(None, b""), ("500 Internal Server Error", b""), ("409 Conflict", CONFLICT)])
+@pytest.mark.parametrize("after_effect", [False, True])
+def test_a_replace_without_an_answer_is_unclear_and_one_request(
+    s3_server: Any, storage: Storage, spoilt: Any, answer: tuple[str | None, bytes], after_effect: bool
+) -> None:
+    storage.create("floor", b"1")
+    one = storage.get_versioned("floor")
+    assert one is not None
+    s3_server.requests.clear()
+    s3_server.spoil = lambda _: spoilt(*answer, after_effect)
+    assert storage.replace_if("floor", one.version, b"2") is PutOutcome.UNCLEAR
+    assert s3_server.count("PUT", "floor") == 1
+    s3_server.spoil = None
+    again = PutOutcome.EXISTS if after_effect else PutOutcome.CREATED
+    assert storage.replace_if("floor", one.version, b"2") is again
+    assert storage.get("floor") == b"2"
+
+
+def test_a_server_that_cannot_replace_a_version_says_so(s3_server: Any, storage: Storage, spoilt: Any) -> None:
+    """Commits are safe there all the same; only the log stays whole."""
+    s3_server.spoil = lambda r: spoilt("501 Not Implemented", b"<Code>NotImplemented</Code>") if r.if_match else None
+    storage.create("floor", b"1")
+    one = storage.get_versioned("floor")
+    assert one is not None
+    with pytest.raises(UnsafeStoreError, match="cannot be trimmed"):
+        storage.replace_if("floor", one.version, b"2")
+    assert not keeps_replace_if(storage)
+    check_conditional_puts(storage)
 
 
 def test_a_server_that_does_not_answer_in_time_is_unclear(s3_server: Any, spoilt: Any) -> None:
@@ -191,8 +232,10 @@ def test_a_server_that_ignores_the_condition_is_found_out(s3_server: Any, storag
     s3_server.honours_conditions = False
     with pytest.raises(UnsafeStoreError, match="both believe"):
         check_conditional_puts(storage)
+    assert not keeps_replace_if(storage)
     s3_server.honours_conditions = True
     check_conditional_puts(storage)
+    assert keeps_replace_if(storage)
 
 
 def test_a_fetched_copy_is_gone_afterwards(storage: Storage) -> None:

@@ -93,7 +93,7 @@ def test_a_leaf_with_an_open_job_is_left_alone(pipeline, table):
     for part in parts:
         table.write(part)
     inputs = tuple(table.state().files)
-    table.commit(OpenJob(Job("job-00001", ALL_KEYS, inputs, "someone else", 3600)))
+    table.commit(OpenJob(Job("job-00001", ALL_KEYS, inputs, "someone else", 3600, 0)))
     report = pipeline.compact(table)
     assert (report.leaves, [s.reason for s in report.skipped]) == (0, ["job job-00001 is open there"])
     assert pipeline.split(table).split == ()
@@ -103,7 +103,7 @@ def test_a_leaf_with_an_open_job_is_left_alone(pipeline, table):
 def test_a_job_past_its_deadline_is_released(pipeline, table):
     for seed in range(2):
         table.write(rows(seed, 100))
-    table.commit(OpenJob(Job("job-00001", ALL_KEYS, tuple(table.state().files), "someone else", 0)))
+    table.commit(OpenJob(Job("job-00001", ALL_KEYS, tuple(table.state().files), "someone else", 0, 0)))
     report = pipeline.compact(table)
     assert (report.released, report.leaves) == (("job-00001",), 1)
 

@@ -11,7 +11,7 @@ def compact(table):
     """The only leaf's files become one: what a compaction commits, without Spark."""
     (merge,) = plan_compaction(table.state(), None).merges
     job = clock.new_id()
-    table.commit(OpenJob(Job(job, ALL_KEYS, tuple(file.id for file in merge.inputs), "", 60)))
+    table.commit(OpenJob(Job(job, ALL_KEYS, tuple(file.id for file in merge.inputs), "", 60, 0)))
     batches = table.scan()
     files = write_files(batches, table.layout(), (table.storage, table.id, job), memory_limit_bytes=2**28, cuts=())
     table.commit(OfferOutput(job, files))

@@ -6,12 +6,14 @@ import pytest
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.files import entry_name, snapshot_name, table_prefix
-from lakebed.history import SCHEMA
+from lakebed.history import SCHEMA, detail
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.queue import Ticket
+from lakebed.state.codec import encode_transaction
 from lakebed.state.transactions import AlterSettings, OfferSplit
 from lakebed.table import Table
 from lakebed.testing.faults import CountingStorage
+from tests.golden.history import everything
 from tests.unit.cases import compact
 
 
@@ -77,7 +79,7 @@ def test_a_limit_reads_no_more_of_the_log(table):
     counting.clear()
     found = fresh.history(limit=3)
     assert found.column("number").to_pylist() == [31, 30, 29]
-    assert sum(counting.calls.values()) <= 1 + 3 + 3
+    assert sum(counting.calls.values()) <= 2 + 3 + 3
     assert fresh.history(limit=0).num_rows == 0
     with pytest.raises(UsageError, match="limit"):
         fresh.history(limit=-1)
@@ -104,3 +106,29 @@ def test_an_entry_that_was_changed_is_named_when_the_reader_comes_to_it(table):
     table.storage.delete([name, snapshot_name(table_prefix(table.id))])
     with pytest.raises(DamagedError, match=r"entry 3 .* is gone"):
         table.history()
+
+
+def test_every_kind_of_transaction_is_told_in_words():
+    """Those of the golden table."""
+    transactions, _ = everything()
+    told_of = {encode_transaction(one)["type"]: detail(one) for one in transactions}
+    assert told_of == {
+        "create_table": "1 leaf",
+        "add_files": "1 reference in 1 leaf",
+        "raise_mark": "retained_from to 20",
+        "open_job": "over 2 files, for 60 s",
+        "split_leaf": "leaf 1 cut into 2",
+        "replace": "4 references replaced by 2",
+        "close_job": "gave up",
+        "mark_dead": "2 files",
+        "forget_files": "1 file",
+        "alter_settings": "split_rows=9",
+        "set_tag": "new at number 14",
+        "remove_tag": "old",
+        "join_leaves": "leaves 2, 3 made one",
+        "submit_requests": "3 requests for 3 files",
+        "fail_request": "request 0: no such object",
+        "reject_request": "request 1: no such bucket",
+        "remove_range": "1 range, 1 leaf emptied, for good",
+        "drop_table": "",
+    }

@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError
+from lakebed.collection.run import collect_garbage
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 
@@ -241,3 +242,64 @@ def test_the_outcome_of_a_request_is_told_by_any_process(table, instance):
     assert table.outcome("monday") == number
     assert lakebed.open(instance.url).table("t").outcome("monday") == number
     assert table.outcome("tuesday") is None
+
+
+def test_removed_rows_are_gone_and_their_neighbours_are_not(table):
+    """In one entry, by metadata: the boundaries h and p stay, and one is put where the range ends inside a leaf."""
+    table.write(rows(list("abcijz")))
+    table.write(rows(list("cc"), start=6))
+    files = set(table.state().files)
+    before = table.number
+    number = table.remove(KeyRange("b", "j"), KeyRange.prefix("z"))
+    assert number == before + 1
+    assert scanned(table).column("k").to_pylist() == ["a", "j"]
+    assert table.state().rows() == (2, True)
+    assert set(table.state().files) == files
+    assert scanned(table.at(number=before)).num_rows == 8
+    assert table.remove(KeyRange("b", "j")) == table.number == number
+    table.write(rows(["c"]))
+    assert table.get("c").num_rows == 1
+
+
+def test_a_write_that_began_before_a_fence_does_not_pass_it(instance, table):
+    """Whose rows were read before the removal may be those that were to go; one that begins after it does pass."""
+
+    def removing():
+        yield rows(["c"]).to_batches()[0]
+        instance.table("t").remove(KeyRange("b", "d"), fence=True)
+
+    late = pa.RecordBatchReader.from_batches(SCHEMA.arrow, removing())
+    with pytest.raises(lakebed.RejectedError, match="for good"):
+        table.write(late)
+    assert scanned(table).num_rows == 0
+    table.write(rows(["c"]))
+    assert scanned(table).num_rows == 1
+
+
+def test_a_removal_without_a_range_is_refused(table):
+    """Not taken for all rows, as by a scan."""
+    with pytest.raises(UsageError, match="needs a range"):
+        table.remove()
+    with pytest.raises(BadKeyError):
+        table.remove(KeyRange("d", "b"))
+
+
+def test_a_commit_id_that_is_forgotten_is_told_as_unknown_and_adds_nothing(instance):
+    """To whoever gives the number of before the first call; another only sees that it is not on record."""
+    table = instance.create_table("t", SCHEMA, settings={"requests_s": 0})
+    before = table.number
+    table.write(rows(["a"]), commit_id="monday")
+    table.set(page_rows=500)
+    collect_garbage(table)
+
+    assert (table.outcome("monday"), table.state().forget_line) == (None, 4 - 1)
+    with pytest.raises(lakebed.UnknownOutcomeError, match="requests_s"):
+        table.write(rows(["a"]), commit_id="monday", base_number=before)
+    assert scanned(table).num_rows == 1
+
+
+@pytest.mark.parametrize(("commit_id", "base_number"), [("monday", 99), ("monday", -1), (None, 1)])
+def test_a_base_number_that_means_nothing_is_refused(table, commit_id, base_number):
+    with pytest.raises(UsageError, match="base_number"):
+        table.write(rows(["a"]), commit_id=commit_id, base_number=base_number)
+    assert table.number == 1

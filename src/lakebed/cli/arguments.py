@@ -10,6 +10,7 @@ import argparse
 import csv
 import os
 import re
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -200,3 +201,16 @@ def key_values(schema: lakebed.Schema, texts: Sequence[str]) -> tuple[Any, ...]:
     """Key values, a word for each row key field; words too many stay text, for the library to refuse."""
     fields = schema.row_key
     return (*(field.parse(text) for field, text in zip(fields, texts, strict=False)), *texts[len(fields) :])
+
+
+def check_answerable(question: str) -> None:
+    """Raise UsageError if nobody is there to be asked."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"nobody is there to be asked {question}; give --yes if it should go")
+
+
+def ask_for(name: str, warning: str, out: Output) -> None:
+    """Go on only when the name was typed. Raises UsageError if it was not."""
+    out.note(f"{warning}. Type its name to go on:")
+    if sys.stdin.readline().strip() != name:
+        raise UsageError(f"that was not {name}; nothing was changed")

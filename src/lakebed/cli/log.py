@@ -141,6 +141,7 @@ def _verify(arguments: argparse.Namespace, out: Output) -> None:
 
 def _report_lines(report: VerificationReport) -> Iterator[str]:
     snapshot = "no snapshot" if report.snapshot is None else f"snapshot of {report.snapshot}"
+    snapshot += f", trimmed up to {report.floor}" if report.floor else ""
     objects = "" if report.objects is None else f", {count_text(report.objects, 'object')} looked for"
     entries = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
     yield f"table {report.table}: {entries} listed, applied up to {report.number}; {snapshot}{objects}"

@@ -1,4 +1,4 @@
-"""``lakebed import``, ``compact``, ``split``, ``gc`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``compact``, ``split``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -33,7 +33,7 @@ DEFAULT_MASTER = "local[*,4]"
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``compact``, ``split``, ``gc``, ``maintain``."""
+    """``lakebed import``, ``compact``, ``split``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -58,10 +58,23 @@ def add_maintenance(commands: args.Commands) -> None:
         "gc",
         "delete files that nothing needs any more",
         _collect,
-        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s.",
+        more="A file goes when its last reference has been gone for longer than gc_delay_s and history_s, and no tag\n"
+        "or pin needs it; an entry of the log when it is older than log_s.",
     )
     collect.add_argument("table", metavar="TABLE")
-    for parser in (compact, split, collect):
+    sweep = args.add_command(
+        commands,
+        "sweep",
+        "delete what was written and never committed",
+        _sweep,
+        more="By crashes, lost races and second attempts, longer ago than orphan_age_s; who is uploading for\n"
+        "so long is refused then. Nothing is deleted, unless forced, where more than 5% of the objects or\n"
+        "10,000 would go, files are missing, or objects are of no known kind, which are never deleted.",
+    )
+    sweep.add_argument("table", metavar="TABLE", nargs="?")
+    sweep.add_argument("--dropped", action="store_true", help="in place of a table: the files of all dropped ones")
+    sweep.add_argument("--force", action="store_true", help="go on where someone should look first, and has")
+    for parser in (compact, split, collect, sweep):
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     maintain = args.add_command(commands, "maintain", "compact, split and collect garbage, as far as due", _maintain)
     maintain.add_argument("table", metavar="TABLE")
@@ -170,7 +183,44 @@ def _collect(arguments: argparse.Namespace, out: Output) -> None:
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
     young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
-    out.document(plain(report), [f"table {report.table}: {text}{young}"])
+    pinned = f"; {count_text(report.pinned, 'file')} kept for readers by pins" if report.pinned else ""
+    trimmed = f"; log trimmed up to {report.floor}" if report.entries else ""
+    out.document(plain(report), [f"table {report.table}: {text}{young}{pinned}{trimmed}"])
+
+
+def _sweep(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dropped is (arguments.table is not None) or (arguments.dropped and arguments.force):
+        raise UsageError("sweep takes a table, or --dropped alone; see `lakebed sweep --help`")
+    if arguments.dropped:
+        _sweep_dropped(arguments, out)
+        return
+    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+        report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
+    verb = "would be deleted" if report.dry_run else "deleted"
+    text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
+    temporaries = f", and {count_text(report.temporaries, 'temporary object')}" if report.temporaries else ""
+    lines = [f"table {report.table}: {text}{temporaries}, of {count_text(report.objects, 'object')}"]
+    if report.held_by is not None:
+        lines.append(
+            f"what is younger than open job {report.held_by} stays; if that is dead, `lakebed compact` releases it"
+        )
+    lines += [f"unknown, and left alone: {name}" for name in report.unknown_names]
+    lines += [f"in doubt: {doubt}" for doubt in report.doubts]
+    out.document(plain(report), lines)
+
+
+def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+        report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
+    verb = "would be deleted" if report.dry_run else "deleted"
+    lines = [
+        f"table {table.id}: {count_text(table.objects, 'object')} of {size_text(table.size_bytes)} "
+        + (verb if table.waiting is None else f"stay: {table.waiting}")
+        for table in report.tables
+    ]
+    if report.temporaries:
+        lines.append(f"{count_text(report.temporaries, 'temporary object')} deleted")
+    out.document(plain(report), lines or ["dropped tables have left nothing"])
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:

@@ -1,4 +1,4 @@
-"""``lakebed write``, ``get`` and ``scan``: rows in, and back by key, in this process."""
+"""``lakebed write``, ``get``, ``scan`` and ``remove``: rows in, back by key, and away, in this process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
+from lakebed.report import removed
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,7 @@ before it, or for an option the form --from=-x."""
 
 
 def add_rows(commands: args.Commands) -> None:
-    """``lakebed write``, ``get``, ``scan``."""
+    """``lakebed write``, ``get``, ``scan``, ``remove``."""
     write = args.add_command(
         commands,
         "write",
@@ -51,16 +52,33 @@ def add_rows(commands: args.Commands) -> None:
         f"than the key. Give TABLE before options that take several words.\n\n{KEYS}",
     )
     scan.add_argument("table", metavar="TABLE")
-    scan.add_argument("--from", metavar="KEY", nargs="+", dest="low", help="first key (inclusive)")
-    scan.add_argument("--to", metavar="KEY", nargs="+", dest="high", help="end of the range (exclusive)")
+    _add_ranges(scan)
+    _add_columns(scan)
+    scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    args.add_at(scan)
+    remove = args.add_command(
+        commands,
+        "remove",
+        "take away the rows of key ranges; asks for the table's name first",
+        _remove,
+        more="Ranges are given as to scan; at least one. Older states of the table, and tags, still have the rows.\n"
+        "With --fence, for good: writes and compactions that began before do not bring any back.",
+    )
+    remove.add_argument("table", metavar="TABLE")
+    _add_ranges(remove)
+    remove.add_argument("--fence", action="store_true", help="keep out what began before")
+    remove.add_argument("--dry-run", action="store_true", help="only say what would go")
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_ranges(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--from", metavar="KEY", nargs="+", dest="low", help="first key (inclusive)")
+    parser.add_argument("--to", metavar="KEY", nargs="+", dest="high", help="end of the range (exclusive)")
     for option, text in (
         ("--prefix", "keys whose first fields equal these; may be repeated"),
         ("--starts-with", "as --prefix, but the last word, text or binary, need only begin so; may be repeated"),
     ):
-        scan.add_argument(option, metavar="KEY", nargs="+", action="append", default=[], help=text)
-    _add_columns(scan)
-    scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
-    args.add_at(scan)
+        parser.add_argument(option, metavar="KEY", nargs="+", action="append", default=[], help=text)
 
 
 def _add_columns(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +120,26 @@ def _scan(arguments: argparse.Namespace, out: Output) -> None:
     with table.scan(*_ranges(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
         if not out.rows(reader, reader.schema.names):
             out.note("no rows there")
+
+
+def _remove(arguments: argparse.Namespace, out: Output) -> None:
+    if not arguments.yes and not arguments.dry_run:
+        args.check_answerable(f"whether to remove rows of {arguments.table}")
+    table = args.open_table(arguments)
+    ranges = _ranges(arguments, table.schema)
+    if not ranges:
+        raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
+    going = removed(table.state(), table.removal(ranges))
+    rows, document = count_text(going.rows, "row", exact=going.exact), {"table": table.name, "rows": going.rows}
+    document |= {"exact": going.exact, "files": going.files, "fence": arguments.fence}
+    if arguments.dry_run:
+        out.document({**document, "dry_run": True, "number": None}, [f"would remove {rows} from table {table.name}"])
+        return
+    if not arguments.yes:
+        args.ask_for(table.name, f"This removes {rows} from table {table.name}", out)
+    number = table.remove(*ranges, fence=arguments.fence)
+    text = f"table {table.name} at number {number}: {rows} removed"
+    out.document({**document, "dry_run": False, "number": number}, [text])
 
 
 def _ranges(arguments: argparse.Namespace, schema: Schema) -> list[KeyRange]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,14 +148,12 @@ def _rename(arguments: argparse.Namespace, out: Output) -> None:
 
 def _drop(arguments: argparse.Namespace, out: Output) -> None:
     name = arguments.table
-    if not arguments.yes and not sys.stdin.isatty():
-        raise UsageError(f"nobody is there to be asked whether to drop {name}; give --yes if it should go")
+    if not arguments.yes:
+        args.check_answerable(f"whether to drop {name}")
     instance = args.open_instance(arguments)
     instance.table(name)
     if not arguments.yes:
-        out.note(f"This drops table {name} and all its rows. Type its name to go on:")
-        if sys.stdin.readline().strip() != name:
-            raise UsageError(f"that was not {name}; nothing was dropped")
+        args.ask_for(name, f"This drops table {name} and all its rows", out)
     instance.drop_table(name)
     out.document({"table": name, "dropped": True}, [f"dropped table {name}"])
 

@@ -1,8 +1,10 @@
-"""Collecting garbage: mark dead, delete the objects, forget.
+"""Collecting garbage: mark dead, read the pins, delete the objects, forget.
 
 The mark is logged before the first delete, so no transaction can bring a file back that is about to go; forgetting is
-logged after the last, so that a crash in between leaves marks, which the next round finishes before it does anything
-else. Two collectors at once do no harm: deleting twice is nothing, and whoever is refused looks again.
+logged after the last, so that a crash in between leaves marks, which the next round finishes. The pins are read after
+the state that has the marks, its own and those of others alike: whoever pins later finds the marks in what he reads.
+What a pin holds stays marked, for a later round. Two collectors at once do no harm: deleting twice is nothing, and
+whoever is refused looks again.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.collection.plan import CollectionPlan, horizon, plan
+from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
+from lakebed.collection.trimming import Trimmed, trim
+from lakebed.errors import NotRetainedError
 from lakebed.files import data_name, summary_name
 from lakebed.log.outcomes import NotCommitted, number_of
-from lakebed.state.transactions import ForgetFiles, MarkDead
+from lakebed.pins import read_pins
+from lakebed.state.transactions import ForgetFiles, Mark, MarkDead, RaiseMark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from lakebed.files import DataFile
     from lakebed.table import Table
@@ -32,49 +38,51 @@ REFUSALS_MAX = 5
 class CollectionReport:
     """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
 
-    ``snapshot_parts`` are objects that only older snapshots had named; a dry run does not look for them.
+    ``pinned`` files would go as well, but for readers' pins. ``snapshot_parts`` are objects that only older snapshots
+    had named, ``entries`` those that left the log, which is trimmed up to ``floor``; a dry run looks for neither.
     """
 
     table: str
     files: int
     size_bytes: int
     waiting: int
+    pinned: int
     dry_run: bool
     number: int | None
     snapshot_parts: int = 0
+    entries: int = 0
+    floor: int = 0
 
 
 def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
-    """Delete what no reference has needed for longer than the GC delay and the history window.
+    """Delete what no reference has needed for longer than the GC delay and the history window, and dead pins.
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: what was marked stays marked for the next round.
+        DamagedError, FormatTooNewError: a pin cannot be read; nothing was deleted.
     """
-    planned = _plan(table)
-    if dry_run:
-        files = (*planned.unfinished, *planned.due)
-        return CollectionReport(
-            table.name, len(files), sum(f.size_bytes for f in files), planned.waiting, dry_run=True, number=None
-        )
-    gone: dict[str, DataFile] = {}
-    number = _finish(table, planned.unfinished, gone)
-    refused = 0
-    while planned.due and refused < REFUSALS_MAX:
-        batch = planned.due[:BATCH_FILES]
-        outcome = table.try_commit(MarkDead(tuple(f.id for f in batch)))
-        if isinstance(outcome, NotCommitted):
-            refused += 1
-        else:
-            number_of(outcome, f"table {table.name}")
-            # Of the state after the mark: a tag that came before it has had files left out.
-            known = table.state().files
-            marked = [f for f in batch if f.id in known and known[f.id].dead]
-            number = _finish(table, marked, gone) or number
-        planned = _plan(table)
-    size_bytes = sum(f.size_bytes for f in gone.values())
-    parts = table.log.sweep_snapshots()
+    planned = _plan(table) if dry_run else _mark(table)
+    doomed = (*planned.marked, *planned.due) if dry_run else planned.marked
+    pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
+    free = [committed.file for committed in unpinned(doomed, pins.numbers)]
+    number, parts, trimmed = None, 0, Trimmed(0, 0)
+    if not dry_run:
+        number = _finish(table, free)
+        table.storage.delete(pins.dead)
+        _forget_requests(table)
+        trimmed = trim(table)
+        parts = table.log.snapshots.sweep()
     return CollectionReport(
-        table.name, len(gone), size_bytes, planned.waiting, dry_run=False, number=number, snapshot_parts=parts
+        table=table.name,
+        files=len(free),
+        size_bytes=sum(file.size_bytes for file in free),
+        waiting=planned.waiting,
+        pinned=len(doomed) - len(free),
+        dry_run=dry_run,
+        number=number,
+        snapshot_parts=parts,
+        entries=trimmed.entries,
+        floor=trimmed.floor,
     )
 
 
@@ -82,17 +90,50 @@ def _plan(table: Table) -> CollectionPlan:
     state = table.state()
     if next(state.files.having("dropped"), None) is None:
         return CollectionPlan((), (), 0)
-    return plan(state, table.log.entry_stamp, horizon(table.log.now(), table.settings_in_force()))
+    return plan(state, table.log.stamp_or_epoch, horizon(table.log.now(), table.settings_in_force()))
 
 
-def _finish(table: Table, dead: Sequence[DataFile], gone: dict[str, DataFile]) -> int | None:
+def _mark(table: Table) -> CollectionPlan:
+    """Mark all that is due; returns the plan of the state after that, which has the marks."""
+    planned = _plan(table)
+    refused = 0
+    while planned.due and refused < REFUSALS_MAX:
+        for start in range(0, len(planned.due), BATCH_FILES):
+            batch = planned.due[start : start + BATCH_FILES]
+            outcome = table.try_commit(MarkDead(tuple(committed.file.id for committed in batch)))
+            if isinstance(outcome, NotCommitted):
+                refused += 1
+                break
+            number_of(outcome, f"table {table.name}")
+        # Of the state after the mark: a tag that came before it has had files left out.
+        planned = _plan(table)
+    return planned
+
+
+def _forget_requests(table: Table) -> None:
+    """Forget the request keys and fences that are older than they have to be."""
+
+    def stamp_of(number: int) -> datetime | None:
+        try:
+            return table.log.entry_stamp(number)
+        except NotRetainedError:
+            return None
+
+    state = table.state()
+    if state.requests or state.fences:
+        line = forget_line(state, stamp_of, table.log.now(), table.settings_in_force())
+        if line is not None:
+            # However it ends: another collector was here, or the next round does it.
+            table.try_commit(RaiseMark(Mark.FORGET_LINE, line))
+
+
+def _finish(table: Table, dead: Sequence[DataFile]) -> int | None:
     """Delete the objects of files marked dead and forget them; returns the log number."""
     number = None
     for start in range(0, len(dead), BATCH_FILES):
         batch = dead[start : start + BATCH_FILES]
         table.storage.delete([name for f in batch for name in (data_name(table.id, f), summary_name(table.id, f))])
         number = _forget(table, [f.id for f in batch]) or number
-        gone.update((f.id, f) for f in batch)
     return number
 
 

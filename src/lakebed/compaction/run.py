@@ -44,6 +44,7 @@ from lakebed.ingest.send import send_run
 from lakebed.kernels.layout import Layout
 from lakebed.keys import EncodedRange
 from lakebed.log.outcomes import Committed, NotCommitted, number_of
+from lakebed.log.stamps import to_us
 from lakebed.objects import load_summaries
 from lakebed.state.transactions import CloseJob, Job, OfferOutput, OpenJob
 
@@ -178,7 +179,7 @@ def release_jobs(table: Table) -> tuple[str, ...]:
     for job in jobs:
         if is_gone(job.owner):
             reason = "the process that opened it is gone"
-        elif now is not None and (now - table.log.entry_stamp(job.opened)).total_seconds() >= job.deadline_s:
+        elif now is not None and (now - table.log.stamp_or_epoch(job.opened)).total_seconds() >= job.deadline_s:
             reason = f"it has been open for {job.deadline_s} s"
         else:
             continue
@@ -236,11 +237,13 @@ def _run_wave(table: Table, execute: Execute, wave: Sequence[tuple[LeafMerge, in
     # Ids of jobs that an interrupt must close: from before they are opened until their outcome is sent.
     ours: set[str] = set()
     opened: list[_Open] = []
+    # By the store that stamps the files, and of this wave: a long run must not hold the orphan horizon up.
+    began_us = to_us(table.storage.now())
     try:
         for merge, count in wave:
             job_id = clock.new_id()
             ours.add(job_id)
-            job = _open(table, job_id, merge, count)
+            job = _open(table, job_id, (merge, count), began_us)
             if isinstance(job, Skipped):
                 ours.remove(job_id)
                 tally.skipped.append(job)
@@ -263,7 +266,8 @@ def _run_wave(table: Table, execute: Execute, wave: Sequence[tuple[LeafMerge, in
         raise
 
 
-def _open(table: Table, job_id: str, merge: LeafMerge, count: int) -> _Open | Skipped:
+def _open(table: Table, job_id: str, planned: tuple[LeafMerge, int], began_us: int) -> _Open | Skipped:
+    merge, count = planned
     settings = table.settings_in_force()
     shares: Sequence[tuple[EncodedRange, ...]] = [(merge.keys,)]
     slice_bytes = settings.memory_limit_bytes // SLICE_SHARE
@@ -271,7 +275,8 @@ def _open(table: Table, job_id: str, merge: LeafMerge, count: int) -> _Open | Sk
         summaries = load_summaries(table.storage, table.id, merge.inputs, table.schema)
         shares = share_out(merge, list(summaries.values()), count, slice_bytes)
     ids = tuple(file.id for file in merge.inputs)
-    outcome = table.try_commit(OpenJob(Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s)))
+    job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us)
+    outcome = table.try_commit(OpenJob(job))
     if isinstance(outcome, NotCommitted):
         # Another process took the leaf, or changed it, since the plan was made.
         return Skipped(merge.leaf, outcome.reason)
@@ -310,6 +315,8 @@ def _commit(table: Table, job: _Open, made: Sequence[tuple[NewFile, ...]], tally
     files = tuple(new for part in made for new in part)
     outcome = table.try_commit(OfferOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
+        # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
+        _close(table, job.id, outcome.reason)
         tally.skipped.append(Skipped(job.merge.leaf, outcome.reason))
         return
     tally.done.append((job.merge, files, number_of(outcome, f"table {table.name}, job {job.id}")))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import StorageError
 from lakebed.files import DataFile, NewFile, data_object, summary_object
+from lakebed.log.stamps import to_us
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) ->
         min_key=sorted_file.min_key,
         max_key=sorted_file.max_key,
         schema_version=sorted_file.schema_version,
-        stamp_us=int(stored.stamp.timestamp() * 1_000_000),
+        stamp_us=to_us(stored.stamp),
         digest=stored.digest,
         footer_bytes=stored.footer_bytes,
         footer_digest=stored.footer_digest,

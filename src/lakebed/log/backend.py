@@ -6,6 +6,7 @@ Entries are numbered 1, 2, 3 … and immutable. Everything above rests on these 
 * Of any number of racing creates of one number at most one takes effect, and none overwrites.
 * What was acknowledged is durable, and is seen by every later read of that number.
 * An entry is there whole or not at all.
+* The floor only rises, and of any number of racing raises from one floor at most one takes effect.
 * An entry's stamp is the place's own clock, the same that :meth:`LogBackend.now` reads.
 
 Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`, settled the same way: UNCLEAR says that the entry
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from lakebed.storage.contract import PutOutcome
@@ -44,6 +45,30 @@ class LogBackend(Protocol):
 
     def numbers(self) -> Iterator[int]:
         """The numbers of all entries, in any order. For recovery and verification only: it may take many requests."""
+
+    def floor(self) -> int:
+        """The number up to which entries may be deleted, in one request; 0: it was never raised."""
+
+    def keeps_floor(self) -> bool:
+        """Whether the place has the compare-and-set that a floor needs; False: its logs are kept whole.
+
+        Takes some requests where it has to be tried out.
+        """
+
+    def raise_floor(self, expected: int, to: int) -> bool:
+        """Raise the floor if it is the expected one, durably; False: somebody else moved it, look again.
+
+        Raises:
+            UsageError: ``to`` is not above ``expected``.
+            UnsafeStoreError: the place has no compare-and-set, so its logs are kept whole.
+            StorageError: no clear answer. It may be raised, or may yet be.
+        """
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Delete entries; one that is not there is fine.
+
+        Only for numbers up to a floor whose raise this process was told of, or that it found before: nothing checks it.
+        """
 
     def foreign(self) -> Iterator[str]:
         """The names of what lies among the entries and is none; nothing reads it. For verification only."""

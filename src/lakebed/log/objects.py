@@ -1,15 +1,16 @@
-"""A log as objects of a store, one for each entry: needs nothing but the store that holds the data."""
+"""A log as objects of a store, one for each entry and one for the floor: needs nothing but the store of the data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import entry_folder, entry_name, parse_entry_name
-from lakebed.storage import LocalStorage, check_conditional_puts
+from lakebed.files import entry_folder, entry_name, floor_name, parse_entry_name
+from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
+from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from lakebed.storage.contract import PutOutcome, Storage
@@ -49,10 +50,37 @@ class ObjectLog:
             if number is not None:
                 yield number
 
+    def floor(self) -> int:
+        """The number up to which entries may be deleted; 0: it was never raised."""
+        return decode_floor(self.storage.get(floor_name(self.prefix)), self.prefix)
+
+    def keeps_floor(self) -> bool:
+        """Whether the store replaces an object only if it is the version that was read."""
+        return keeps_replace_if(self.storage)
+
+    def raise_floor(self, expected: int, to: int) -> bool:
+        """Raise the floor if it is the expected one: a read and a conditional put."""
+        check_rise(expected, to)
+        name, data = floor_name(self.prefix), encode_floor(to)
+        found = self.storage.get_versioned(name)
+        if decode_floor(found.data if found else None, self.prefix) != expected:
+            return False
+
+        def raise_once() -> PutOutcome:
+            if found is None:
+                return self.storage.create(name, data)
+            return self.storage.replace_if(name, found.version, data)
+
+        return settled(raise_once, lambda: self.floor() == to, self.prefix)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Delete the objects of entries."""
+        self.storage.delete(entry_name(self.prefix, number) for number in numbers)
+
     def foreign(self) -> Iterator[str]:
-        """Objects in the folder that are no entries."""
+        """Objects in the folder that are neither entries nor the floor."""
         for listed in self.storage.list(entry_folder(self.prefix)):
-            if parse_entry_name(self.prefix, listed.name) is None:
+            if parse_entry_name(self.prefix, listed.name) is None and listed.name != floor_name(self.prefix):
                 yield listed.name
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakebed.errors import ContentionError, RejectedError, UnknownOutcomeError
+from lakebed.state.transactions import TooOld
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Unknown:
     number: int
 
 
-Outcome = Committed | NotCommitted | Contended | Crowded | Unknown
+Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld
 
 
 def number_of(outcome: Outcome, what: str) -> int:
@@ -70,6 +71,14 @@ def number_of(outcome: Outcome, what: str) -> int:
                 f"{what}: the store stopped answering while entry {number} was written; it may or may not be there. "
                 "Repeat the call with the same request key, which takes effect at most once",
                 number=number,
+            )
+        case TooOld(base_number, forget_line):
+            raise UnknownOutcomeError(
+                f"{what}: the request was first offered at number {base_number}, and request keys older than number "
+                f"{forget_line} are forgotten (setting requests_s): an earlier offer may have been committed. This one "
+                "was not. Look whether its rows are there; if not, offer them under another request key",
+                base_number=base_number,
+                forget_line=forget_line,
             )
         case _:
             assert_never(outcome)

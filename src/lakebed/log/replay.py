@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import DamagedError
+from lakebed.errors import DamagedError, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.snapshot import Head
 from lakebed.log.stamps import gone
@@ -32,19 +32,38 @@ def advance(
     return Head(entry.number, entry.digest, state), entry
 
 
-def replay(log: Log[State, Any, Any], identity: str, machine: Machine[State, Any, Any], number: int) -> State:
-    """The state after an older entry: from the snapshot if that is not beyond it, else from the first entry.
+def replay(log: Log[State, Any, Any], number: int) -> Head[State]:
+    """The head after an older entry: from the nearest snapshot that is not beyond it, else from the first entry.
 
-    Raises DamagedError if an entry is gone or not the one that was written.
+    Raises NotRetainedError if the log is trimmed beyond it, DamagedError if an entry is gone or not the one that was
+    written.
     """
-    head: Head[State] | None = None
-    with contextlib.suppress(DamagedError):
-        head = log.snapshot()
-    if head is None or head.number > number:
-        head = Head(0, "", machine.empty)
+    head = _nearest(log, number)
     while head.number < number:
         data = log.entry(head.number + 1)
         if data is None:
-            raise gone(identity, head.number + 1)
-        head, _ = advance(head, data, identity, machine)
-    return head.state
+            raise _trimmed(log, number) if log.floor() > head.number else gone(log.identity, head.number + 1)
+        head, _ = advance(head, data, log.identity, log.machine)
+    return head
+
+
+def _nearest(log: Log[State, Any, Any], number: int) -> Head[State]:
+    floor = log.floor()
+    latest = log.snapshots.newest()
+    if latest is not None and floor <= latest.number <= number:
+        return latest
+    for kept in reversed(log.kept.numbers()):
+        if kept == number or floor <= kept < number:
+            with contextlib.suppress(DamagedError):
+                return log.kept.read(kept)
+    if floor:
+        raise _trimmed(log, number)
+    return Head(0, "", log.machine.empty)
+
+
+def _trimmed(log: Log[Any, Any, Any], number: int) -> NotRetainedError:
+    return NotRetainedError(
+        f"number {number} of {log.identity} cannot be read any more: the log is trimmed, and no snapshot of it is kept",
+        log=log.identity,
+        number=number,
+    )

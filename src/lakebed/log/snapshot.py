@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
@@ -32,6 +33,9 @@ from lakebed.state.machine import State
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.state.image import Image
     from lakebed.state.machine import Machine
     from lakebed.storage.contract import Storage
 
@@ -47,10 +51,28 @@ _PUTS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlace:
-    """Where one log's snapshots lie: always beside the data, wherever the entries are kept."""
+    """Where one log's snapshots lie: always beside the data, wherever the entries are kept.
+
+    With a number it is the place of one that is kept (:mod:`lakebed.log.kept`), else of the newest.
+    """
 
     storage: Storage
     prefix: str
+    number: int | None = None
+
+    @property
+    def manifest(self) -> str:
+        """The object that is written last."""
+        return snapshot_name(self.prefix, self.number)
+
+    @property
+    def parts(self) -> str:
+        """Where the parts lie."""
+        return part_folder(self.prefix, self.number)
+
+    def part(self, token: str) -> str:
+        """The object of a part."""
+        return part_name(self.prefix, token, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +102,7 @@ class Snapshots(Generic[State]):
 
     def __init__(self, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]) -> None:
         self._storage = place.storage
-        self._prefix = place.prefix
+        self._place = place
         self._identity = identity
         self._machine = machine
         self._size_bytes = 0
@@ -119,35 +141,45 @@ class Snapshots(Generic[State]):
         """
         self._since_bytes = 0
         image = self._machine.image(head.state)
-        small = sum(part.batch.nbytes for parts in image.parts.values() for part in parts) <= INLINE_BYTES
+        small = _small(image)
         try:
             present = None if small else self._trusted_manifest()
             if present is not None and present.number >= head.number:
                 self._size_bytes = present.size_bytes
                 return None
             there = set() if present is None else {part for stored in present.parts.values() for part in stored}
-            store = self._inlined if small else self._stored
-            stored = {kind: [store(part, there) for part in parts] for kind, parts in image.parts.items()}
-            data = _encode(self._identity, head, image.document, stored)
-            self._storage.replace(snapshot_name(self._prefix), data)
+            self._write(head, image, self._inlined if small else partial(self._stored, there=there))
         except StorageError:
             return None
-        self._size_bytes = _size(data, stored)
         return Head(head.number, head.digest, image.state)
+
+    def write_whole(self, head: Head[State]) -> None:
+        """Write the snapshot of a head anew, sharing no part with another and changing nothing in the head.
+
+        Raises StorageError.
+        """
+        image = self._machine.image(head.state)
+        self._write(head, image, (lambda part: _bytes(part.batch)) if _small(image) else self._copied)
+
+    def _write(self, head: Head[State], image: Image[State], store: Callable[[Part[Any, Any]], AnyPart]) -> None:
+        stored = {kind: [store(part) for part in parts] for kind, parts in image.parts.items()}
+        data = _encode(self._identity, head, image.document, stored)
+        self._storage.replace(self._place.manifest, data)
+        self._size_bytes = _size(data, stored)
 
     def sweep(self) -> int:
         """Delete parts that the snapshot does not name and that are a day old by the store's stamps; returns how many.
 
         Raises DamagedError, and deletes nothing, if there is a snapshot that cannot be read.
         """
-        listed = list(self._storage.list(part_folder(self._prefix)))
+        listed = list(self._storage.list(self._place.parts))
         if not listed:
             return 0
         # Listed before the manifest is read: a part that comes later is not among them.
         manifest = self._manifest()
         named = () if manifest is None else [part for stored in manifest.parts.values() for part in stored]
         kept = [part.token for part in named if isinstance(part, StoredPart)]
-        names = {part_name(self._prefix, token) for token in kept}
+        names = {self._place.part(token) for token in kept}
         before = self._storage.now() - PART_AGE_MIN
         old = [found.name for found in listed if found.name not in names and found.stamp < before]
         self._storage.delete(old)
@@ -161,7 +193,7 @@ class Snapshots(Generic[State]):
             return None
 
     def _manifest(self) -> _Manifest | None:
-        data = self._storage.get(snapshot_name(self._prefix))
+        data = self._storage.get(self._place.manifest)
         return None if data is None else _decode(data, self._identity)
 
     def _opened(self, kind: str, stored: Sequence[AnyPart]) -> list[Part[Any, Any]]:
@@ -177,7 +209,7 @@ class Snapshots(Generic[State]):
     def _open(self, form: Form[Any, Any], stored: AnyPart) -> Part[Any, Any]:
         if isinstance(stored, bytes):
             return Part(form, _batch(pa.BufferReader(stored)))
-        name = part_name(self._prefix, stored.token)
+        name = self._place.part(stored.token)
         try:
             # The mapping outlives the file's name: what a table held when it was opened stays readable.
             with self._storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
@@ -185,18 +217,21 @@ class Snapshots(Generic[State]):
         except NotFoundError as error:
             raise DamagedError(f"{name}, a part of the snapshot of {self._identity}, is gone", name=name) from error
 
-    def _inlined(self, part: Part[Any, Any], _there: set[AnyPart]) -> bytes:
+    def _inlined(self, part: Part[Any, Any]) -> bytes:
         part.stored = None
         return _bytes(part.batch)
 
     def _stored(self, part: Part[Any, Any], there: set[AnyPart]) -> StoredPart:
         if part.stored is None or part.stored not in there:
-            data = _bytes(part.batch)
-            made = StoredPart(clock.random_token(), entries.digest_of(data), len(data))
-            self._put(part_name(self._prefix, made.token), data)
-            part.stored = made
+            part.stored = self._copied(part)
         stored: StoredPart = part.stored
         return stored
+
+    def _copied(self, part: Part[Any, Any]) -> StoredPart:
+        data = _bytes(part.batch)
+        made = StoredPart(clock.random_token(), entries.digest_of(data), len(data))
+        self._put(self._place.part(made.token), data)
+        return made
 
     def _put(self, name: str, data: bytes) -> None:
         for _ in range(_PUTS_MAX):
@@ -204,6 +239,11 @@ class Snapshots(Generic[State]):
             if self._storage.create(name, data) is not PutOutcome.UNCLEAR:
                 return
         raise StorageError(f"the store gives no clear answer to a put of {name}", name=name, transient=True)
+
+
+def _small(image: Image[Any]) -> bool:
+    size_bytes: int = sum(part.batch.nbytes for parts in image.parts.values() for part in parts)
+    return size_bytes <= INLINE_BYTES
 
 
 # -- bytes ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError
+from lakebed.errors import DamagedError, NotRetainedError
 
 if TYPE_CHECKING:
     from lakebed.log.backend import LogBackend
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 STAMPS_MAX = 10_000
 """Stamps remembered, the newest: about a megabyte. One that was forgotten costs a request."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def from_us(stamp_us: int) -> datetime:
     """The moment of so many microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=stamp_us)
+    return EPOCH + timedelta(microseconds=stamp_us)
 
 
 def to_us(stamp: datetime) -> int:
     """Microseconds since 1970, exactly."""
-    return (stamp - _EPOCH) // timedelta(microseconds=1)
+    return (stamp - EPOCH) // timedelta(microseconds=1)
 
 
 def gone(log: str, number: int) -> DamagedError:
@@ -59,8 +59,14 @@ class Stamps:
         return None if found is None else self.note(number, found)
 
     def of(self, number: int) -> datetime:
-        """The stamp of an entry. Raises DamagedError if the entry is gone."""
+        """The stamp of an entry. Raises NotRetainedError if it was trimmed, DamagedError if it is gone."""
         found = self.known(number) or self._backend.stamp(number)
-        if found is None:
-            raise gone(self._identity, number)
-        return self.note(number, found)
+        if found is not None:
+            return self.note(number, found)
+        if (floor := self._backend.floor()) >= number:
+            raise NotRetainedError(
+                f"entry {number} of {self._identity} is not kept any more: the log is trimmed up to {floor}",
+                log=self._identity,
+                number=number,
+            )
+        raise gone(self._identity, number)

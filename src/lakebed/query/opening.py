@@ -28,13 +28,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, NotFoundError, StorageError
+from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
 from lakebed.files import DataFile, data_name
 from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
 from lakebed.storage.digests import digest_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.storage.contract import Storage
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
@@ -68,8 +70,9 @@ class OpenFile:
 class OpenFiles:
     """The open files of one table; safe to use from many threads."""
 
-    def __init__(self, storage: Storage, table_id: str) -> None:
+    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
         self._storage = storage
+        self._keeps = keeps
         self._table_id = table_id
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._copies_bytes = 0
@@ -81,7 +84,8 @@ class OpenFiles:
         """The file, opened at first use; ``schema`` is any of the table's.
 
         Raises:
-            NotFoundError: its object is not there.
+            NotRetainedError: its object is not there, nor does the table keep it any more.
+            NotFoundError: its object is not there, and should be.
             DamagedError: it is not what was written; names the object.
             StorageError: it cannot be read.
         """
@@ -204,9 +208,14 @@ class OpenFiles:
 
     def _missing(self, file: DataFile) -> NotFoundError:
         name = data_name(self._table_id, file)
-        return NotFoundError(
-            f"{self._storage.object_url(name)} is not there. If the query began long ago, its files may have been "
-            "compacted and deleted since: ask again, or raise the setting gc_delay_s; otherwise restore the object",
+        url = self._storage.object_url(name)
+        if self._keeps(file):
+            return NotFoundError(
+                f"{url} is not there, and the table needs it: restore the object", name=name, file=file.id
+            )
+        return NotRetainedError(
+            f"{url} was deleted, for the table has had no use for it since the number read here. Ask the newest; "
+            "what takes long may hold its number by Table.pin or a tag, or the setting gc_delay_s be raised",
             name=name,
             file=file.id,
         )

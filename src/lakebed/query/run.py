@@ -17,7 +17,7 @@ unnoticed; compaction and the scrubber read whole files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,10 @@ class Reader:
     What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
     """
 
-    def __init__(self, storage: Storage, table_id: str) -> None:
+    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
+        """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
-        self._files = OpenFiles(storage, table_id)
+        self._files = OpenFiles(storage, table_id, keeps)
         self._kept = KeptPages()
         self._narrow = NarrowReader(self._kept)
         self._engine: Engine | None = None
@@ -61,6 +62,7 @@ class Reader:
 
         Raises:
             UsageError: a column that the plan's schema does not have.
+            NotRetainedError: a file was deleted meanwhile, since the table had no use for it any more.
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
         schema = _selected(plan.schema, columns)

@@ -68,6 +68,14 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
+class _Request:
+    """What makes an import happen once, and the head when it was begun."""
+
+    key: str | None
+    base_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Input:
     """What the map tasks read: a document each with the rows it must give, and where keys lie as far as known."""
 
@@ -92,25 +100,26 @@ class Importer:
     def run(self, given: Any, format: str, job_id: str | None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         state = self.table.state()
-        first = state.requests.get(job_id) if job_id is not None else None
+        request = _Request(job_id, state.number)
+        first = None if job_id is None else state.answered(job_id)
         if first is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
         # One schema from here to the end, whoever alters the table meanwhile.
         layout = self.table.layout()
         if format == "parquet" and not _is_frame(given):
-            return self._shuffled(_native(given, self._shuffle(layout)), layout, job_id)
+            return self._shuffled(_native(given, self._shuffle(layout)), layout, request)
         frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, layout.schema)
         text = "the DataFrame" if _is_frame(given) else str(given)
-        return self._staged(frame, text, layout, job_id)
+        return self._staged(frame, text, layout, request)
 
-    def _staged(self, frame: DataFrame, text: str, layout: Layout, job_id: str | None) -> ImportReport:
+    def _staged(self, frame: DataFrame, text: str, layout: Layout, request: _Request) -> ImportReport:
         frames.check_frame(frame, layout.schema, text)
         try:
             staged = frames.stage(frame, self._shuffle(layout))
         except Error as error:
             raise frames.refused_text(error, text) from error
         try:
-            return self._shuffled(_restaged(staged), layout, job_id)
+            return self._shuffled(_restaged(staged), layout, request)
         finally:
             # Never part of what was committed, so to be deleted however that ended.
             frames.unstage(staged, self.table.storage, self.table.id)
@@ -126,15 +135,15 @@ class Importer:
             leaves=self.table.state().leaves.boundaries,
         )
 
-    def _shuffled(self, found: _Input, layout: Layout, job_id: str | None) -> ImportReport:
+    def _shuffled(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
         shuffle = self._shuffle(layout)
         boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, layout.file_bytes))
         shuffle = replace(shuffle, boundaries=boundaries)
         files = self._exchange(found, shuffle) if found.documents else ()
-        number, repeated = self._commit(files, job_id)
+        number, repeated = self._commit(files, request)
         return ImportReport(
             table=self.table.name,
-            job=job_id or shuffle.job,
+            job=request.key or shuffle.job,
             rows=0 if repeated else sum(found.rows),
             files=0 if repeated else len(files),
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
@@ -160,10 +169,10 @@ class Importer:
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
         return settle(dict(enumerate(found.rows)), [(reducer, wire.load(payload)) for reducer, payload in rows])
 
-    def _commit(self, files: tuple[NewFile, ...], job_id: str | None) -> tuple[int | None, bool]:
-        if not files and job_id is None:
+    def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:
+        if not files and request.key is None:
             return None, False
-        outcome = self.table.try_commit(OfferFiles(files, job_id))
+        outcome = self.table.try_commit(OfferFiles(files, request.key, request.base_number))
         if isinstance(outcome, Committed):
             return outcome.number, outcome.repeated
         return number_of(outcome, f"import into {self.table.name}"), False

@@ -13,7 +13,9 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
+from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
 from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
@@ -146,6 +148,21 @@ class Pipeline:
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
         return collect_garbage(self._table(table), dry_run=dry_run)
+
+    def sweep_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> SweepReport:
+        """Delete what was written and never committed, once it is older than ``orphan_age_s``; needs no Spark.
+
+        Raises RejectedError, unless ``force`` is given, where someone should look first: a table that misses files,
+        objects of no known kind, or more orphans than 5% of its objects or 10,000.
+        """
+        return sweep_orphans(self._table(table), dry_run=dry_run, force=force)
+
+    def sweep_dropped(self, *, dry_run: bool = False) -> DroppedReport:
+        """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
+
+        And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
+        """
+        return sweep_dropped(self._instance, dry_run=dry_run)
 
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact and split until neither has anything to do, then collect garbage.

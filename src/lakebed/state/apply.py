@@ -14,6 +14,7 @@ from lakebed.errors import DamagedError
 from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.state.evolution import followed
+from lakebed.state.table import Answer, Fence
 from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
@@ -21,13 +22,21 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
+    JoinLeaves,
+    Mark,
     MarkDead,
     OpenJob,
+    RaiseMark,
+    RejectRequest,
+    RemoveRange,
     RemoveTag,
     Replace,
+    Request,
     SetTag,
     SplitLeaf,
+    SubmitRequests,
 )
 
 if TYPE_CHECKING:
@@ -50,10 +59,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
                 leaves=Leaves.at(transaction.boundaries),
             )
         case AddFiles():
-            if transaction.request_key is not None:
-                state = replace(state, requests=state.requests.updated({transaction.request_key: number}))
             _check_whole(transaction.files, transaction.references)
-            return _add(state, transaction.files, transaction.references, None)
+            return _add(_answered(state, transaction), transaction.files, transaction.references, None)
         case OpenJob():
             return replace(state, jobs={**state.jobs, transaction.job.id: transaction.job})
         case Replace():
@@ -62,6 +69,10 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
         case SplitLeaf():
             return _split(state, transaction)
+        case JoinLeaves():
+            return _join(state, transaction)
+        case RemoveRange():
+            return _remove(state, transaction)
         case AlterSettings():
             merged = {**state.settings, **transaction.changes}
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
@@ -76,14 +87,68 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             for name in transaction.files:
                 _known(state, name)
             return replace(state, files=state.files.updated({}, transaction.files))
+        case RaiseMark():
+            return _raise(state, transaction.mark, transaction.value)
         case SetTag():
             return replace(state, tags={**state.tags, transaction.name: transaction.number})
         case RemoveTag():
             return replace(state, tags={k: v for k, v in state.tags.items() if k != transaction.name})
+        case SubmitRequests():
+            return _submit(state, transaction)
+        case FailRequest():
+            request = _open_request(state, transaction.request)
+            failed = replace(request, failures=request.failures + 1)
+            return replace(state, open_requests=state.open_requests.updated({request.id: failed}))
+        case RejectRequest():
+            request = _open_request(state, transaction.request)
+            return replace(state, open_requests=state.open_requests.updated({}, [request.id]))
         case DropTable():
             return replace(state, dropped=True)
         case _:
             assert_never(transaction)
+
+
+def _answered(state: TableState, added: AddFiles) -> TableState:
+    """With the request key and the requests that the add carries out on record as done."""
+    done = {name: Answer(state.number, _open_request(state, name).base_number) for name in added.requests}
+    if added.request_key is not None:
+        done[added.request_key] = Answer(state.number, added.base_number)
+    if not done:
+        return state
+    left = state.open_requests.updated({}, added.requests)
+    return replace(state, requests=state.requests.updated(done), open_requests=left)
+
+
+def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
+    requests = {request.id: request for request in submitted.requests}
+    known = [name for name in requests if name in state.open_requests or name in state.requests]
+    if known or len(requests) != len(submitted.requests):
+        raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
+    return replace(state, open_requests=state.open_requests.updated(requests))
+
+
+def _open_request(state: TableState, name: str) -> Request:
+    request = state.open_requests.get(name)
+    if request is None:
+        raise DamagedError(f"entry {state.number} names request {name}, which is not open", request=name)
+    return request
+
+
+def _raise(state: TableState, mark: Mark, value: int) -> TableState:
+    if value <= getattr(state, mark.value):
+        raise DamagedError(f"entry {state.number} lowers {mark.value} to {value}; it only rises")
+    match mark:
+        case Mark.RETAINED_FROM:
+            return replace(state, retained_from=value)
+        case Mark.FORGET_LINE:
+            opened = min((job.opened for job in state.jobs.values()), default=value)
+            fences = tuple(fence for fence in state.fences if fence.number > min(value, opened))
+            requests = state.requests.at_least("base_number", value)
+            return replace(state, forget_line=value, requests=requests, fences=fences)
+        case Mark.ORPHAN_HORIZON:
+            return replace(state, orphan_horizon_us=value)
+        case _:
+            assert_never(mark)
 
 
 def _known(state: TableState, name: str) -> CommittedFile:
@@ -146,12 +211,16 @@ def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
         if len(kept) == len(held):
             raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
         leaves[leaf] = kept
-        counted = files.get(name) or _known(state, name)
-        left = counted.references - 1
-        files[name] = replace(counted, references=left, dropped=None if left else state.number)
+        files[name] = _dropped(state, files.get(name) or _known(state, name))
     kept_leaves = {leaf: kept for leaf, kept in leaves.items() if kept}
     emptied = [leaf for leaf, kept in leaves.items() if not kept]
     return replace(state, files=state.files.updated(files), references=state.references.updated(kept_leaves, emptied))
+
+
+def _dropped(state: TableState, committed: CommittedFile) -> CommittedFile:
+    """The file with a reference less."""
+    left = committed.references - 1
+    return replace(committed, references=left, dropped=None if left else state.number)
 
 
 def _replace(state: TableState, transaction: Replace) -> TableState:
@@ -160,7 +229,8 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
         raise DamagedError(
             f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job
         )
-    inputs = [_known(state, name) for name in job.inputs]
+    # One of which every reference was removed meanwhile may be forgotten by now.
+    inputs = [state.files[name] for name in job.inputs if name in state.files]
     hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
     state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
     return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
@@ -177,3 +247,29 @@ def _split(state: TableState, transaction: SplitLeaf) -> TableState:
     state = _drop(state, [(r.file, r.leaf) for r in moved])
     state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
     return _add(state, (), transaction.references, None)
+
+
+def _join(state: TableState, transaction: JoinLeaves) -> TableState:
+    held = [r for leaf in transaction.leaves for r in state.references_of(leaf)]
+    if {r.file for r in held} != {r.file for r in transaction.references}:
+        raise DamagedError(f"entry {state.number} joins leaves {transaction.leaves} and changes what they refer to")
+    state = _drop(state, [(r.file, r.leaf) for r in held])
+    state = replace(state, leaves=state.leaves.join(transaction.leaves))
+    return _add(state, (), transaction.references, None)
+
+
+def _remove(state: TableState, transaction: RemoveRange) -> TableState:
+    for split in transaction.splits:
+        state = _split(state, split)
+    files: dict[str, CommittedFile] = {}
+    for leaf in transaction.leaves:
+        held = state.references_of(leaf)
+        if not held:
+            raise DamagedError(
+                f"entry {state.number} removes from leaf {leaf}, which is not there or refers to nothing"
+            )
+        for reference in held:
+            files[reference.file] = _dropped(state, files.get(reference.file) or _known(state, reference.file))
+    references = state.references.updated({}, transaction.leaves)
+    fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
+    return replace(state, files=state.files.updated(files), references=references, fences=(*state.fences, *fences))

@@ -19,14 +19,23 @@ from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
     Job,
+    JoinLeaves,
+    Mark,
     MarkDead,
     OpenJob,
+    RaiseMark,
+    RejectRequest,
+    RemoveRange,
     RemoveTag,
     Replace,
+    Request,
     SetTag,
+    Source,
     SplitLeaf,
+    SubmitRequests,
     Transaction,
 )
 
@@ -46,7 +55,13 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
                 "boundaries": [b.hex() for b in transaction.boundaries],
             }
         case AddFiles():
-            return {"type": "add_files", "request_key": transaction.request_key, **_encode_added(transaction)}
+            return {
+                "type": "add_files",
+                "request_key": transaction.request_key,
+                "base_number": transaction.base_number,
+                "requests": list(transaction.requests),
+                **_encode_added(transaction),
+            }
         case OpenJob():
             return {"type": "open_job", "job": encode_job(transaction.job)}
         case Replace():
@@ -55,12 +70,12 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
         case SplitLeaf():
-            return {
-                "type": "split_leaf",
-                "leaf": transaction.leaf,
-                "keys": [k.hex() for k in transaction.keys],
-                "references": [_encode_reference(r) for r in transaction.references],
-            }
+            return {"type": "split_leaf", **_encode_split(transaction)}
+        case JoinLeaves():
+            references = [_encode_reference(r) for r in transaction.references]
+            return {"type": "join_leaves", "leaves": list(transaction.leaves), "references": references}
+        case RemoveRange():
+            return {"type": "remove_range", **_encode_removal(transaction)}
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
         case AlterSchema():
@@ -70,10 +85,18 @@ def encode_transaction(transaction: Transaction) -> dict[str, Any]:
             return {"type": "mark_dead", "files": list(transaction.files)}
         case ForgetFiles():
             return {"type": "forget_files", "files": list(transaction.files)}
+        case RaiseMark():
+            return {"type": "raise_mark", "mark": transaction.mark.value, "value": transaction.value}
         case SetTag():
             return {"type": "set_tag", "name": transaction.name, "number": transaction.number}
         case RemoveTag():
             return {"type": "remove_tag", "name": transaction.name}
+        case SubmitRequests():
+            return {"type": "submit_requests", "requests": [_encode_request(r) for r in transaction.requests]}
+        case FailRequest():
+            return {"type": "fail_request", "request": transaction.request, "reason": transaction.reason}
+        case RejectRequest():
+            return {"type": "reject_request", "request": transaction.request, "reason": transaction.reason}
         case DropTable():
             return {"type": "drop_table"}
         case _:
@@ -98,7 +121,8 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
             )
         case "add_files":
-            return AddFiles(*_decode_added(document), document["request_key"])
+            requests = tuple(document["requests"])
+            return AddFiles(*_decode_added(document), document["request_key"], document["base_number"], requests)
         case "open_job":
             return OpenJob(decode_job(document["job"]))
         case "replace":
@@ -107,8 +131,16 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
         case "close_job":
             return CloseJob(document["job"], document["reason"])
         case "split_leaf":
-            keys = tuple(bytes.fromhex(k) for k in document["keys"])
-            return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
+            return _decode_split(document)
+        case "join_leaves":
+            return JoinLeaves(tuple(document["leaves"]), tuple(_decode_reference(r) for r in document["references"]))
+        case "remove_range":
+            return RemoveRange(
+                tuple(decode_range(*keys) for keys in document["ranges"]),
+                document["fence"],
+                tuple(_decode_split(split) for split in document["splits"]),
+                tuple(document["leaves"]),
+            )
         case "alter_settings":
             return AlterSettings(document["changes"])
         case "alter_schema":
@@ -117,14 +149,29 @@ def _decode(document: Mapping[str, Any]) -> Transaction:
             return MarkDead(tuple(document["files"]))
         case "forget_files":
             return ForgetFiles(tuple(document["files"]))
+        case "raise_mark":
+            return RaiseMark(_decode_mark(document["mark"]), document["value"])
         case "set_tag":
             return SetTag(document["name"], document["number"])
         case "remove_tag":
             return RemoveTag(document["name"])
+        case "submit_requests":
+            return SubmitRequests(tuple(_decode_request(r) for r in document["requests"]))
+        case "fail_request":
+            return FailRequest(document["request"], document["reason"])
+        case "reject_request":
+            return RejectRequest(document["request"], document["reason"])
         case "drop_table":
             return DropTable()
         case other:
             raise FormatTooNewError(f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it")
+
+
+def _decode_mark(name: str) -> Mark:
+    try:
+        return Mark(name)
+    except ValueError:
+        raise FormatTooNewError(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:
@@ -180,28 +227,76 @@ def _decode_added(document: Mapping[str, Any]) -> tuple[tuple[DataFile, ...], tu
     return files, tuple(_decode_reference(r) for r in document["references"])
 
 
+def _encode_request(request: Request) -> dict[str, Any]:
+    return {
+        "id": request.id,
+        "files": [[file.url, file.size_bytes, file.version] for file in request.files],
+        "base_number": request.base_number,
+        "submitted": request.submitted,
+        "failures": request.failures,
+    }
+
+
+def _decode_request(document: Mapping[str, Any]) -> Request:
+    files = tuple(Source(*file) for file in document["files"])
+    return Request(document["id"], files, document["base_number"], document["submitted"], document["failures"])
+
+
+def _encode_split(split: SplitLeaf) -> dict[str, Any]:
+    return {
+        "leaf": split.leaf,
+        "keys": [k.hex() for k in split.keys],
+        "references": [_encode_reference(r) for r in split.references],
+    }
+
+
+def _decode_split(document: Mapping[str, Any]) -> SplitLeaf:
+    keys = tuple(bytes.fromhex(k) for k in document["keys"])
+    return SplitLeaf(document["leaf"], keys, tuple(_decode_reference(r) for r in document["references"]))
+
+
+def _encode_removal(removal: RemoveRange) -> dict[str, Any]:
+    return {
+        "ranges": [encode_range(keys) for keys in removal.ranges],
+        "fence": removal.fence,
+        "splits": [_encode_split(split) for split in removal.splits],
+        "leaves": list(removal.leaves),
+    }
+
+
+def encode_range(keys: EncodedRange) -> list[str | None]:
+    """The two bounds of a range; None: no end."""
+    return [keys.min.hex(), None if keys.max is None else keys.max.hex()]
+
+
+def decode_range(lower: str, upper: str | None) -> EncodedRange:
+    """The range of two bounds."""
+    return EncodedRange(bytes.fromhex(lower), None if upper is None else bytes.fromhex(upper))
+
+
 def encode_job(job: Job) -> dict[str, Any]:
     """The JSON document of a job."""
+    lower, upper = encode_range(job.keys)
     return {
         "id": job.id,
-        "min": job.keys.min.hex(),
-        "max": None if job.keys.max is None else job.keys.max.hex(),
+        "min": lower,
+        "max": upper,
         "inputs": list(job.inputs),
         "owner": job.owner,
         "deadline_s": job.deadline_s,
+        "began_us": job.began_us,
         "opened": job.opened,
     }
 
 
 def decode_job(document: Mapping[str, Any]) -> Job:
     """The job of a JSON document."""
-    upper = document["max"]
-    keys = EncodedRange(bytes.fromhex(document["min"]), None if upper is None else bytes.fromhex(upper))
     return Job(
         document["id"],
-        keys,
+        decode_range(document["min"], document["max"]),
         tuple(document["inputs"]),
         document["owner"],
         document["deadline_s"],
+        document["began_us"],
         document["opened"],
     )

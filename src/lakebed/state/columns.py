@@ -162,6 +162,17 @@ class Columns(Mapping[K, V], Generic[K, V]):
                 for position in pc.indices_nonzero(column.is_valid()).to_pylist():
                     yield part.key(position), part.value(position)
 
+    def at_least(self, name: str, least: int) -> Columns[K, V]:
+        """Without the rows with less in that column of numbers; parts that lose none are the very same."""
+        import pyarrow.compute as pc
+
+        parts: list[Part[K, V]] = []
+        for part in self.parts:
+            rows = part.batch.filter(pc.greater_equal(part.batch.column(name), least))
+            if rows.num_rows:
+                parts.append(part if rows.num_rows == part.batch.num_rows else Part(self.form, rows))
+        return Columns(self.form, parts)
+
     def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
         """With these values, None taking a key away; parts that no change touches are the very same."""
         touched: dict[int, dict[K, V | None]] = {}

@@ -16,10 +16,11 @@ from lakebed.files import CommittedFile, DataFile, Reference
 from lakebed.partitions import Leaves
 from lakebed.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
-from lakebed.state.codec import decode_job, encode_job
+from lakebed.state.codec import decode_job, decode_range, encode_job, encode_range
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.layers import Layers
-from lakebed.state.table import TableState
+from lakebed.state.table import Answer, Fence, TableState
+from lakebed.state.transactions import Request, Source
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -96,21 +97,54 @@ def _decode_references(facts: Sequence[Any]) -> tuple[Reference, ...]:
     return tuple(map(Reference, files, [leaf] * len(files), rows, exact, runs))
 
 
-_REQUEST_COLUMNS = pa.schema([pa.field("request", pa.string()), pa.field("number", pa.int64())])
+_REQUEST_COLUMNS = pa.schema(
+    [pa.field("request", pa.string()), pa.field("number", pa.int64()), pa.field("base_number", pa.int64())]
+)
 
 
-def _encode_requests(rows: Sequence[tuple[str, int]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.array([k for k, _ in rows], pa.string()), pa.array([n for _, n in rows], pa.int64())],
-        schema=_REQUEST_COLUMNS,
-    )
+def _encode_requests(rows: Sequence[tuple[str, Answer]]) -> pa.RecordBatch:
+    columns = {"request": [k for k, _ in rows], "number": [a.number for _, a in rows]}
+    return pa.RecordBatch.from_pydict({**columns, "base_number": [a.base_number for _, a in rows]}, _REQUEST_COLUMNS)
+
+
+_OPEN_REQUEST_COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("url", pa.list_(pa.string())),
+        pa.field("size_bytes", pa.list_(pa.int64())),
+        pa.field("version", pa.list_(pa.string())),
+        pa.field("base_number", pa.int64()),
+        pa.field("submitted", pa.int64()),
+        pa.field("failures", pa.int64()),
+    ]
+)
+
+
+def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.RecordBatch:
+    columns: dict[str, list[Any]] = {"id": [name for name, _ in rows]}
+    for name in ("url", "size_bytes", "version"):
+        columns[name] = [[getattr(file, name) for file in request.files] for _, request in rows]
+    for name in ("base_number", "submitted", "failures"):
+        columns[name] = [getattr(request, name) for _, request in rows]
+    return pa.RecordBatch.from_pydict(columns, _OPEN_REQUEST_COLUMNS)
+
+
+def _decode_open_request(facts: Sequence[Any]) -> Request:
+    name, urls, sizes, versions, *numbers = facts
+    return Request(name, tuple(map(Source, urls, sizes, versions)), *numbers)
 
 
 FILES: Form[str, CommittedFile] = Form(_FILE_COLUMNS, _encode_files, _decode_file)
 REFERENCES: Form[int, tuple[Reference, ...]] = Form(_REFERENCE_COLUMNS, _encode_references, _decode_references)
-REQUESTS: Form[str, int] = Form(_REQUEST_COLUMNS, _encode_requests, lambda facts: facts[1])
+REQUESTS: Form[str, Answer] = Form(_REQUEST_COLUMNS, _encode_requests, lambda facts: Answer(*facts[1:]))
+OPEN_REQUESTS: Form[str, Request] = Form(_OPEN_REQUEST_COLUMNS, _encode_open_requests, _decode_open_request)
 
-FORMS: Mapping[str, Form[Any, Any]] = {"files": FILES, "references": REFERENCES, "requests": REQUESTS}
+FORMS: Mapping[str, Form[Any, Any]] = {
+    "files": FILES,
+    "references": REFERENCES,
+    "requests": REQUESTS,
+    "open_requests": OPEN_REQUESTS,
+}
 
 
 # -- states -----------------------------------------------------------------------------------------------------
@@ -119,8 +153,14 @@ FORMS: Mapping[str, Form[Any, Any]] = {"files": FILES, "references": REFERENCES,
 def of_table(state: TableState) -> Image[TableState]:
     """The image of a table's state. Parts that no change since the last image touched are the same objects."""
     files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
-    requests = _columns(REQUESTS, state.requests)
-    rested = replace(state, files=Layers(files), references=Layers(references), requests=Layers(requests))
+    requests, open_requests = _columns(REQUESTS, state.requests), _columns(OPEN_REQUESTS, state.open_requests)
+    rested = replace(
+        state,
+        files=Layers(files),
+        references=Layers(references),
+        requests=Layers(requests),
+        open_requests=Layers(open_requests),
+    )
     leaves = state.leaves
     document = {
         "number": state.number,
@@ -130,17 +170,21 @@ def of_table(state: TableState) -> Image[TableState]:
         "boundaries": [b.hex() for b in leaves.boundaries],
         "leaves": list(leaves.ids),
         "next_leaf": leaves.next_id,
-        "parents": sorted([child, parent] for child, parent in leaves.parents.items()),
+        "parents": [[child, parent] for child, parents in sorted(leaves.parents.items()) for parent in parents],
         "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
         "next_sequence": state.next_sequence,
         "tags": dict(sorted(state.tags.items())),
+        "fences": [[*encode_range(fence.keys), fence.number] for fence in state.fences],
         "retained_from": state.retained_from,
+        "forget_line": state.forget_line,
+        "orphan_horizon_us": state.orphan_horizon_us,
         "dropped": state.dropped,
     }
     parts: dict[str, Sequence[Part[Any, Any]]] = {
         "files": files.parts,
         "references": references.parts,
         "requests": requests.parts,
+        "open_requests": open_requests.parts,
     }
     return Image(rested, document, parts)
 
@@ -165,19 +209,30 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
                 tuple(document["leaves"]),
                 document["next_leaf"],
-                {child: parent for child, parent in document["parents"]},  # noqa: C416 - pairs arrive as lists
+                _parents(document["parents"]),
             ),
             files=Layers(Columns(FILES, parts.get("files", ()))),
             references=Layers(Columns(REFERENCES, parts.get("references", ()))),
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
+            open_requests=Layers(Columns(OPEN_REQUESTS, parts.get("open_requests", ()))),
             next_sequence=document["next_sequence"],
             tags=document["tags"],
+            fences=tuple(Fence(decode_range(*bounds), number) for *bounds, number in document["fences"]),
             retained_from=document["retained_from"],
+            forget_line=document["forget_line"],
+            orphan_horizon_us=document["orphan_horizon_us"],
             dropped=document["dropped"],
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
         raise DamagedError(f"not the state of a table ({error!r})") from error
+
+
+def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for child, parent in pairs:
+        found[child] = (*found.get(child, ()), parent)
+    return found
 
 
 def of_catalog(state: CatalogState) -> Image[CatalogState]:

@@ -68,6 +68,16 @@ class Layers(Mapping[K, V], Generic[K, V]):
             made._base, made._changes, made._count = self._base, changes.finish(), count
         return made
 
+    def at_least(self, name: str, least: int) -> Layers[K, V]:
+        """Without the values of which that attribute is less. Columns decode none, and keep what loses nothing."""
+        base = self._base
+        if isinstance(base, Columns):
+            kept: Layers[K, V] = Layers(base.at_least(name, least))
+        else:
+            kept = Layers({key: value for key, value in base.items() if getattr(value, name) >= least})
+        changed = {k: v for k, v in self._changes.items() if v is not _GONE and getattr(v, name) >= least}
+        return kept.updated(changed, [k for k in self._changes if k not in changed and k in kept])
+
     def __getitem__(self, key: K) -> V:
         found = self._changes.get(key, _UNTOUCHED)
         if found is _UNTOUCHED:

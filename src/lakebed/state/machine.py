@@ -15,7 +15,7 @@ from lakebed.state import resolve as table_resolve
 from lakebed.state.columns import Form, Part
 from lakebed.state.image import Image
 from lakebed.state.table import TableState
-from lakebed.state.transactions import Offer, Rejected, Repeated, Transaction
+from lakebed.state.transactions import Offer, Rejected, Repeated, TooOld, Transaction
 
 State = TypeVar("State")
 Offered = TypeVar("Offered")
@@ -27,7 +27,7 @@ class Machine(Generic[State, Offered, Change]):
     """The pure functions of one kind of log. ``empty`` is the state before entry 1."""
 
     empty: State
-    resolve: Callable[[Offered, State], Change | Rejected | Repeated]
+    resolve: Callable[[Offered, State], Change | Rejected | Repeated | TooOld]
     apply: Callable[[State, Change, int], State]
     encode: Callable[[Change], dict[str, Any]]
     decode: Callable[[Mapping[str, Any]], Change]

@@ -13,36 +13,42 @@ The rules that random models broke when they were stated more simply (tests/mode
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
 from lakebed.keys import EncodedRange
 from lakebed.state.evolution import resolve_changes
+from lakebed.state.resolve_leaves import resolve_join, resolve_remove, resolve_split
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
     CloseJob,
     CreateTable,
     DropTable,
+    FailRequest,
     ForgetFiles,
+    Mark,
     MarkDead,
     OfferFiles,
+    OfferJoin,
     OfferOutput,
+    OfferRemove,
     OfferSchema,
     OfferSplit,
-    OfferTag,
     OpenJob,
+    RaiseMark,
     Rejected,
+    RejectRequest,
     RemoveTag,
     Repeated,
     Replace,
     SetTag,
-    SplitLeaf,
+    SubmitRequests,
+    TooOld,
     Transaction,
 )
-from lakebed.summaries import Summary, shares
+from lakebed.summaries import shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +58,12 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Offer
 
 
-def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated:
-    """The transaction that the offer means in this state, or why it is refused."""
+OPEN_REQUESTS_MAX = 100_000
+"""Who submits faster than requests are carried out is to notice before the state is full of them."""
+
+
+def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+    """The transaction that the offer means in this state, or why there is none."""
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
     if state.number == 0:
@@ -66,7 +76,11 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
         case OfferOutput():
             return _resolve_output(offer, state)
         case OfferSplit():
-            return _resolve_split(offer, state)
+            return resolve_split(offer, state)
+        case OfferJoin():
+            return resolve_join(offer, state)
+        case OfferRemove():
+            return resolve_remove(offer, state)
         case OpenJob():
             return _resolve_open(offer, state)
         case CloseJob():
@@ -76,10 +90,16 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
         case ForgetFiles():
             alive = [f for f in offer.files if f not in state.files or not state.files[f].dead]
             return Rejected(f"files not marked dead: {', '.join(alive[:3])}") if alive else offer
-        case OfferTag():
+        case RaiseMark():
+            return _resolve_mark(offer, state)
+        case SetTag():
             return _resolve_tag(offer, state)
         case RemoveTag():
             return offer if offer.name in state.tags else Rejected(f"there is no tag {offer.name}")
+        case SubmitRequests():
+            return _resolve_submit(offer, state)
+        case FailRequest() | RejectRequest():
+            return offer if offer.request in state.open_requests else _not_open(offer.request, state)
         case OfferSchema():
             return resolve_changes(offer, state.schemas)
         case AlterSettings() | DropTable():
@@ -100,16 +120,46 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
                 f"file {new.file.id} was written for schema version {new.file.schema_version}; the table has versions "
                 f"1 to {len(state.schemas)}"
             )
+        if new.file.stamp_us < state.orphan_horizon_us:
+            # A sweep may have deleted it. Judged again after every lost race: the horizon may have come meanwhile.
+            return Rejected(f"file {new.file.id} was written before the orphan horizon; write it again")
     return None
 
 
-def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated:
-    if offer.request_key is not None and offer.request_key in state.requests:
-        return Repeated(state.requests[offer.request_key])
-    if refused := _refused_files(offer.files, state):
+def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated | TooOld:
+    first = None if offer.request_key is None else state.answered(offer.request_key)
+    if first is not None:
+        return Repeated(first)
+    if offer.base_number < state.forget_line:
+        if offer.request_key is not None:
+            return TooOld(offer.base_number, state.forget_line)
+        return Rejected(
+            f"it was begun at number {offer.base_number}, and what is older than number {state.forget_line} is not "
+            "judged any more; write it again"
+        )
+    if offer.base_number > state.number:
+        return Rejected(f"its base number {offer.base_number} is not there yet; the newest is {state.number}")
+    if refused := _refused_files(offer.files, state) or _fenced_files(offer, state):
         return refused
+    closed = [name for name in offer.requests if name not in state.open_requests]
+    if closed or len(set(offer.requests)) != len(offer.requests):
+        return _not_open(closed[0], state) if closed else Rejected("a request is named twice")
+    if offer.request_key in offer.requests:
+        return Rejected(f"{offer.request_key} is the key of the add, and of a request that it carries out")
     references = [r for new in offer.files for r in _references(new, state, EncodedRange())]
-    return AddFiles(tuple(new.file for new in offer.files), tuple(references), offer.request_key)
+    return AddFiles(
+        tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number, offer.requests
+    )
+
+
+def _fenced_files(offer: OfferFiles, state: TableState) -> Rejected | None:
+    for fence in state.fences:
+        if offer.base_number < fence.number and any(new.file.reaches(fence.keys) for new in offer.files):
+            return Rejected(
+                f"it was begun at number {offer.base_number}, and number {fence.number} removed a range for good that "
+                "its files reach into; leave those rows out, or write them again if they are meant to come back"
+            )
+    return None
 
 
 def _references(new: NewFile, state: TableState, within: EncodedRange) -> list[Reference]:
@@ -134,7 +184,7 @@ def _resolve_open(offer: OpenJob, state: TableState) -> OpenJob | Rejected:
     # meanwhile, an input that another job has merged away in one half would come back there with the output.
     position = state.leaves.position(job.keys.min)
     if state.leaves.range_at(position) != job.keys:
-        return Rejected(f"the leaf of job {job.id} is gone: it was split; plan again")
+        return Rejected(f"the leaf of job {job.id} is gone: it was split or joined; plan again")
     held = {r.file for r in state.references_of(state.leaves.ids[position])}
     gone = [name for name in job.inputs if name not in held]
     if gone:
@@ -152,6 +202,10 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
         return Rejected(f"job {offer.job} is not open: it was closed, or committed before")
     if refused := _refused_files(offer.files, state):
         return refused
+    for fence in state.fences:
+        if job.opened < fence.number and not job.keys.intersect(fence.keys).empty:
+            # The output would hold the bytes that were to go, though no reader saw them.
+            return Rejected(f"number {fence.number} removed a range for good that job {job.id} reads; plan again")
     inputs = set(job.inputs)
     oldest = min((new.file.schema_version for new in offer.files), default=len(state.schemas))
     newer = [name for name in job.inputs if name in state.files and state.files[name].file.schema_version > oldest]
@@ -173,58 +227,6 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
     return Replace(offer.job, tuple(drop), files, tuple(references))
 
 
-def _resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaf | Rejected:
-    position = state.leaves.position_of(offer.leaf)
-    if position is None:
-        return Rejected(f"leaf {offer.leaf} is gone: it was split before")
-    keys = state.leaves.range_at(position)
-    ascending = all(a < b for a, b in zip((keys.min, *offer.keys), offer.keys, strict=False))
-    if not offer.keys or not ascending or (keys.max is not None and offer.keys[-1] >= keys.max):
-        return Rejected(f"the keys to split leaf {offer.leaf} at do not ascend strictly inside it")
-    parts = state.leaves.split(offer.leaf, offer.keys)
-    references: list[Reference] = []
-    for reference in state.references_of(offer.leaf):
-        found = _split_shares(reference, offer, state, keys)
-        for index, (rows, exact) in enumerate(found):
-            part = parts.range_at(position + index)
-            reaches = state.files[reference.file].file.reaches(part)
-            if (rows or not exact) and reaches:
-                references.append(replace(reference, leaf=parts.ids[position + index], rows=rows, exact=exact))
-    return SplitLeaf(offer.leaf, offer.keys, tuple(references))
-
-
-def _split_shares(
-    reference: Reference, offer: OfferSplit, state: TableState, keys: EncodedRange
-) -> list[tuple[int, bool]]:
-    """The rows of one reference in each part of its leaf; they sum to what the reference had."""
-    file = state.files[reference.file].file
-    edges = [keys.min, *offer.keys]
-    summary = offer.summaries.get(reference.file)
-    if summary is None:
-        # Arrived after the split was planned: even shares over the parts that its bounds reach.
-        summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
-    ranks = [summary.rank(edge) for edge in edges]
-    ranks.append((summary.rows, True) if keys.max is None else summary.rank(keys.max))
-    counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
-    if all(exact for _, exact in counts):
-        return counts
-    return _scaled(counts, reference.rows)
-
-
-def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:
-    """Shares of ``rows`` in proportion to the counts; one proved exact keeps its flag only if it stays as it was."""
-    total = sum(count for count, _ in counts)
-    shared: list[tuple[int, bool]] = []
-    passed = given = 0
-    for index, (count, exact) in enumerate(counts):
-        passed += count
-        # With nothing to go by, everything even.
-        upto = rows * passed // total if total else rows * (index + 1) // len(counts)
-        shared.append((upto - given, exact and upto - given == count))
-        given = upto
-    return shared
-
-
 def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:
     for name in offer.files:
         committed = state.files.get(name)
@@ -235,15 +237,54 @@ def _resolve_dead(offer: MarkDead, state: TableState) -> MarkDead | Rejected:
     return MarkDead(tuple(free)) if free else Rejected("tags need all of these files")
 
 
-def _resolve_tag(offer: OfferTag, state: TableState) -> SetTag | Rejected | Repeated:
-    number = state.number if offer.number is None else offer.number
+def _resolve_mark(offer: RaiseMark, state: TableState) -> RaiseMark | Rejected:
+    stands = getattr(state, offer.mark.value)
+    if offer.value <= stands:
+        return Rejected(f"{offer.mark.value} stands at {stands} already; it only rises")
+    match offer.mark:
+        case Mark.RETAINED_FROM | Mark.FORGET_LINE:
+            if offer.value > state.number:
+                return Rejected(f"{offer.mark.value} cannot be {offer.value}; the newest number is {state.number}")
+        case Mark.ORPHAN_HORIZON:
+            # Or its output could be refused for its age, when the work is done.
+            held = sorted(job.id for job in state.jobs.values() if job.began_us < offer.value)
+            if held:
+                return Rejected(f"job {held[0]} is open and began before that horizon; try again when it is closed")
+        case _:
+            assert_never(offer.mark)
+    return offer
+
+
+def _resolve_submit(offer: SubmitRequests, state: TableState) -> SubmitRequests | Rejected | Repeated | TooOld:
+    names = [request.id for request in offer.requests]
+    if len(set(names)) != len(names) or not all(request.files for request in offer.requests):
+        return Rejected("a request is there twice, or names no file")
+    new = [r for r in offer.requests if r.id not in state.open_requests and r.id not in state.requests]
+    if not new:
+        return Repeated(state.number)
+    # Carried out before, perhaps, and forgotten.
+    oldest = min(request.base_number for request in new)
+    if oldest < state.forget_line:
+        return TooOld(oldest, state.forget_line)
+    if len(state.open_requests) + len(new) > OPEN_REQUESTS_MAX:
+        return Rejected(f"{len(state.open_requests)} requests are open, at most {OPEN_REQUESTS_MAX}; submit it later")
+    return SubmitRequests(tuple(replace(request, submitted=state.number + 1, failures=0) for request in new))
+
+
+def _not_open(request: str, state: TableState) -> Rejected:
+    number = state.answered(request)
+    return Rejected(f"request {request} is not open" + ("" if number is None else f": it was carried out at {number}"))
+
+
+def _resolve_tag(offer: SetTag, state: TableState) -> SetTag | Rejected | Repeated:
     held = state.tags.get(offer.name)
     if held is not None:
         if held == offer.number:
             return Repeated(state.number)
         return Rejected(f"tag {offer.name} stands at number {held} already; remove it first")
-    if not 1 <= number <= state.number:
-        return Rejected(f"there is no number {number}; the newest is {state.number}")
-    if not state.retains(number):
-        return Rejected(f"files of number {number} are deleted; kept are those from number {state.retained_from} on")
-    return SetTag(offer.name, number)
+    if not 1 <= offer.number <= state.number:
+        return Rejected(f"there is no number {offer.number}; the newest is {state.number}")
+    if not state.retains(offer.number):
+        kept = f"kept are those from number {state.retained_from} on"
+        return Rejected(f"files of number {offer.number} are deleted; {kept}")
+    return offer

@@ -17,8 +17,28 @@ from lakebed.state.layers import Layers
 
 if TYPE_CHECKING:
     from lakebed.files import CommittedFile, Reference
+    from lakebed.keys import EncodedRange
     from lakebed.schema import Schema
-    from lakebed.state.transactions import Job
+    from lakebed.state.transactions import Job, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a repeat of a request is told: the number that it was committed at. Its base number says when it may go."""
+
+    number: int
+    base_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a removal for good leaves behind at its ``number``: nothing of before passes into the range.
+
+    It stands until the forget line keeps out the same offers, and no job that was opened before it is there any more.
+    """
+
+    keys: EncodedRange
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +46,9 @@ class TableState:
     """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival.
 
     ``schemas`` are all that the table ever had, in the order of their versions. From ``retained_from`` on, and at every
-    tag, no file of an older state has been given up for deletion.
+    tag, no file of an older state has been given up for deletion. No file that the store stamped before
+    ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of a base number below the
+    ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too.
     """
 
     number: int = 0
@@ -37,10 +59,14 @@ class TableState:
     files: Layers[str, CommittedFile] = field(default_factory=Layers)
     references: Layers[int, tuple[Reference, ...]] = field(default_factory=Layers)
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    requests: Layers[str, int] = field(default_factory=Layers)
+    requests: Layers[str, Answer] = field(default_factory=Layers)
+    open_requests: Layers[str, Request] = field(default_factory=Layers)
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
+    fences: tuple[Fence, ...] = ()
     retained_from: int = 0
+    forget_line: int = 0
+    orphan_horizon_us: int = 0
     dropped: bool = False
 
     @property
@@ -54,6 +80,11 @@ class TableState:
         """The references of a leaf."""
         return self.references.get(leaf, ())
 
+    def answered(self, request_key: str) -> int | None:
+        """The number at which the request was committed; None: it was not, or is forgotten."""
+        answer = self.requests.get(request_key)
+        return None if answer is None else answer.number
+
     def retains(self, number: int) -> bool:
         """Whether all files of the table at that older number are kept."""
         return number >= self.retained_from or number in self.tags.values()
@@ -65,11 +96,17 @@ class TableState:
     def rows(self) -> tuple[int, bool]:
         """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
         held = [r for references in self.references.values() for r in references]
-        by_file: dict[str, int] = {}
-        for reference in held:
-            by_file[reference.file] = by_file.get(reference.file, 0) + reference.rows
-        exact = all(r.exact or by_file[r.file] == self.files[r.file].file.rows for r in held)
-        return sum(r.rows for r in held), exact
+        estimated = {r.file for r in held if not r.exact}
+        return sum(r.rows for r in held), all(map(self._whole, estimated))
+
+    def _whole(self, name: str) -> bool:
+        """Whether every leaf that the file reaches refers to it, so that what its references have sums to its rows.
+
+        The sum itself proves nothing: of a file that lost a part, the part may have been estimated at no rows.
+        """
+        committed = self.files[name]
+        file = committed.file
+        return committed.references == self.leaves.position(file.max_key) - self.leaves.position(file.min_key) + 1
 
 
 def check_invariants(state: TableState) -> None:
@@ -80,6 +117,8 @@ def check_invariants(state: TableState) -> None:
         if position is None:
             raise DamagedError(f"references of a leaf that is not there: {leaf}", leaf=leaf)
         keys = state.leaves.range_at(position)
+        if len({reference.file for reference in references}) != len(references):
+            raise DamagedError(f"leaf {leaf} references a file twice", leaf=leaf)
         for reference in references:
             committed = state.files.get(reference.file)
             if committed is None or committed.dead:
@@ -87,6 +126,15 @@ def check_invariants(state: TableState) -> None:
             if not committed.file.reaches(keys):
                 raise DamagedError(f"leaf {leaf} references {reference.file}, which does not reach it", leaf=leaf)
             counted[reference.file] = counted.get(reference.file, 0) + 1
+    for job in state.jobs.values():
+        if not job.inputs or job.keys.empty or not 0 < job.opened <= state.number:
+            raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
+    for request in state.open_requests.values():
+        if request.id in state.requests or not request.files or not 0 < request.submitted <= state.number:
+            raise DamagedError(f"request {request.id} is carried out, or empty, or of number {request.submitted}")
+    for fence in state.fences:
+        if fence.keys.empty or not 0 < fence.number <= state.number:
+            raise DamagedError(f"a fence of number {fence.number} over {fence.keys}")
     for file_id, committed in state.files.items():
         if committed.references != counted.get(file_id, 0):
             raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")

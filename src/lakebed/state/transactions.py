@@ -2,14 +2,15 @@
 
 An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
-transaction; :class:`OfferFiles`, :class:`OfferOutput` and :class:`OfferSplit` are mapped onto the leaves in force when
-they are committed, :class:`OfferTag` onto a number, :class:`OfferSchema` onto the newest schema. A split offers the
-leaf and the keys only: the references it moves are those found at commit.
+transaction; :class:`OfferFiles`, :class:`OfferOutput`, :class:`OfferSplit`, :class:`OfferJoin` and
+:class:`OfferRemove` are mapped onto the leaves in force when they are committed, :class:`OfferSchema` onto the newest
+schema. A split offers the leaf and the keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from lakebed.keys import EncodedRange
@@ -28,7 +29,9 @@ class Job:
     """An open unit of work over the references that ``inputs`` have inside ``keys``.
 
     ``owner`` names the process that opened it (a hint, to release what a dead process left); the job may be closed by
-    anyone once its opening entry is ``deadline_s`` old.
+    anyone once its opening entry is ``deadline_s`` old. ``began_us`` is a stamp of the store of the data, taken before
+    the job was offered: none of its files is older. (Stamps of entries are no measure of that: the log may lie
+    elsewhere, under another clock.)
     """
 
     id: str
@@ -36,7 +39,45 @@ class Job:
     inputs: tuple[str, ...]
     owner: str
     deadline_s: int
+    began_us: int
     opened: int = 0
+
+
+class Mark(Enum):
+    """What a table only ever raises. The value is the name of the field of the state."""
+
+    RETAINED_FROM = "retained_from"
+    """The least number whose files are all kept. Marking files dead raises it too."""
+
+    FORGET_LINE = "forget_line"
+    """Request keys of a lower base number are dropped, and offers of one are not judged any more."""
+
+    ORPHAN_HORIZON = "orphan_horizon_us"
+    """A stamp of the store of the data: no file that is older may be added, so a sweep may delete those."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that a user wants ingested. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
+
+    url: str
+    size_bytes: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user has asked for and is not done yet: to ingest these files, all or none. ``id`` is a request key.
+
+    ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from, ``failures`` how
+    often it was tried in vain.
+    """
+
+    id: str
+    files: tuple[Source, ...]
+    base_number: int = 0
+    submitted: int = 0
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +92,16 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class OfferFiles:
-    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome."""
+    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome.
+
+    ``base_number`` is the head as it was when the request was offered first, in whichever process; 0 is older than any.
+    ``requests`` are the open requests that the files carry out, all of which it closes.
+    """
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
+    base_number: int = 0
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +111,8 @@ class AddFiles:
     files: tuple[DataFile, ...]
     references: tuple[Reference, ...]
     request_key: str | None = None
+    base_number: int = 0
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +167,43 @@ class SplitLeaf:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferJoin:
+    """Make one leaf of two or more neighbours, given in key order."""
+
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLeaves:
+    """A join, resolved: the references of the one leaf, which takes the next leaf id."""
+
+    leaves: tuple[int, ...]
+    references: tuple[Reference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OfferRemove:
+    """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`OfferSplit`.
+
+    With a ``fence``, files offered first before it, and jobs opened before it, are kept out of the ranges as well.
+    """
+
+    ranges: tuple[EncodedRange, ...]
+    fence: bool = False
+    summaries: Mapping[str, Summary] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveRange:
+    """A removal, resolved: first these splits, then every reference of these leaves goes."""
+
+    ranges: tuple[EncodedRange, ...]
+    fence: bool
+    splits: tuple[SplitLeaf, ...]
+    leaves: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSettings:
     """Change the table's own settings; None takes a value back to the instance's default."""
 
@@ -157,16 +243,16 @@ class ForgetFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferTag:
-    """Give a number a name; None: the head, as it is when the tag is committed."""
+class RaiseMark:
+    """Raise a mark; one that would not rise is refused."""
 
-    name: str
-    number: int | None
+    mark: Mark
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """A tag, resolved: the files of that number are kept as long as it is there."""
+    """Give a number a name: its files, and its snapshot, are kept as long as the tag is there."""
 
     name: str
     number: int
@@ -177,6 +263,29 @@ class RemoveTag:
     """Take a tag away."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequests:
+    """Put requests on record. Those that are there already, or were carried out, are left out when it is committed."""
+
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailRequest:
+    """A try of an open request failed; it stays open."""
+
+    request: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectRequest:
+    """Give an open request up. It may be submitted anew."""
+
+    request: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +300,18 @@ Offer = (
     | OfferOutput
     | CloseJob
     | OfferSplit
+    | OfferJoin
+    | OfferRemove
     | AlterSettings
     | OfferSchema
     | MarkDead
     | ForgetFiles
-    | OfferTag
+    | RaiseMark
+    | SetTag
     | RemoveTag
+    | SubmitRequests
+    | FailRequest
+    | RejectRequest
     | DropTable
 )
 Transaction = (
@@ -206,12 +321,18 @@ Transaction = (
     | Replace
     | CloseJob
     | SplitLeaf
+    | JoinLeaves
+    | RemoveRange
     | AlterSettings
     | AlterSchema
     | MarkDead
     | ForgetFiles
+    | RaiseMark
     | SetTag
     | RemoveTag
+    | SubmitRequests
+    | FailRequest
+    | RejectRequest
     | DropTable
 )
 
@@ -221,6 +342,17 @@ class Rejected:
     """The state does not allow the offer; ``reason`` says why and what to do."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooOld:
+    """First offered below the forget line, and not on record: an earlier offer may be in the log, and forgotten.
+
+    So it is unknown whether the request was committed; this offer was not. (Decision 0011.)
+    """
+
+    base_number: int
+    forget_line: int
 
 
 @dataclass(frozen=True, slots=True)

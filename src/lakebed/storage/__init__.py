@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from lakebed.errors import UsageError
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
 from lakebed.storage.local import LocalStorage
-from lakebed.storage.probe import check_conditional_puts
+from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
     from lakebed.storage.clients import Clients
@@ -29,6 +29,7 @@ __all__ = [
     "check_conditional_puts",
     "check_name",
     "connect",
+    "keeps_replace_if",
 ]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "memory": "memory"}

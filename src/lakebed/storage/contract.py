@@ -1,9 +1,12 @@
 """What Lakebed asks of a store: the one door for every byte that lands.
 
 A store is a flat map from names to immutable-looking objects. Everything above it (the log, data files, snapshots)
-rests on four promises, which the conformance suite in :mod:`lakebed.testing.conformance` checks:
+rests on five promises, which the conformance suite in :mod:`lakebed.testing.conformance` checks:
 
 * :meth:`Storage.create` never overwrites, and of any number of racing creates of one name at most one takes effect.
+* :meth:`Storage.replace_if` never overwrites but the version it was given: of any number of racing ones at most one
+  takes effect. Only the trimming of a log needs it, so a store without it is one that keeps its whole log
+  (:func:`~lakebed.storage.probe.keeps_replace_if`).
 * What was acknowledged is durable, and is seen by every later read of that name and by every later listing.
 * An object is there whole or not at all.
 * An object's stamp is the store's own clock; a listing and :meth:`Storage.stamp` give the same value for it.
@@ -46,16 +49,33 @@ _SEGMENT = re.compile(r"[A-Za-z0-9_.=-]*[A-Za-z0-9_=-]", re.ASCII)
 
 
 class PutOutcome(Enum):
-    """How a create-if-absent ended."""
+    """How a conditional put ended: a create-if-absent, or a replace-if-unchanged."""
 
     CREATED = "created"
     """Stored by this very request, and durable."""
 
     EXISTS = "exists"
-    """The name is taken: read it to learn by whom. It may be the caller's own, of an earlier unclear request."""
+    """The name is taken: read it to learn by whom. It may be the caller's own, of an earlier unclear request.
+    Of a replace: what is there is another version than the one named, or nothing is there."""
 
     UNCLEAR = "unclear"
     """No trustworthy answer (time-out, reset, 5xx, 409): put the same bytes again before anything else is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which content of an object a read met, in the store's own words; of use to that store alone."""
+
+    tag: str
+    generation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """The bytes of an object, and what :meth:`Storage.replace_if` must find there to put others in their place."""
+
+    data: bytes
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +119,25 @@ class Storage(Protocol):
     def replace(self, name: str, data: bytes) -> None:
         """Put atomically over whatever is there. Only for objects that are derived from others."""
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """Put over that version and no other, in exactly one request: nothing below this call retries silently.
+
+        Equal bytes may be one version, so an object whose bytes come back is no use for this. Whether it is kept
+        against :meth:`replace` and :meth:`delete` of the same name is not promised.
+
+        Raises:
+            UnsafeStoreError: the store cannot do it.
+        """
+
     def get(self, name: str) -> bytes | None:
         """The whole object; None: not there."""
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """The same with its version, in one request.
+
+        Raises:
+            UnsafeStoreError: the store does not tell versions.
+        """
 
     def stamp(self, name: str) -> datetime | None:
         """The store's last-modified time of the object, aware UTC; None: not there."""
@@ -132,6 +169,12 @@ class Storage(Protocol):
         """Every object below a folder (whole segments; "" is the root), recursively, in any order.
 
         A hint only where objects come and go meanwhile; never the proof that something is not there.
+        """
+
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove the store's own objects below a folder whose stamp is older, left by processes that died; how many.
+
+        Choose a time that no put can last: a day before :meth:`now`. One that lasts longer fails.
         """
 
     def object_url(self, name: str) -> str:

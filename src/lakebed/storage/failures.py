@@ -79,6 +79,13 @@ def is_conflict(error: BaseException) -> bool:
     return _status(text) == 409 and "BlobAlreadyExists" not in text
 
 
+def is_unsupported(error: BaseException) -> bool:
+    """Whether the client or the server does not know the kind of request at all."""
+    from obstore.exceptions import NotSupportedError
+
+    return isinstance(error, NotImplementedError | NotSupportedError) or _status(str(error)) == 501
+
+
 def is_missing_root(error: BaseException) -> bool:
     """Whether a "not found" is about the bucket or container, not about the object."""
     text = str(error)

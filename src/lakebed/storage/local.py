@@ -13,6 +13,9 @@ link others may have seen the name, so a failure to sync the directory is UNCLEA
 the name taken, syncs the directory again before it says so. On NFS a retransmitted ``link`` may report its own
 success as "exists"; the inode tells.
 
+A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which others
+of its kind respect and nothing else does. A version is the digest of the bytes.
+
 A file that is sent is hard-linked into place when it lies on the same file system, else copied. Its stamp is the time
 of sending. Directories exist only as long as they hold something. POSIX only. Imports nothing outside the standard
 library and xxhash.
@@ -20,43 +23,29 @@ library and xxhash.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.storage.contract import Listed, PutOutcome, Stored, check_name, check_prefix
-from lakebed.storage.digests import DigestingReader, Digests, digest_descriptor, digest_file
+from lakebed.storage.contract import Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
+from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
+from lakebed.storage.syscalls import entries, explained, link, locked, stamp_of, unlink_quietly, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
 Durability = Literal["fsync", "none"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
 _INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full: free space or move the table",
-    errno.EDQUOT: "the disk quota is used up: free space or raise the quota",
-    errno.EACCES: "permission denied: give this user read and write access to the root",
-    errno.EROFS: "the file system is mounted read-only: remount it for writing",
-    errno.EMFILE: "too many open files: raise the limit (ulimit -n)",
-    errno.ENFILE: "too many open files on this machine",
-    errno.EIO: "the disk reports an input/output error: check the device",
-    errno.EPERM: "not permitted: the file system may lack hard links, which atomic creation needs, or be immutable",
-    errno.EOPNOTSUPP: "the file system lacks hard links, which atomic creation needs: use another one",
-    errno.ELOOP: "symbolic link where a file is expected",
-}
-_TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ESTALE})
 
 
 class LocalStorage:
@@ -86,7 +75,7 @@ class LocalStorage:
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, durably."""
         target = self._place(name)
-        with _explained("create", target):
+        with explained("create", target):
             created = not os.path.lexists(target) and self._create(target, data)
         try:
             self._sync_directory(os.path.dirname(target))
@@ -97,62 +86,79 @@ class LocalStorage:
     def replace(self, name: str, data: bytes) -> None:
         """Put atomically over whatever is there, durably."""
         target = self._place(name)
-        with _explained("replace", target):
-            temporary = self._write_temporary(target, data)
-            try:
-                os.replace(temporary, target)
-            except OSError:
-                _unlink_quietly(temporary)
-                raise
+        with explained("replace", target):
+            self._replace(target, data)
             self._sync_directory(os.path.dirname(target))
+
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """Put over that version, durably: a lock beside the file keeps others of this machine, and of NFS, out."""
+        target = self._place(name)
+        with explained("replace", target), locked(target) as there:
+            found = self.get_versioned(name) if there else None
+            same = found is not None and found.version == version
+            if same:
+                self._replace(target, data)
+            try:
+                if there:
+                    self._sync_directory(os.path.dirname(target))
+            except OSError:
+                return PutOutcome.UNCLEAR
+        if not same:
+            self._prune(os.path.dirname(target))  # the lock may have kept a delete from it
+        return PutOutcome.CREATED if same else PutOutcome.EXISTS
 
     def get(self, name: str) -> bytes | None:
         """The whole object; None: not there."""
         target = self._place(name)
-        with _explained("read", target):
+        with explained("read", target):
             try:
                 with open(target, "rb") as file:
                     return file.read()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
 
+    def get_versioned(self, name: str) -> Versioned | None:
+        """The whole object; its version is its digest."""
+        data = self.get(name)
+        return None if data is None else Versioned(data, Version(digest_bytes(data)))
+
     def stamp(self, name: str) -> datetime | None:
         """The file's modification time; None: not there."""
         target = self._place(name)
-        with _explained("stat", target):
+        with explained("stat", target):
             try:
                 found = os.stat(target)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return _stamp(found) if stat.S_ISREG(found.st_mode) else None
+        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
 
     def now(self) -> datetime:
         """The file system's clock: that of the file server where the root is a network mount."""
         target = os.path.join(self._root, "clock")
-        with _explained("read the clock of", self._root):
+        with explained("read the clock of", self._root):
             temporary, descriptor = self._open_temporary(target)
             try:
-                return _stamp(os.fstat(descriptor))
+                return stamp_of(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
-                _unlink_quietly(temporary)
+                unlink_quietly(temporary)
 
     def send(self, name: str, path: Path) -> Stored:
         """Move the local file to the name, durably, reading it once for the digests."""
         target = self._place(name)
-        with _explained("send to", target):
+        with explained("send to", target):
             temporary, digests = self._stage(target, path)
             try:
-                if not _link(temporary, target):
+                if not link(temporary, target):
                     raise StorageError(
                         f"cannot send to {target}: the name is taken; every attempt needs a fresh name",
                         name=name,
                         transient=False,
                     )
             finally:
-                _unlink_quietly(temporary)
+                unlink_quietly(temporary)
             self._sync_directory(os.path.dirname(target))
-            stamp = _stamp(os.stat(target))
+            stamp = stamp_of(os.stat(target))
             with suppress(FileNotFoundError):
                 os.unlink(path)
         return Stored(digests.size_bytes, digests.digest, digests.footer_bytes, digests.footer_digest, stamp)
@@ -161,7 +167,7 @@ class LocalStorage:
     def fetch(self, name: str, *, digest: str | None = None) -> Iterator[Path]:
         """The file itself, read once beforehand if there is a digest to verify."""
         target = self._place(name)
-        with _explained("fetch", target):
+        with explained("fetch", target):
             if not os.path.isfile(target):
                 raise NotFoundError(f"no object {name} in {self.url}", name=name)
             found = digest_file(Path(target)).digest if digest is not None else None
@@ -178,7 +184,7 @@ class LocalStorage:
         """Remove files, and the directories that this leaves empty."""
         for name in names:
             target = self._place(name)
-            with _explained("delete", target), suppress(FileNotFoundError, NotADirectoryError):
+            with explained("delete", target), suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(target)
             self._prune(os.path.dirname(target))
 
@@ -187,7 +193,7 @@ class LocalStorage:
         folder = check_prefix(prefix)
         waiting = [self._place(folder) if folder else self._root]
         while waiting:
-            for entry in _entries(waiting.pop()):
+            for entry in entries(waiting.pop()):
                 if entry.name.startswith("."):
                     continue
                 if entry.is_dir(follow_symlinks=False):
@@ -196,26 +202,24 @@ class LocalStorage:
                     with suppress(FileNotFoundError, UsageError):
                         name = check_name(os.path.relpath(entry.path, self._root))
                         found = entry.stat(follow_symlinks=False)
-                        yield Listed(name, found.st_size, _stamp(found))
+                        yield Listed(name, found.st_size, stamp_of(found))
 
     def object_url(self, name: str) -> str:
         """``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
-    def sweep_temporaries(self, before: datetime) -> int:
-        """Remove temporaries, left by processes that died in a put, whose stamp is older; says how many.
-
-        Choose a time that no put can last: a day before :meth:`now`.
-        """
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove temporaries, left by processes that died in a put."""
         swept = 0
-        waiting = [self._root]
+        folder = check_prefix(prefix)
+        waiting = [self._place(folder) if folder else self._root]
         while waiting:
-            for entry in _entries(waiting.pop()):
+            for entry in entries(waiting.pop()):
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
                 elif _TEMPORARY.fullmatch(entry.name):
-                    with _explained("sweep", entry.path), suppress(FileNotFoundError):
-                        if _stamp(entry.stat(follow_symlinks=False)) < before:
+                    with explained("sweep", entry.path), suppress(FileNotFoundError):
+                        if stamp_of(entry.stat(follow_symlinks=False)) < before:
                             os.unlink(entry.path)
                             swept += 1
         return swept
@@ -248,23 +252,31 @@ class LocalStorage:
                 self._synced.clear()
         raise StorageError(f"cannot create {target}: its directory keeps vanishing", path=target, transient=True)
 
+    def _replace(self, target: str, data: bytes) -> None:
+        temporary = self._write_temporary(target, data)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            unlink_quietly(temporary)
+            raise
+
     def _create(self, target: str, data: bytes) -> bool:
         temporary = self._write_temporary(target, data)
         try:
-            return _link(temporary, target)
+            return link(temporary, target)
         finally:
-            _unlink_quietly(temporary)
+            unlink_quietly(temporary)
 
     def _write_temporary(self, target: str, data: bytes) -> str:
         temporary, descriptor = self._open_temporary(target)
         try:
             try:
-                _write_all(descriptor, data)
+                write_all(descriptor, data)
                 self._sync(descriptor)
             finally:
                 os.close(descriptor)
         except OSError:
-            _unlink_quietly(temporary)
+            unlink_quietly(temporary)
             raise
         return temporary
 
@@ -282,13 +294,13 @@ class LocalStorage:
                 else:
                     reader = DigestingReader(source)
                     for chunk in reader.chunks():
-                        _write_all(copy, chunk)
+                        write_all(copy, chunk)
                     digests = reader.result()
                     self._sync(copy)
             finally:
                 os.close(source)
         except OSError:
-            _unlink_quietly(temporary)
+            unlink_quietly(temporary)
             raise
         finally:
             os.close(copy)
@@ -345,55 +357,3 @@ class LocalStorage:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-
-@contextmanager
-def _explained(action: str, path: str) -> Iterator[None]:
-    """Turn a system error into one that says what, which path and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, os.strerror(error.errno or 0))
-        raise StorageError(
-            f"cannot {action} {path}: {remedy}",
-            path=path,
-            errno=error.errno,
-            transient=error.errno in _TRANSIENT,
-        ) from error
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _link(temporary: str, target: str) -> bool:
-    """Give the temporary the name; False: the name is taken by another file."""
-    try:
-        os.link(temporary, target, follow_symlinks=False)
-    except FileExistsError:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.lstat(temporary), os.lstat(target))  # NFS: our own success, retransmitted
-        return False
-    return True
-
-
-def _unlink_quietly(path: str) -> None:
-    """Remove a temporary; one that stays is swept later, and must not hide the error that led here."""
-    with suppress(OSError):
-        os.unlink(path)
-
-
-def _entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    with _explained("list", directory):
-        try:
-            with os.scandir(directory) as entries:
-                yield from list(entries)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-
-
-def _stamp(found: os.stat_result) -> datetime:
-    """In microseconds, the most a datetime holds; integer arithmetic, so that one file has one stamp."""
-    return _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)

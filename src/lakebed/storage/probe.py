@@ -1,9 +1,11 @@
-"""Find out whether a store keeps create-if-absent.
+"""Find out whether a store keeps create-if-absent, and replace-if-unchanged.
 
 Some S3-compatible servers, gateways and proxies accept the condition and ignore it: both of two racing writers are
 told that they won, and one's commit is gone. So a store is tried before it is trusted: when an instance is created,
 and whenever a service starts. The same objects reveal a cache in front of the store that answers with old bytes or
 with an old "not there".
+
+Replace-if-unchanged is asked for when a log is first trimmed: a store without it is safe, and keeps its whole log.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.storage.contract import Storage
 
 _TRIES_MAX = 5
@@ -31,10 +35,10 @@ def check_conditional_puts(storage: Storage) -> None:
     name = f".probe/{random_token()}"
     try:
         _expect(storage.get(name) is None, storage, f"a read of {name}, which was never written, found something")
-        first = _create(storage, name, b"first")
+        first = _settled(storage, lambda: storage.create(name, b"first"))
         # EXISTS with our own bytes: an earlier unclear put of ours. Nobody else knows the name.
         _expect(first is PutOutcome.CREATED or storage.get(name) == b"first", storage, "a fresh name was taken")
-        second = _create(storage, name, b"second")
+        second = _settled(storage, lambda: storage.create(name, b"second"))
         _expect(
             second is PutOutcome.EXISTS,
             storage,
@@ -46,9 +50,42 @@ def check_conditional_puts(storage: Storage) -> None:
             storage.delete([name])
 
 
-def _create(storage: Storage, name: str, data: bytes) -> PutOutcome:
+def keeps_replace_if(storage: Storage) -> bool:
+    """Read, create, replace, replace what was replaced, replace what is gone: under a fresh name in ``.probe/``.
+
+    False: it cannot, or it ignores the condition, or a read is stale.
+
+    Raises:
+        StorageError: the store gives no clear answer.
+    """
+    name = f".probe/{random_token()}"
+    try:
+        if storage.get(name) is not None:
+            return False
+        _settled(storage, lambda: storage.create(name, b"first"))
+        first = storage.get_versioned(name)
+        if first is None or first.data != b"first":
+            return False
+        # EXISTS with our own bytes: an earlier unclear put of ours.
+        _settled(storage, lambda: storage.replace_if(name, first.version, b"second"))
+        if storage.get(name) != b"second":
+            return False
+        third = _settled(storage, lambda: storage.replace_if(name, first.version, b"third"))
+        if third is not PutOutcome.EXISTS or storage.get(name) != b"second":
+            return False
+        storage.delete([name])
+        fourth = _settled(storage, lambda: storage.replace_if(name, first.version, b"fourth"))
+        return fourth is PutOutcome.EXISTS and storage.get(name) is None
+    except UnsafeStoreError:
+        return False
+    finally:
+        with suppress(StorageError):
+            storage.delete([name])
+
+
+def _settled(storage: Storage, put: Callable[[], PutOutcome]) -> PutOutcome:
     for _ in range(_TRIES_MAX):
-        outcome = storage.create(name, data)
+        outcome = put()
         if outcome is not PutOutcome.UNCLEAR:
             return outcome
     raise StorageError(

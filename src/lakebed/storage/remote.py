@@ -4,6 +4,8 @@
   answer that cannot be trusted is UNCLEAR. A 409 is UNCLEAR too: S3 gives it where a delete races with the create and
   nothing was stored, although the client calls it "already exists". EXISTS is reported without a further read: the
   log looks whose it is anyway, and puts again if it then finds nothing.
+* A replace-if-unchanged is the same with ``If-Match`` (on Google Cloud Storage, the generation). S3's entity tag is a
+  digest of the bytes, so bytes that come back count as unchanged.
 * Everything else may be repeated without harm (names of data files are fresh), so those clients retry by themselves.
 * Stamps are whole seconds. That is what ``Last-Modified`` can say; listings of some stores say more, and the sweep of
   orphans compares the two.
@@ -20,20 +22,29 @@ import tempfile
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, NotFoundError, StorageError
-from lakebed.storage.contract import Listed, PutOutcome, Stored, check_name, check_prefix, hidden
+from lakebed.errors import DamagedError, NotFoundError, StorageError, UnsafeStoreError
+from lakebed.storage.contract import (
+    Listed,
+    PutOutcome,
+    Stored,
+    Version,
+    Versioned,
+    check_name,
+    check_prefix,
+    hidden,
+)
 from lakebed.storage.digests import DigestingReader
-from lakebed.storage.failures import explain, explained, is_conflict, is_missing_root
+from lakebed.storage.failures import explain, explained, is_conflict, is_missing_root, is_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from obstore import ObjectMeta
+    from obstore import GetResult, ObjectMeta, UpdateVersion
 
     from lakebed.storage.clients import Clients
 
@@ -42,6 +53,7 @@ _PARTS_AT_ONCE = 4
 _FETCH_CHUNK_BYTES = 4 * 1024 * 1024
 _DELETE_BATCH = 1000  # the most S3 takes in one request
 _LIST_CHUNK = 1000  # one page
+_CLOCKS = ".clock"
 
 
 class ObjectStorage:
@@ -59,20 +71,7 @@ class ObjectStorage:
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, in exactly one request."""
-        import obstore
-        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
-        key = self._key(name)
-        try:
-            obstore.put(self.clients.once, key, data, mode="create", use_multipart=False)
-        except (AlreadyExistsError, PreconditionError) as error:
-            return PutOutcome.UNCLEAR if is_conflict(error) else PutOutcome.EXISTS
-        except (BaseError, OSError, NotImplementedError) as error:
-            failure = explain(error, "create", self.object_url(name))
-            if failure.transient:
-                return PutOutcome.UNCLEAR
-            raise failure from error
-        return PutOutcome.CREATED
+        return self._put_once("create", name, data, "create")
 
     def replace(self, name: str, data: bytes) -> None:
         """Put over whatever is there; object stores make that atomic."""
@@ -81,17 +80,29 @@ class ObjectStorage:
         with explained("replace", self.object_url(name)):
             obstore.put(self.clients.retrying, self._key(name), data, use_multipart=False)
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """Put over that version (``If-Match`` or a generation), in exactly one request."""
+        mode: UpdateVersion = {"e_tag": version.tag}
+        if version.generation is not None:
+            mode["version"] = version.generation
+        return self._put_once("replace", name, data, mode)
+
     def get(self, name: str) -> bytes | None:
         """The whole object; None: not there."""
-        import obstore
-
         with explained("read", self.object_url(name)):
-            try:
-                return bytes(obstore.get(self.clients.retrying, self._key(name)).bytes())
-            except FileNotFoundError as error:
-                if is_missing_root(error):
-                    raise
+            answer = self._answer(name)
+            return None if answer is None else bytes(answer.bytes())
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """The whole object, with its entity tag."""
+        with explained("read", self.object_url(name)):
+            answer = self._answer(name)
+            if answer is None:
                 return None
+            tag = answer.meta["e_tag"]
+            if tag is None:
+                raise self._unversioned("tells no entity tag of an object")
+            return Versioned(bytes(answer.bytes()), Version(tag, answer.meta["version"]))
 
     def stamp(self, name: str) -> datetime | None:
         """The object's Last-Modified; None: not there."""
@@ -100,7 +111,7 @@ class ObjectStorage:
 
     def now(self) -> datetime:
         """The stamp of an object put for this purpose: three requests."""
-        name = f".clock/{random_token()}"
+        name = f"{_CLOCKS}/{random_token()}"
         self.replace(name, b"")
         stamp = self.stamp(name)
         with suppress(StorageError):  # it weighs nothing, and is not worth failing for
@@ -194,12 +205,64 @@ class ObjectStorage:
                 if name and not hidden(name):
                     yield Listed(name, found["size"], self._whole(found["last_modified"]))
 
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove clock objects, which lie at the root; uploads that broke off are left to the bucket's rules."""
+        import obstore
+
+        if check_prefix(prefix):
+            return 0
+        with explained("list", self.object_url(_CLOCKS)):
+            pages = obstore.list(self.clients.retrying, self._key(_CLOCKS), chunk_size=_LIST_CHUNK)
+            listed = [found for page in pages for found in page]
+        old = [f["path"][len(self._below) :] for f in listed if self._whole(f["last_modified"]) < before]
+        self.delete(old)
+        return len(old)
+
     def object_url(self, name: str) -> str:
         """``s3://…``, ``gs://…``, ``az://…`` or ``memory://…``."""
         return f"{self.url}/{check_name(name)}"
 
     def _key(self, name: str) -> str:
         return self._below + check_name(name)
+
+    def _put_once(self, action: str, name: str, data: bytes, mode: Literal["create"] | UpdateVersion) -> PutOutcome:
+        """One conditional request, by the client that never repeats one."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+        key = self._key(name)
+        try:
+            obstore.put(self.clients.once, key, data, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError) as error:
+            return PutOutcome.UNCLEAR if is_conflict(error) else PutOutcome.EXISTS
+        except (BaseError, OSError, NotImplementedError) as error:
+            if mode != "create" and isinstance(error, FileNotFoundError) and not is_missing_root(error):
+                return PutOutcome.EXISTS
+            if mode != "create" and is_unsupported(error):
+                raise self._unversioned("cannot put an object over one version of it and no other") from error
+            failure = explain(error, action, self.object_url(name))
+            if failure.transient:
+                return PutOutcome.UNCLEAR
+            raise failure from error
+        return PutOutcome.CREATED
+
+    def _unversioned(self, fault: str) -> UnsafeStoreError:
+        return UnsafeStoreError(
+            f"{self.url} {fault}, so the log in it cannot be trimmed: keep it whole, or use a store that honours "
+            "If-Match (S3, GCS, Azure, recent MinIO or Ceph)",
+            url=self.url,
+            transient=False,
+        )
+
+    def _answer(self, name: str) -> GetResult | None:
+        import obstore
+
+        try:
+            return obstore.get(self.clients.retrying, self._key(name))
+        except FileNotFoundError as error:
+            if is_missing_root(error):
+                raise
+            return None
 
     def _head(self, name: str) -> ObjectMeta | None:
         import obstore

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import DamagedError, NotFoundError, UsageError
-from lakebed.storage.contract import PutOutcome, Storage
+from lakebed.storage.contract import PutOutcome, Storage, Version, Versioned
 from lakebed.storage.digests import digest_bytes
-from lakebed.storage.probe import check_conditional_puts
+from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
 UNSAFE_NAMES = [
     "",
@@ -116,6 +116,63 @@ class StorageConformance:
             stop.set()
             assert {found for reader in readers for found in reader.result()} <= set(versions)
 
+    def test_a_version_is_replaced_once(self, storage: Storage) -> None:
+        """The floor of a log, 3 -> 5; who still has 3 in mind learns that it moved, and the 5 stays."""
+        assert storage.get_versioned("log/floor") is None
+        storage.create("log/floor", b"3")
+        three = versioned(storage, "log/floor")
+        assert three.data == b"3"
+        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.CREATED
+        assert storage.replace_if("log/floor", three.version, b"4") is PutOutcome.EXISTS
+        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.EXISTS
+        five = versioned(storage, "log/floor")
+        assert five.data == b"5"
+        assert five.version != three.version
+        assert storage.replace_if("log/floor", five.version, b"") is PutOutcome.CREATED
+        assert versioned(storage, "log/floor").data == b""
+
+    def test_what_is_gone_is_not_replaced(self, storage: Storage) -> None:
+        """Nor does the attempt leave anything behind."""
+        storage.create("log/floor", b"3")
+        three = versioned(storage, "log/floor")
+        storage.delete(["log/floor"])
+        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.EXISTS
+        assert storage.replace_if("nowhere/at/all", three.version, b"5") is PutOutcome.EXISTS
+        assert list(storage.list("")) == []
+
+    def test_of_racing_replaces_of_one_version_one_wins(self, storage: Storage) -> None:
+        """Eight threads, ten rounds: each has one winner, and leaves the winner's bytes; a listing shows one object."""
+        storage.create("race", b"nobody")
+        for number in range(10):
+            barrier = threading.Barrier(self.threads)
+            version = versioned(storage, "race").version
+
+            def put(
+                writer: int, number: int = number, version: Version = version, barrier: threading.Barrier = barrier
+            ) -> PutOutcome:
+                barrier.wait()
+                return storage.replace_if("race", version, b"writer %d of %d" % (writer, number))
+
+            with ThreadPoolExecutor(self.threads) as pool:
+                outcomes = list(pool.map(put, range(self.threads)))
+            assert sorted(outcome.value for outcome in outcomes) == ["created"] + ["exists"] * (self.threads - 1)
+            assert storage.get("race") == b"writer %d of %d" % (outcomes.index(PutOutcome.CREATED), number)
+            assert [listed.name for listed in storage.list("")] == ["race"]
+
+    def test_counting_by_replaces_loses_nothing(self, storage: Storage) -> None:
+        """Four threads add one to a number, ten times each, each until its own replace is the one that counts."""
+        storage.create("number", b"0")
+
+        def count(_: int) -> None:
+            for _ in range(10):
+                found = versioned(storage, "number")
+                while storage.replace_if("number", found.version, b"%d" % (int(found.data) + 1)) is PutOutcome.EXISTS:
+                    found = versioned(storage, "number")
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(count, range(4)))
+        assert storage.get("number") == b"40"
+
     def test_a_sent_file_is_there_with_its_digest(self, storage: Storage, tmp_path: Path) -> None:
         """Not Parquet: no footer."""
         sent = tmp_path / "sent"
@@ -199,6 +256,15 @@ class StorageConformance:
         storage.now()
         assert [listed.name for listed in storage.list("")] == ["log/1"]
 
+    def test_sweeping_temporaries_takes_nothing_that_a_listing_shows(self, storage: Storage) -> None:
+        """However old."""
+        storage.create("t/log/1", b"x")
+        storage.now()
+        later = storage.now() + timedelta(days=1)
+        for prefix in ("", "t", "none"):
+            storage.sweep_temporaries(prefix, later)
+        assert [listed.name for listed in storage.list("")] == ["t/log/1"]
+
     def test_deleting_what_is_not_there_is_fine(self, storage: Storage) -> None:
         """Two collectors may race, and one may be asked again."""
         for name in ("d/1", "d/2", "e/1"):
@@ -225,7 +291,11 @@ class StorageConformance:
         with pytest.raises(UsageError):
             storage.replace(name, b"x")
         with pytest.raises(UsageError):
+            storage.replace_if(name, Version("x"), b"x")
+        with pytest.raises(UsageError):
             storage.get(name)
+        with pytest.raises(UsageError):
+            storage.get_versioned(name)
         with pytest.raises(UsageError):
             storage.stamp(name)
         with pytest.raises(UsageError):
@@ -245,3 +315,15 @@ class StorageConformance:
         """And the probe leaves nothing behind."""
         check_conditional_puts(storage)
         assert list(storage.list("")) == []
+
+    def test_replace_if_unchanged_is_kept(self, storage: Storage) -> None:
+        """Likewise."""
+        assert keeps_replace_if(storage)
+        assert list(storage.list("")) == []
+
+
+def versioned(storage: Storage, name: str) -> Versioned:
+    """An object that must be there."""
+    found = storage.get_versioned(name)
+    assert found is not None, name
+    return found

@@ -14,7 +14,7 @@ A :class:`FaultyStorage` stands in front of any store and makes calls go wrong b
 What each fault does to a call:
 
 =============  ===================================================  ====================================================
-fault          create                                               any other operation
+fault          create, replace_if                                   any other operation
 =============  ===================================================  ====================================================
 FAIL_BEFORE    UNCLEAR, nothing stored                              transient StorageError, nothing done
 FAIL_AFTER     UNCLEAR, stored: the answer was lost                 transient StorageError, done
@@ -36,12 +36,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
-from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -49,71 +47,11 @@ from typing import Literal
 import xxhash
 
 from lakebed.errors import DamagedError, StorageError
-from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored
+from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
+from lakebed.testing.plans import Fault, FaultPlan, Operation, Rule
 
-Operation = Literal["create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"]
-
-_WRITES: frozenset[Operation] = frozenset({"create", "replace", "send"})
-
-
-class Fault(Enum):
-    """What goes wrong; see the table in the module's documentation."""
-
-    FAIL_BEFORE = "fail_before"
-    FAIL_AFTER = "fail_after"
-    LATE = "late"
-    CONFLICT = "conflict"
-    FULL = "full"
-    SHORT = "short"
-    FLIPPED = "flipped"
-
-
-_FIRES_ON: dict[Fault, frozenset[Operation]] = {
-    Fault.FAIL_BEFORE: frozenset({"create", "replace", "get", "stamp", "now", "send", "fetch", "delete", "list"}),
-    Fault.FAIL_AFTER: frozenset({"create", "replace", "send", "delete"}),
-    Fault.LATE: frozenset({"create", "replace", "delete"}),
-    Fault.CONFLICT: frozenset({"create"}),
-    Fault.FULL: _WRITES,
-    Fault.SHORT: frozenset({"get", "fetch"}),
-    Fault.FLIPPED: frozenset({"get", "fetch"}),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """When a fault fires: on which operation, which names (a shell pattern), and which of the matching calls."""
-
-    fault: Fault
-    operation: Operation | Literal["*"] = "*"
-    name: str = "*"
-    calls: Collection[int] | None = None
-    """Counted from 1 over the calls that match; None: any of them."""
-    probability: float = 1.0
-    later_calls: int = 1
-    """LATE only: how many calls of any kind pass before it takes effect."""
-
-    def matches(self, operation: Operation, name: str) -> bool:
-        """Whether a call is one this rule counts."""
-        return (
-            self.operation in ("*", operation) and operation in _FIRES_ON[self.fault] and fnmatchcase(name, self.name)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class FaultPlan:
-    """Rules in order of precedence, and the seed of their probabilities."""
-
-    rules: Sequence[Rule]
-    seed: int = 0
-
-    def fires(self, index: int, call: int) -> bool:
-        """Whether rule ``index`` fires on its ``call``-th matching call."""
-        rule = self.rules[index]
-        if rule.calls is not None and call not in rule.calls:
-            return False
-        drawn = xxhash.xxh3_64_intdigest(f"{self.seed}/{index}/{call}".encode()) / 2**64
-        return drawn < rule.probability
+__all__ = ["CountingStorage", "Fault", "FaultPlan", "FaultyStorage", "Operation", "Rule"]
 
 
 @dataclass(slots=True)
@@ -152,28 +90,27 @@ class FaultyStorage:
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """As the contract says, or by the plan."""
-        fault = self._next("create", name)
-        if fault is None:
-            return self.inner.create(name, data)
-        if fault is Fault.FULL:
-            raise _full("create", self.object_url(name))
-        if fault is Fault.FAIL_AFTER:
-            self.inner.create(name, data)
-        elif fault is Fault.LATE:
-            self._delay("create", name, lambda: self.inner.create(name, data))
-        return PutOutcome.UNCLEAR
+        return self._put("create", name, lambda: self.inner.create(name, data))
 
     def replace(self, name: str, data: bytes) -> None:
         """As the contract says, or by the plan."""
         self._change("replace", name, lambda: self.inner.replace(name, data))
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """As the contract says, or by the plan."""
+        return self._put("replace_if", name, lambda: self.inner.replace_if(name, version, data))
+
     def get(self, name: str) -> bytes | None:
         """As the contract says, or by the plan."""
-        fault = self._next("get", name)
-        if fault is Fault.FAIL_BEFORE:
-            raise _lost("read", self.object_url(name))
+        fault = self._next_read(name)
         data = self.inner.get(name)
         return data if data is None or fault is None else _damaged(data, fault)
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """As the contract says, or by the plan for ``get``."""
+        fault = self._next_read(name)
+        found = self.inner.get_versioned(name)
+        return found if found is None or fault is None else Versioned(_damaged(found.data, fault), found.version)
 
     def stamp(self, name: str) -> datetime | None:
         """As the contract says, or by the plan."""
@@ -232,9 +169,33 @@ class FaultyStorage:
             raise _lost("list", f"{self.url}/{prefix}")
         return self.inner.list(prefix)
 
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """As the contract says, or by the plan (the name to match is the prefix)."""
+        if self._next("sweep_temporaries", prefix) is not None:
+            raise _lost("sweep", f"{self.url}/{prefix}")
+        return self.inner.sweep_temporaries(prefix, before)
+
     def object_url(self, name: str) -> str:
         """The inner store's."""
         return self.inner.object_url(name)
+
+    def _next_read(self, name: str) -> Fault | None:
+        fault = self._next("get", name)
+        if fault is Fault.FAIL_BEFORE:
+            raise _lost("read", self.object_url(name))
+        return fault
+
+    def _put(self, operation: Operation, name: str, put: Callable[[], PutOutcome]) -> PutOutcome:
+        fault = self._next(operation, name)
+        if fault is None:
+            return put()
+        if fault is Fault.FULL:
+            raise _full(operation, self.object_url(name))
+        if fault is Fault.FAIL_AFTER:
+            put()
+        elif fault is Fault.LATE:
+            self._delay(operation, name, put)
+        return PutOutcome.UNCLEAR
 
     def _change(self, operation: Literal["replace", "delete"], name: str, effect: Callable[[], object]) -> None:
         fault = self._next(operation, name)
@@ -320,10 +281,20 @@ class CountingStorage:
         self._count("replace", name)
         self.inner.replace(name, data)
 
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        """Counted."""
+        self._count("replace_if", name)
+        return self.inner.replace_if(name, version, data)
+
     def get(self, name: str) -> bytes | None:
         """Counted."""
         self._count("get", name)
         return self.inner.get(name)
+
+    def get_versioned(self, name: str) -> Versioned | None:
+        """Counted as a get."""
+        self._count("get", name)
+        return self.inner.get_versioned(name)
 
     def stamp(self, name: str) -> datetime | None:
         """Counted."""
@@ -356,6 +327,11 @@ class CountingStorage:
         """Counted."""
         self._count("list", prefix)
         return self.inner.list(prefix)
+
+    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+        """Counted."""
+        self._count("sweep_temporaries", prefix)
+        return self.inner.sweep_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
         """The inner store's; not counted, for it asks nobody."""

@@ -30,6 +30,7 @@ from pathlib import Path
 import pytest
 
 from lakebed import clock
+from lakebed.errors import UsageError
 from lakebed.log.backend import LogBackend, LogPlace
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
@@ -176,6 +177,82 @@ class LogConformance:
         assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
         assert [again.stamp(number) for number in range(1, 6)] == [log.stamp(number) for number in range(1, 6)]
         assert again.create(5, b"x") is PutOutcome.EXISTS
+
+    def test_the_floor_rises_from_nothing_and_by_compare_and_set(self, place: LogUrl, log: LogBackend) -> None:
+        """0 -> 3 -> 5; who takes it for 0 or 3 is told to look again. It is no entry, and stays."""
+        assert log.floor() == 0
+        assert log.raise_floor(0, 3)
+        assert not log.raise_floor(0, 4)
+        assert log.floor() == 3
+        assert log.raise_floor(3, 5)
+        assert not log.raise_floor(3, 5)
+        assert not log.raise_floor(9, 10)
+        assert log.floor() == place.connect().open("catalog").floor() == 5
+        assert list(log.numbers()) == []
+        assert list(log.foreign()) == []
+        assert log.get(0) is None
+
+    @pytest.mark.parametrize(("expected", "to"), [(0, 0), (3, 3), (3, 2), (-1, 1)])
+    def test_the_floor_never_falls(self, log: LogBackend, expected: int, to: int) -> None:
+        """Nor stays: to raise it by nothing is a mistake."""
+        log.raise_floor(0, 3)
+        with pytest.raises(UsageError, match="only rises"):
+            log.raise_floor(expected, to)
+        assert log.floor() == 3
+
+    def test_of_racing_raises_one_wins(self, place: LogUrl, log: LogBackend) -> None:
+        """Eight connections, ten rounds, the first from nothing; the floor is the winner's."""
+        racers = [place.connect().open("catalog") for _ in range(self.threads)]
+        for number in range(10):
+            barrier = threading.Barrier(self.threads)
+            floor = log.floor()
+            assert floor > 0 or number == 0
+
+            def rise(racer: int, floor: int = floor, barrier: threading.Barrier = barrier) -> bool:
+                barrier.wait()
+                return racers[racer].raise_floor(floor, floor + 1 + racer)
+
+            with ThreadPoolExecutor(self.threads) as pool:
+                raised = list(pool.map(rise, range(self.threads)))
+            assert sum(raised) == 1
+            assert log.floor() == floor + 1 + raised.index(True)
+
+    def test_each_log_has_a_floor_of_its_own(self, place: LogUrl, log: LogBackend) -> None:
+        """One name may be the beginning of another."""
+        others = [place.connect().open(prefix) for prefix in ("tables/t", "tables/t1")]
+        assert others[0].raise_floor(0, 7)
+        assert [log.floor(), others[0].floor(), others[1].floor()] == [0, 7, 0]
+
+    def test_entries_are_removed_and_those_above_stay(self, place: LogUrl, log: LogBackend) -> None:
+        """1 2 3 4 5 -> 4 5; again, and what never was, is fine. Beyond a batch of deletions."""
+        for number in (1, 2, 3, 1500, 1501):
+            log.create(number, b"%d" % number)
+        log.raise_floor(0, 1499)
+        log.remove(range(1, 1500))
+        log.remove([3, 1, 2])
+        log.remove([])
+        again = place.connect().open("catalog")
+        for found in (log, again):
+            assert sorted(found.numbers()) == [1500, 1501]
+            assert [found.get(number) for number in (1, 2, 3, 1500)] == [None, None, None, b"1500"]
+            assert [found.stamp(3), found.known_stamp(3)] == [None, None]
+            assert found.stamp(1501) is not None
+            assert found.floor() == 1499
+
+    def test_the_newest_entry_of_a_process_is_not_known_once_it_is_removed(self, log: LogBackend) -> None:
+        """What the place told with the create goes with the entry."""
+        log.create(1, b"one")
+        log.raise_floor(0, 1)
+        log.remove([1])
+        assert log.known_stamp(1) is None
+        assert log.floor() == 1
+
+    def test_a_removed_number_can_be_created_again(self, log: LogBackend) -> None:
+        """Why there is a floor: the place does not remember."""
+        log.create(1, b"first")
+        log.raise_floor(0, 1)
+        log.remove([1])
+        assert log.create(1, b"second") is PutOutcome.CREATED
 
     def test_many_threads_on_many_log_objects_lose_and_double_nothing(self, place: LogUrl, tmp_path: Path) -> None:
         """Four objects race for the numbers, four threads of each share the entries."""

@@ -45,8 +45,9 @@ def held(store: Store, name: str) -> Steps[State]:
 # -- writers -----------------------------------------------------------------------------------------------------
 
 
-def write(store: Store, name: str, key: str) -> Steps[None]:
+def write(store: Store, name: str) -> Steps[None]:
     """Write a file and add it. Asks again with the same file if the outcome is unknown, with another if it is old."""
+    key = f"batch of {name}"
     view = yield from held(store, name)
     for _ in range(REPEATS):
         file = store.name(key)

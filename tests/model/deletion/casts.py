@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ..engine import Chooser, Steps, World
+from ..engine import Chooser, Steps
 from . import actors
 from .rules import Rules
 from .state import Job, State, add, open_job, replace
@@ -60,32 +60,28 @@ class Aged(Store):
         self.objects = {"a": 0, "b": 1, "c": 3}
         self.committed = {"a", "b"}
         self.ticks = TICKS * len(PAST) - 3  # the next object is as old as the newest entry
-        for index in range(cast.writers):
-            self._hold(f"w{index}", partial(actors.write, key=f"batch{index}"), cast)
-        for index in range(cast.waking):
-            self._hold(f"v{index}", actors.ask_again, cast)
-        for index in range(cast.compactors):
-            self._hold(f"c{index}", actors.compact, cast)
-        for index in range(cast.closers):
-            self._hold(f"d{index}", actors.close, cast)
-        for index in range(cast.readers):
-            self._hold(f"r{index}", actors.read_pinned, cast)
-        for index in range(cast.taggers):
-            self._hold(f"t{index}", actors.put_tag, cast)
-        for index in range(cast.collectors):
-            self._hold(f"g{index}", actors.collect, cast)
-        for index in range(cast.sweepers):
-            self._hold(f"s{index}", actors.sweep, cast)
+        for letter, count, make in (
+            ("w", cast.writers, actors.write),
+            ("v", cast.waking, actors.ask_again),
+            ("c", cast.compactors, actors.compact),
+            ("d", cast.closers, actors.close),
+            ("r", cast.readers, actors.read_pinned),
+            ("t", cast.taggers, actors.put_tag),
+            ("g", cast.collectors, actors.collect),
+            ("s", cast.sweepers, actors.sweep),
+        ):
+            for index in range(count):
+                self._hold(f"{letter}{index}", make, cast)
 
-    def _hold(self, name: str, make: Callable[..., Steps[None]], cast: Cast) -> None:
+    def _hold(self, name: str, make: Callable[[Store, str], Steps[None]], cast: Cast) -> None:
         view = self.views[name] = self.history[-1 - self.chooser.below(cast.age + 1)]
         self.spawn(name, partial(make, self, name), knows=view)
 
 
-def swarm(chooser: Chooser, rules: Rules) -> World:
+def swarm(chooser: Chooser) -> Cast:
     """A cast drawn by the chooser; each draw leaves much out."""
     below = chooser.below
-    cast = Cast(
+    return Cast(
         writers=below(3),
         waking=below(3) == 0,
         compactors=below(3),
@@ -97,12 +93,6 @@ def swarm(chooser: Chooser, rules: Rules) -> World:
         age=below(3),
         faults=below(3),
     )
-    return Aged(chooser, rules, cast)
-
-
-def world_of(cast: Cast | None, rules: Rules) -> Callable[[Chooser], World]:
-    """What builds a world: of this cast, or of one that is drawn."""
-    return partial(swarm, rules=rules) if cast is None else partial(Aged, rules=rules, cast=cast)
 
 
 # The fewest actors in which a race can show.

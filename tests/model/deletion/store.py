@@ -95,10 +95,6 @@ class Store(World):
         """The numbers that are pinned."""
         return tuple(sorted(self.pins.values()))
 
-    def choose(self, options: int) -> int:
-        """Leave a decision to the schedule."""
-        return self.chooser.below(options)
-
     def _stamp(self) -> int:
         self.ticks += 1
         return self.ticks // TICKS

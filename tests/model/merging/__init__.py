@@ -11,4 +11,8 @@ takes effect at once. What is left are plans made on old states, and jobs that c
 
 A row is a put or a deletion of its key, and the latest in log order counts. A reader of a leaf takes the row from the
 file with the greatest span, so a merged file must stand where all of its inputs stood: no other file between them.
+
+It shows that under the rules of docs/decisions/0012 every reader sees the latest row in log order, erased rows stay
+gone, and no write is refused without a fence in its way, however old the plans; and that each rule is needed: 12
+simpler forms break that.
 """

@@ -1,6 +1,5 @@
 """Who takes part in a schedule, and the files that are there before: drawn from the seed, or a tiny cast."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,7 +29,7 @@ def rows_of(drawing: str, label: str) -> tuple[Row, ...]:
     return tuple(Row(key, label, mark == "-") for key, mark in enumerate(drawing) if mark != ".")
 
 
-def cast_world(chooser: Chooser, rules: Rules, cast: Cast) -> World:
+def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
     """A world of this cast."""
     store = Store(chooser, rules, tuple(rows_of(drawing, f"f{index}") for index, drawing in enumerate(cast.files)))
     for index, drawing in enumerate(cast.batches):
@@ -48,7 +47,7 @@ def cast_world(chooser: Chooser, rules: Rules, cast: Cast) -> World:
     return store
 
 
-def swarm(chooser: Chooser, rules: Rules) -> World:
+def swarm(chooser: Chooser) -> Cast:
     """A cast drawn by the chooser; each draw leaves much out."""
     below = chooser.below
 
@@ -60,7 +59,7 @@ def swarm(chooser: Chooser, rules: Rules) -> World:
     if below(2):
         lower = below(KEYS)
         removals.append((lower, lower + 1 + below(KEYS - lower), below(2)))
-    cast = Cast(
+    return Cast(
         files=tuple(drawing() for _ in range(1 + below(4))),
         batches=tuple(drawing() for _ in range(below(3))),
         compactors=tuple(1 + below(3) for _ in range(1 + below(2))),
@@ -70,12 +69,6 @@ def swarm(chooser: Chooser, rules: Rules) -> World:
         looks=4,
         removals=tuple(removals),
     )
-    return cast_world(chooser, rules, cast)
-
-
-def world_of(cast: Cast | None, rules: Rules) -> Callable[[Chooser], World]:
-    """What builds a world: of this cast, or of one that is drawn."""
-    return partial(swarm, rules=rules) if cast is None else partial(cast_world, rules=rules, cast=cast)
 
 
 # The fewest actors in which a form shows.

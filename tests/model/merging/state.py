@@ -6,6 +6,7 @@ greatest of its inputs when it was merged.
 
 from collections.abc import Iterable
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from .rules import Rules
@@ -71,14 +72,16 @@ class State(NamedTuple):
 
 def within(file: File, lower: int, upper: int) -> tuple[Row, ...]:
     """The file's rows whose key lies in `[lower, upper)`."""
-    return tuple(row for row in file.rows if lower <= row.key < upper)
+    return tuple([row for row in file.rows if lower <= row.key < upper])
 
 
 def latest(files: Iterable[File], lower: int, upper: int) -> dict[int, Row]:
     """What counts for each key of a range: the row of the file with the greatest span."""
     rows: dict[int, Row] = {}
-    for file in sorted(files, key=lambda file: (file.high, file.low)):
-        rows.update((row.key, row) for row in within(file, lower, upper))
+    for file in sorted(files, key=attrgetter("high", "low")):
+        for row in file.rows:
+            if lower <= row.key < upper:
+                rows[row.key] = row
     return rows
 
 

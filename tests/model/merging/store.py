@@ -32,10 +32,6 @@ class Store(World):
         """The newest state, to plan on."""
         return self.head
 
-    def choose(self, options: int) -> int:
-        """Leave a decision to the schedule."""
-        return self.chooser.below(options)
-
     def add(self, name: str, rows: tuple[Row, ...], base: int) -> str:
         """Commit a write that was first offered when the log was at `base`."""
         after = add(self.head, name, rows, base, self.rules)

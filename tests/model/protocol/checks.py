@@ -18,21 +18,13 @@ a write added, the range a removal emptied. From that alone it knows what a read
     stuck                somebody waits for ever
 """
 
-from .calls import Committed, NotCommitted, Offer, Outcome, Rejected
+from ..engine import Violation
 from .rows import KEYS, keys_of, within
 from .rules import Rules
-from .state import AddFile, Entry, Remove, TableState, apply_change, apply_entry
+from .state import AddFile, Entry, Remove, TableState, Transaction, apply_change, apply_entry
 from .transactions import Refusal, resolve
 
 RIGHT = Rules()
-
-
-class Violation(Exception):
-    """A promise of the protocol was broken. `kind` is one of the names above."""
-
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(f"{kind}: {detail}")
-        self.kind = kind
 
 
 def visible_rows(state: TableState, rules: Rules) -> int:
@@ -99,32 +91,32 @@ class Oracle:
         if risen := seen & ~self.rows:
             raise Violation("rows risen", f"keys {keys_of(risen)} at {state.number}")
 
-    def told(self, offer: Offer, outcome: Outcome) -> None:
-        """A caller has been told an outcome."""
-        key, attempt = offer.transaction.key, offer.transaction.attempt
-        if isinstance(outcome, Committed):
-            if self.keys.get(key) != outcome.number:
-                raise Violation("false committed", f"{key} at {outcome.number}")
-        elif isinstance(outcome, Rejected):
+    def told(self, transaction: Transaction, base: int, end: str, number: int) -> None:
+        """The caller of a transaction, offered when the log was at `base`, has been told how it ended."""
+        key, attempt = transaction.key, transaction.attempt
+        if end == "committed":
+            if self.keys.get(key) != number:
+                raise Violation("false committed", f"{key} at {number}")
+        elif end == "rejected":
             if key in self.keys:
                 raise Violation("false refusal", f"{key} is in entry {self.keys[key]}")
-            if not self._refusable(offer):
-                raise Violation("false refusal", f"{attempt}, {outcome.reason}: never so since {offer.base}")
+            if not self._refusable(transaction, base):
+                raise Violation("false refusal", f"{attempt}: never so since {base}")
             self.denied.add(attempt)
-        elif isinstance(outcome, NotCommitted):
+        elif end == "not committed":
             if attempt in self.attempts:
                 raise Violation("false not committed", f"{attempt} is in entry {self.keys[key]}")
             self.denied.add(attempt)
 
-    def _refusable(self, offer: Offer) -> bool:
+    def _refusable(self, transaction: Transaction, base: int) -> bool:
         """Whether some state since the offer, also within an entry, refuses the transaction under the right rules."""
-        state = self.states[offer.base]
-        if isinstance(resolve(offer.transaction, state, RIGHT), Refusal):
+        state = self.states[base]
+        if isinstance(resolve(transaction, state, RIGHT), Refusal):
             return True
-        for number in range(offer.base + 1, len(self.states)):
+        for number in range(base + 1, len(self.states)):
             for change in self.entries[number - 1].changes:
                 state = apply_change(state, change, number, self.rules)
-                if isinstance(resolve(offer.transaction, state, RIGHT), Refusal):
+                if isinstance(resolve(transaction, state, RIGHT), Refusal):
                     return True
         return False
 
@@ -132,11 +124,3 @@ class Oracle:
         """A process holds this state."""
         if view.number >= len(self.states) or view != self.states[view.number]:
             raise Violation("views differ", f"{process} at {view.number}")
-
-    def finished(self) -> None:
-        """Nobody will do anything any more: a new replica that reads the whole log sees the same."""
-        state = self.states[0]
-        for entry in self.entries:
-            state = apply_entry(state, entry, self.rules)
-        self.viewed(state, "a new replica")
-        self._check_rows()

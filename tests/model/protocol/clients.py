@@ -4,10 +4,9 @@ A client whose outcome is unknown, or that lost every race, asks again as a rest
 key, but a new attempt with new files. Plans may be old by the time they are judged; no client looks twice.
 """
 
-from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
-from .calls import Choose, Commit, Look, NotCommitted, Outcome, Rejected, Steps, Unknown
+from ..engine import Steps
 from .rows import KEYS, DataFile, within
 from .state import (
     AddFile,
@@ -15,7 +14,6 @@ from .state import (
     Effect,
     Job,
     Join,
-    Leaf,
     OpenJob,
     Remove,
     Replace,
@@ -23,12 +21,12 @@ from .state import (
     TableState,
     Transaction,
 )
+from .store import Desk, Outcome
 
 REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(NamedTuple):
     """Adds one file a batch, given as (batch number, rows). Two writers with one batch are a restarted stream."""
 
     process: str
@@ -36,8 +34,7 @@ class Writer:
     batches: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compactor:
+class Compactor(NamedTuple):
     """Opens a job over some references of a leaf and runs it, or runs a job that another one opened.
 
     `turns` is how often its task lets others go first before it commits.
@@ -49,8 +46,7 @@ class Compactor:
     turns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Closer:
+class Closer(NamedTuple):
     """Closes open jobs as past their deadline; their tasks may still be running."""
 
     process: str
@@ -58,8 +54,7 @@ class Closer:
     looks: int
 
 
-@dataclass(frozen=True, slots=True)
-class Splitter:
+class Splitter(NamedTuple):
     """Splits some leaf, at any key or only at one of `at`."""
 
     process: str
@@ -68,8 +63,7 @@ class Splitter:
     at: tuple[int, ...] = tuple(range(1, KEYS))
 
 
-@dataclass(frozen=True, slots=True)
-class Joiner:
+class Joiner(NamedTuple):
     """Joins two leaves that meet, once it sees any in as many looks as it has."""
 
     process: str
@@ -77,8 +71,7 @@ class Joiner:
     looks: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Remover:
+class Remover(NamedTuple):
     """Removes a key range."""
 
     process: str
@@ -90,84 +83,95 @@ class Remover:
 Client = Writer | Compactor | Closer | Splitter | Joiner | Remover
 
 
-def run(client: Client) -> Steps[None]:
-    """The client's whole life, as steps."""
+def run(desk: Desk, client: Client) -> Steps[None]:
+    """The client's whole life, as steps. In each turn it remembers nothing of those before but that they were."""
     match client:
         case Writer():
-            return _write(client)
+            return _write(desk, client)
         case Compactor():
-            return _compact(client)
+            return _compact(desk, client)
         case Closer():
-            return _close(client)
+            return _close(desk, client)
         case Splitter():
-            return _split(client)
+            return _split(desk, client)
         case Joiner():
-            return _join(client)
+            return _join(desk, client)
         case Remover():
-            return _remove(client)
+            return _remove(desk, client)
         case _:
             assert_never(client)
 
 
-def _insist(key: str, name: str, effect: Effect, view: TableState) -> Steps[Outcome]:
+def _look(desk: Desk, turn: int) -> Steps[TableState]:
+    """Begin a turn."""
+    desk.store.begin(turn)
+    view: TableState = yield desk.store.look, desk
+    return view
+
+
+def _choose(desk: Desk, options: int) -> Steps[int]:
+    chosen: int = yield desk.store.choose, options
+    return chosen
+
+
+def _insist(desk: Desk, name: str, view: TableState, key: str, effect: Effect) -> Steps[Outcome]:
     """Commit, asking again with the same key while the outcome is open. Each attempt names files of its own."""
-    outcome: Outcome = Unknown()
+    outcome = Outcome("unknown")
     for attempt in range(REPEATS):
         label = f"{name}.{attempt}"
-        outcome = yield Commit(Transaction(key, f"{key}/{label}", _attempted(effect, label)), view)
-        if not isinstance(outcome, Unknown | NotCommitted):
+        offer = desk.store.offer(desk, Transaction(key, f"{key}/{label}", _attempted(effect, label)), view)
+        outcome = yield desk.store.hear, offer
+        if outcome.end in ("committed", "rejected"):
             break
     return outcome
 
 
 def _attempted(effect: Effect, label: str) -> Effect:
     if isinstance(effect, AddFile):
-        return AddFile(replace(effect.file, name=f"{effect.file.name}.{label}"))
+        return AddFile(effect.file._replace(name=f"{effect.file.name}.{label}"))
     if isinstance(effect, Replace) and effect.output is not None:
-        return Replace(effect.job, replace(effect.output, name=f"{effect.output.name}.{label}"))
+        return Replace(effect.job, effect.output._replace(name=f"{effect.output.name}.{label}"))
     return effect
 
 
-def _write(client: Writer) -> Steps[None]:
-    for batch, rows in client.batches:
-        view: TableState = yield Look()
-        yield from _insist(f"batch{batch}", client.name, AddFile(DataFile(f"b{batch}", rows)), view)
+def _write(desk: Desk, client: Writer) -> Steps[None]:
+    for turn, (batch, rows) in enumerate(client.batches):
+        view = yield from _look(desk, turn)
+        yield from _insist(desk, client.name, view, f"batch{batch}", AddFile(DataFile(f"b{batch}", rows)))
 
 
-def _compact(client: Compactor) -> Steps[None]:
+def _compact(desk: Desk, client: Compactor) -> Steps[None]:
     for turn in range(client.jobs):
-        view: TableState = yield Look()
-        job = yield from _choose_open_job(view)
+        view = yield from _look(desk, turn)
+        job = yield from _choose_open_job(desk, view)
         if job is None:
-            job = yield from _open_job(client, turn, view)
+            job = yield from _open_job(desk, client, turn, view)
         if job is None:
             continue
         for _ in range(client.turns):
-            yield Choose(1)
-        outcome = yield from _insist(f"replace {job.id}", client.name, Replace(job, _merged(job)), view)
-        if isinstance(outcome, Rejected):
-            yield from _insist(f"close {job.id}", client.name, CloseJob(job.id), view)
+            yield from _choose(desk, 1)
+        outcome = yield from _insist(desk, client.name, view, f"replace {job.id}", Replace(job, _merged(job)))
+        if outcome.end == "rejected":
+            yield from _insist(desk, client.name, view, f"close {job.id}", CloseJob(job.id))
 
 
-def _choose_open_job(view: TableState) -> Steps[Job | None]:
+def _choose_open_job(desk: Desk, view: TableState) -> Steps[Job | None]:
     """Perhaps run a job that is open already: a task is often started twice."""
     if not view.jobs:
         return None
-    chosen: int = yield Choose(len(view.jobs) + 1)
+    chosen = yield from _choose(desk, len(view.jobs) + 1)
     return view.jobs[chosen] if chosen < len(view.jobs) else None
 
 
-def _open_job(client: Compactor, turn: int, view: TableState) -> Steps[Job | None]:
+def _open_job(desk: Desk, client: Compactor, turn: int, view: TableState) -> Steps[Job | None]:
     leaves = [leaf for leaf in view.leaves if leaf.references]
     if not leaves:
         return None
-    chosen: int = yield Choose(len(leaves))
-    leaf: Leaf = leaves[chosen]
-    windows = sorted({leaf.references, leaf.references[:2], leaf.references[-2:]}, key=repr)
-    chosen = yield Choose(len(windows))
-    job = Job(f"{client.name}-{turn}", leaf.min, leaf.max, windows[chosen])
-    outcome = yield from _insist(f"open {job.id}", client.name, OpenJob(job), view)
-    return None if isinstance(outcome, Rejected) else job
+    leaf = leaves[(yield from _choose(desk, len(leaves)))]
+    windows = tuple(dict.fromkeys((leaf.references, leaf.references[:2], leaf.references[-2:])))
+    job = Job(f"{client.name}-{turn}", leaf.min, leaf.max, windows[(yield from _choose(desk, len(windows)))])
+    outcome = yield from _insist(desk, client.name, view, f"open {job.id}", OpenJob(job))
+    return None if outcome.end == "rejected" else job
 
 
 def _merged(job: Job) -> DataFile | None:
@@ -178,38 +182,36 @@ def _merged(job: Job) -> DataFile | None:
     return DataFile(f"o-{job.id}", rows) if rows else None
 
 
-def _close(client: Closer) -> Steps[None]:
-    for _ in range(client.looks):
-        view: TableState = yield Look()
+def _close(desk: Desk, client: Closer) -> Steps[None]:
+    for turn in range(client.looks):
+        view = yield from _look(desk, turn)
         if view.jobs:
-            chosen: int = yield Choose(len(view.jobs))
-            job = view.jobs[chosen]
-            yield from _insist(f"close {job.id} {client.name}", client.name, CloseJob(job.id), view)
+            job = view.jobs[(yield from _choose(desk, len(view.jobs)))]
+            yield from _insist(desk, client.name, view, f"close {job.id} {client.name}", CloseJob(job.id))
 
 
-def _split(client: Splitter) -> Steps[None]:
+def _split(desk: Desk, client: Splitter) -> Steps[None]:
     for turn in range(client.splits):
-        view: TableState = yield Look()
+        view = yield from _look(desk, turn)
         cuts = [(leaf, at) for leaf in view.leaves for at in client.at if leaf.min < at < leaf.max]
         if not cuts:
             return
-        chosen: int = yield Choose(len(cuts))
-        leaf, at = cuts[chosen]
+        leaf, at = cuts[(yield from _choose(desk, len(cuts)))]
         effect = Split(leaf.min, leaf.max, at, seen=leaf.references)
-        yield from _insist(f"split {client.name}-{turn}", client.name, effect, view)
+        yield from _insist(desk, client.name, view, f"split {client.name}-{turn}", effect)
 
 
-def _join(client: Joiner) -> Steps[None]:
-    for _ in range(client.looks):
-        view: TableState = yield Look()
+def _join(desk: Desk, client: Joiner) -> Steps[None]:
+    for turn in range(client.looks):
+        view = yield from _look(desk, turn)
         boundaries = [leaf.min for leaf in view.leaves if leaf.min > 0]
         if boundaries:
-            chosen: int = yield Choose(len(boundaries))
-            yield from _insist(f"join {client.name}", client.name, Join(boundaries[chosen]), view)
+            at = boundaries[(yield from _choose(desk, len(boundaries)))]
+            yield from _insist(desk, client.name, view, f"join {client.name}", Join(at))
             return
 
 
-def _remove(client: Remover) -> Steps[None]:
+def _remove(desk: Desk, client: Remover) -> Steps[None]:
     assert 0 <= client.min < client.max <= KEYS, "a removal needs a range"
-    view: TableState = yield Look()
-    yield from _insist(f"remove {client.name}", client.name, Remove(client.min, client.max), view)
+    view = yield from _look(desk, 0)
+    yield from _insist(desk, client.name, view, f"remove {client.name}", Remove(client.min, client.max))

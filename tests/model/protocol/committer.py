@@ -13,31 +13,19 @@ of the next number, made after the offer, finds nothing). A view that merely was
 may have seen more of the log than its committer has.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from .calls import Committed, NotCommitted, Offer, Outcome, Put, PutAnswer, Read, Rejected, Steps, Take, Unknown
+from ..engine import Steps
 from .rules import Rules
 from .state import Change, Entry, TableState, apply_change, apply_entry
+from .store import Desk, Offer, Outcome, PutAnswer
 from .transactions import Refusal, resolve
 
 ATTEMPTS = 3
 PUTS = 2
 
 
-@dataclass(slots=True)
-class Desk:
-    """What the actors of one process share: the committer's view and the transactions that wait for it."""
-
-    name: str
-    view: TableState
-    tell: Callable[[Offer, Outcome], None]
-    waiting: list[Offer] = field(default_factory=list)
-    entries: int = 0  # put so far; never set back, so that entry ids stay unique
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A group of offers judged one after the other. `state` is the view with all the changes applied."""
 
     state: TableState
@@ -45,26 +33,32 @@ class Judged:
     outcomes: tuple[tuple[Offer, Outcome], ...]  # as they will be once the entry is in the log
 
 
-def commit_forever(desk: Desk, rules: Rules) -> Steps[None]:
+def commit_forever(desk: Desk) -> Steps[None]:
     """Serve the desk for as long as the process lives. A new process reads the log first."""
-    yield from read_forward(desk, rules)
+    store = desk.store
+    yield from read_forward(desk)
     while True:
-        offers: tuple[Offer, ...] = yield Take()
-        yield from commit_group(desk, offers, rules)
+        store.begin(desk.view)
+        if not desk.waiting:
+            desk.idle = store.park()
+        offers: tuple[Offer, ...] = yield store.take, desk
+        yield from commit_group(desk, offers)
 
 
-def read_forward(desk: Desk, rules: Rules) -> Steps[bool]:
+def read_forward(desk: Desk) -> Steps[bool]:
     """Apply entries until the next number is not there; whether there were any."""
+    store = desk.store
     start = desk.view
     while True:
-        entry: Entry | None = yield Read(desk.view.number + 1)
+        entry: Entry | None = yield store.read, desk.view.number + 1
         if entry is None:
             return desk.view is not start
-        desk.view = apply_entry(desk.view, entry, rules)
+        store.see(desk, apply_entry(desk.view, entry, store.rules))
 
 
-def commit_group(desk: Desk, offers: tuple[Offer, ...], rules: Rules) -> Steps[None]:
+def commit_group(desk: Desk, offers: tuple[Offer, ...]) -> Steps[None]:
     """Bring each offer to an outcome and tell it."""
+    rules = desk.store.rules
     skipped = 0  # numbers given up as unclear: only a wrong form ever does that
     for _ in range(ATTEMPTS):
         offers = tell_recorded(desk, offers, rules)
@@ -73,17 +67,17 @@ def commit_group(desk: Desk, offers: tuple[Offer, ...], rules: Rules) -> Steps[N
         if not offers:
             return
         if not judged.changes:
-            stale = rules.rejection == "of a committed head" and (yield from read_forward(desk, rules))
+            stale = rules.rejection == "of a committed head" and (yield from read_forward(desk))
             if stale:
                 continue
             tell_all(desk, judged.outcomes)
             return
-        fate = yield from put_entry(desk, judged, desk.view.number + 1 + skipped, rules)
+        fate = yield from put_entry(desk, judged, desk.view.number + 1 + skipped)
         if fate == "ours":
             tell_all(desk, [(offer, outcome) for offer, outcome in judged.outcomes if offer in offers])
             return
         if fate in {"unknown", "not there"}:
-            end: Outcome = Unknown() if fate == "unknown" else NotCommitted()
+            end = Outcome("unknown" if fate == "unknown" else "not committed")
             tell_all(desk, [(offer, end) for offer in offers])
             return
         if fate == "next number":
@@ -91,39 +85,40 @@ def commit_group(desk: Desk, offers: tuple[Offer, ...], rules: Rules) -> Steps[N
             continue
         if fate == "other bytes":
             continue
-        yield from read_forward(desk, rules)
-    tell_all(desk, [(offer, NotCommitted()) for offer in tell_recorded(desk, offers, rules)])
+        yield from read_forward(desk)
+    tell_all(desk, [(offer, Outcome("not committed")) for offer in tell_recorded(desk, offers, rules)])
 
 
-def put_entry(desk: Desk, judged: Judged, number: int, rules: Rules) -> Steps[str]:
+def put_entry(desk: Desk, judged: Judged, number: int) -> Steps[str]:
     """Put one entry and find out what became of it: "ours", "another's" (then applied to the view) or "unknown".
 
     An unclear put is settled by putting the same bytes at the same number again, until the number is seen filled; then
     nothing of ours that is still under way can win it. "Exists" may be our own earlier put, or our client's silent
     retry: look whose it is.
     """
+    store, rules = desk.store, desk.store.rules
     desk.entries += 1
     entry = Entry(f"{desk.name}#{desk.entries}", judged.changes)
     before = desk.view
     if rules.own_entry == "applied when put":
-        desk.view = judged.state
+        store.see(desk, judged.state)
     for _ in range(PUTS):
-        answer: PutAnswer = yield Put(number, entry)
+        answer: PutAnswer = yield store.put, desk, number, entry
         if answer == "created":
-            desk.view = judged.state
+            store.see(desk, judged.state)
             return "ours"
         if answer == "unclear" and rules.unclear == "same bytes again":
             continue
         if answer == "unclear" and rules.unclear in ("next number", "other bytes"):
             return rules.unclear
-        found: Entry | None = yield Read(number)
+        found: Entry | None = yield store.read, number
         if found is None:
             return "not there"  # only after an unclear put, and then it proves nothing
         if found.id == entry.id and rules.exists == "look whose":
-            desk.view = judged.state
+            store.see(desk, judged.state)
             return "ours"
         if rules.own_entry == "applied when settled":
-            desk.view = apply_entry(before, found, rules)
+            store.see(desk, apply_entry(before, found, rules))
         return "another's"
     return "unknown"
 
@@ -140,12 +135,16 @@ def judge(view: TableState, offers: tuple[Offer, ...], rules: Rules) -> Judged:
         if isinstance(verdict, Change):
             state = apply_change(state, verdict, number, rules)
             changes.append(verdict)
-            outcomes.append((offer, Committed(number)))
+            outcomes.append((offer, Outcome("committed", number)))
         else:
             outcomes.append((offer, verdict))
     if rules.neighbours == "all or none" and len(changes) < len(offers):
-        return Judged(view, (), tuple((offer, Rejected("a neighbour was refused")) for offer in offers))
+        return Judged(view, (), tuple((offer, rejected("a neighbour was refused")) for offer in offers))
     return Judged(state, tuple(changes), tuple(outcomes))
+
+
+def rejected(reason: str) -> Outcome:
+    return Outcome("rejected", reason=reason)
 
 
 def judge_one(state: TableState, offer: Offer, rules: Rules) -> Change | Outcome:
@@ -153,11 +152,11 @@ def judge_one(state: TableState, offer: Offer, rules: Rules) -> Change | Outcome
     recorded = state.record_of(offer.transaction.key)
     if recorded is not None and rules.repeat != "forgotten":
         if rules.repeat == "compare content" and recorded.attempt != offer.transaction.attempt:
-            return Rejected("same key, other content")
-        return Committed(recorded.number)
+            return rejected("same key, other content")
+        return Outcome("committed", recorded.number)
     late = rules.add == "resolved when planned" and offer.transaction.key.startswith("batch")
     verdict = resolve(offer.transaction, offer.planned_on if late else state, rules)
-    return Rejected(verdict.reason) if isinstance(verdict, Refusal) else verdict
+    return rejected(verdict.reason) if isinstance(verdict, Refusal) else verdict
 
 
 def tell_recorded(desk: Desk, offers: tuple[Offer, ...], rules: Rules) -> tuple[Offer, ...]:
@@ -168,7 +167,7 @@ def tell_recorded(desk: Desk, offers: tuple[Offer, ...], rules: Rules) -> tuple[
         if known is None:
             left.append(offer)
         else:
-            desk.tell(offer, Committed(known.number))
+            desk.store.tell(desk, offer, Outcome("committed", known.number))
     return tuple(left)
 
 
@@ -177,7 +176,7 @@ def tell_early(desk: Desk, offers: tuple[Offer, ...], judged: Judged, rules: Rul
     early: list[tuple[Offer, Outcome]] = []
     own = {change.transaction.attempt for change in judged.changes}
     for offer, outcome in judged.outcomes:
-        if isinstance(outcome, Rejected):
+        if outcome.end == "rejected":
             told = rules.rejection == "told at once"
         else:
             told = rules.repeat_beside == "told at once" and offer.transaction.attempt not in own
@@ -189,4 +188,4 @@ def tell_early(desk: Desk, offers: tuple[Offer, ...], judged: Judged, rules: Rul
 
 def tell_all(desk: Desk, outcomes: tuple[tuple[Offer, Outcome], ...] | list[tuple[Offer, Outcome]]) -> None:
     for offer, outcome in outcomes:
-        desk.tell(offer, outcome)
+        desk.store.tell(desk, offer, outcome)

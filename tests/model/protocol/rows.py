@@ -5,7 +5,8 @@ run of bits, a set of rows is an integer, and "this row shows twice" is one `&`.
 that meets a bit twice has doubled a row.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
 KEYS = 8
 WRITES = 9
@@ -14,8 +15,7 @@ SAMPLED_KEYS = frozenset(range(0, KEYS + 1, 2))  # the keys whose exact rank a f
 BELOW = tuple((1 << (key * WRITES)) - 1 for key in range(KEYS + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
+class DataFile(NamedTuple):
     """An immutable sorted file: a name never used twice, and a set of rows that is not empty."""
 
     name: str
@@ -25,7 +25,7 @@ class DataFile:
         return f"{self.name}{keys_of(self.rows)}"
 
 
-def write_rows(write: int, keys: tuple[int, ...]) -> int:
+def write_rows(write: int, keys: Iterable[int]) -> int:
     """The rows that one write puts at these keys."""
     return sum(1 << (key * WRITES + write) for key in keys)
 

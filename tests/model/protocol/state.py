@@ -5,15 +5,13 @@ change names, so replicas that read the same log agree. It never refuses: whethe
 before its entry was put (`transactions.py`), and the create-if-absent put proves that nothing came in between.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .rows import DataFile, estimated_rows, proven_empty
 from .rules import Rules
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A key range in force, `[min, max)`, and its references: each stands for all rows of its file in the range.
 
     A leaf is known by its min, so the lower half of a split leaf keeps the name.
@@ -24,8 +22,7 @@ class Leaf:
     references: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """An open job: the range it was planned for and the references it will replace. A mark on nothing."""
 
     id: str
@@ -34,37 +31,32 @@ class Job:
     inputs: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(NamedTuple):
     """Add a file, with a reference in every leaf it reaches."""
 
     file: DataFile
 
 
-@dataclass(frozen=True, slots=True)
-class OpenJob:
+class OpenJob(NamedTuple):
     """Put a job on record, so that its inputs are its own."""
 
     job: Job
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(NamedTuple):
     """Commit a job: its inputs go, its output (none if it would be empty) comes, the record closes."""
 
     job: Job
     output: DataFile | None
 
 
-@dataclass(frozen=True, slots=True)
-class CloseJob:
+class CloseJob(NamedTuple):
     """Drop the record of a job that failed or passed its deadline."""
 
     job_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Cut the leaf `[min, max)` at a key. `seen`, what the planner saw in it, matters to a wrong form only."""
 
     min: int
@@ -73,15 +65,13 @@ class Split:
     seen: tuple[DataFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """Make one leaf of the two that meet at a key."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(NamedTuple):
     """Drop every reference in `[min, max)`, cutting leaves at both ends."""
 
     min: int
@@ -91,8 +81,7 @@ class Remove:
 Effect = AddFile | OpenJob | Replace | CloseJob | Split | Join | Remove
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """An effect somebody wants.
 
     `key` is the request key: what the user means as one thing. A repeat has the same key, another attempt, and may name
@@ -104,8 +93,7 @@ class Transaction:
     effect: Effect
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A transaction resolved against one state: leaves (by their min) and files named outright."""
 
     transaction: Transaction
@@ -118,16 +106,21 @@ class Change:
     closes: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One numbered object of the log. The id tells whose it is."""
 
     id: str
     changes: tuple[Change, ...]
 
+    def attempts(self) -> tuple[str, ...]:
+        return tuple([change.transaction.attempt for change in self.changes])
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+    def __hash__(self) -> int:
+        """By what is wanted. How that was resolved follows from the log before, and an id only tells entries apart."""
+        return hash(tuple([change.transaction for change in self.changes]))
+
+
+class Recorded(NamedTuple):
     """A request key that has taken effect, and where."""
 
     key: str
@@ -135,8 +128,7 @@ class Recorded:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class TableState:
+class TableState(NamedTuple):
     """The table at one log number."""
 
     number: int
@@ -144,8 +136,15 @@ class TableState:
     jobs: tuple[Job, ...] = ()
     recorded: tuple[Recorded, ...] = ()
 
+    def __hash__(self) -> int:
+        """By its number: at one number there is one state, or the oracle has found out."""
+        return self.number
+
     def record_of(self, key: str) -> Recorded | None:
-        return next((recorded for recorded in self.recorded if recorded.key == key), None)
+        for recorded in self.recorded:
+            if recorded.key == key:
+                return recorded
+        return None
 
     def job(self, job_id: str) -> Job | None:
         return next((job for job in self.jobs if job.id == job_id), None)
@@ -161,17 +160,19 @@ def reaches(file: DataFile, lower: int, upper: int, rules: Rules) -> bool:
     return not proven_empty(file, lower, upper)
 
 
-def cut(leaves: Iterable[Leaf], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None) -> tuple[Leaf, ...]:
+def cut(
+    leaves: tuple[Leaf, ...], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None
+) -> tuple[Leaf, ...]:
     """Split the leaf that has `at` inside; every reference then in it goes to each half it reaches."""
-    result: list[Leaf] = []
-    for leaf in leaves:
-        if not leaf.min < at < leaf.max:
-            result.append(leaf)
-            continue
-        moved = leaf.references if carried is None else carried
-        for lower, upper in ((leaf.min, at), (at, leaf.max)):
-            result.append(Leaf(lower, upper, tuple(f for f in moved if reaches(f, lower, upper, rules))))
-    return tuple(result)
+    for place, leaf in enumerate(leaves):
+        if leaf.min < at < leaf.max:
+            moved = leaf.references if carried is None else carried
+            halves = [
+                Leaf(lower, upper, tuple([file for file in moved if reaches(file, lower, upper, rules)]))
+                for lower, upper in ((leaf.min, at), (at, leaf.max))
+            ]
+            return (*leaves[:place], *halves, *leaves[place + 1 :])
+    return leaves
 
 
 def join(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
@@ -188,9 +189,11 @@ def join(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
 
 
 def _edit(leaf: Leaf, change: Change) -> Leaf:
-    dropped = [file for at, file in change.drops if at == leaf.min]
-    added = tuple(file for at, file in change.adds if at == leaf.min)
-    return Leaf(leaf.min, leaf.max, tuple(f for f in leaf.references if f not in dropped) + added)
+    references = leaf.references
+    if change.drops:
+        dropped = [file for at, file in change.drops if at == leaf.min]
+        references = tuple([file for file in references if file not in dropped])
+    return Leaf(leaf.min, leaf.max, references + tuple([file for at, file in change.adds if at == leaf.min]))
 
 
 def apply_change(state: TableState, change: Change, number: int, rules: Rules) -> TableState:
@@ -201,8 +204,8 @@ def apply_change(state: TableState, change: Change, number: int, rules: Rules) -
     if change.joins is not None:
         leaves = join(leaves, change.joins)
     if change.drops or change.adds:
-        named = {at for at, _ in change.drops + change.adds}
-        leaves = tuple(_edit(leaf, change) if leaf.min in named else leaf for leaf in leaves)
+        named = {at for at, _ in (*change.drops, *change.adds)}
+        leaves = tuple([_edit(leaf, change) if leaf.min in named else leaf for leaf in leaves])
     jobs = state.jobs
     if change.closes is not None:
         jobs = tuple(job for job in jobs if job.id != change.closes)

@@ -3,8 +3,7 @@
 A right `Change` is only good for the state it was resolved against: the committer resolves again after each lost race.
 """
 
-from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from .rows import DataFile
 from .rules import Rules
@@ -25,8 +24,7 @@ from .state import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why a transaction is not valid on a state."""
 
     reason: str
@@ -62,7 +60,7 @@ def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change
 
 def references_of(file: DataFile, state: TableState, rules: Rules) -> tuple[tuple[int, DataFile], ...]:
     """A reference in each leaf the file reaches."""
-    return tuple((leaf.min, file) for leaf in state.leaves if reaches(file, leaf.min, leaf.max, rules))
+    return tuple([(leaf.min, file) for leaf in state.leaves if reaches(file, leaf.min, leaf.max, rules)])
 
 
 def _overlap(job: Job, lower: int, upper: int) -> bool:

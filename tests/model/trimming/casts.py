@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from ..engine import Chooser, Steps, World, run_alone
+from ..engine import Chooser, Steps, run_alone
 from .actors import follow, forget, open_log, read, rot, trim, write
 from .rules import Rules
 from .store import EMPTY, Record, State, Store
@@ -84,13 +84,13 @@ def _arrive(store: Store) -> Steps[State]:
     return (yield from follow(store, (yield from open_log(store))))
 
 
-def swarm(chooser: Chooser, rules: Rules) -> World:
+def swarm(chooser: Chooser) -> Cast:
     """A cast drawn by the chooser. Each draw leaves much out: a race shows more often where no third actor hides it."""
     below = chooser.below
     writers = 1 + below(3)
     readers = below(2)
     entries = 2 + below(2)
-    cast = Cast(
+    return Cast(
         writers=writers,
         batches=1 + (below(4) == 0),
         again=below(2) if writers > 1 else 0,
@@ -106,12 +106,6 @@ def swarm(chooser: Chooser, rules: Rules) -> World:
         torn=below(6) == 0,
         rotten=below(6) == 0,
     )
-    return Trimmed(chooser, rules, cast)
-
-
-def world_of(cast: Cast | None, rules: Rules) -> Callable[[Chooser], World]:
-    """What builds a world: of this cast, or of one that is drawn."""
-    return partial(swarm, rules=rules) if cast is None else partial(Trimmed, rules=rules, cast=cast)
 
 
 # The fewest actors in which a form shows that the swarm hides.

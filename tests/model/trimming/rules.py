@@ -1,6 +1,7 @@
 """The rules of a log that is trimmed, each with the simpler form that looks right and is not.
 
-`Rules()` is the protocol. A field set to any other of its values is a wrong form.
+`Rules()` is the protocol. A field set to any other of its values is a wrong form. The number behind a field is that of
+the rule in docs/decisions/0011.
 """
 
 from dataclasses import dataclass
@@ -14,19 +15,19 @@ class Rules:
     """One protocol: the first value of each field is the right form."""
 
     # The trimmer.
-    delete: Literal["behind the floor", "before the floor"] = "behind the floor"
-    floor: Literal["compare and set", "overwritten"] = "compare and set"
-    snapshots: Literal["two", "one"] = "two"
-    snapshot: Literal["read back", "believed"] = "read back"
+    delete: Literal["behind the floor", "before the floor"] = "behind the floor"  # 1
+    floor: Literal["compare and set", "overwritten"] = "compare and set"  # 1
+    snapshots: Literal["two", "one"] = "two"  # 1
+    snapshot: Literal["read back", "believed"] = "read back"  # 1
     # The writer.
-    created: Literal["floor after", "floor before", "no floor", "no floor, the last entries kept"] = "floor after"
-    exists_as_ours: Literal["floor after", "believed"] = "floor after"
-    own_entry: Literal["published when checked", "published when created"] = "published when checked"
-    below_floor: Literal["look in the state", "not committed"] = "look in the state"
+    created: Literal["floor after", "floor before", "no floor", "no floor, the last entries kept"] = "floor after"  # 2
+    exists_as_ours: Literal["floor after", "believed"] = "floor after"  # 2
+    own_entry: Literal["published when checked", "published when created"] = "published when checked"  # 2
+    below_floor: Literal["look in the state", "not committed"] = "look in the state"  # 2
     # The follower.
-    missing: Literal["floor after", "floor before", "is the head"] = "floor after"
-    found: Literal["floor after", "floor before", "believed"] = "floor after"
+    missing: Literal["floor after", "floor before", "is the head"] = "floor after"  # 3
+    found: Literal["floor after", "floor before", "believed"] = "floor after"  # 3
     # Request keys.
-    records: Literal["in the state", "not in snapshots", "the last one"] = "in the state"
-    base: Literal["of the first offer", "of this attempt"] = "of the first offer"
-    too_old: Literal["unknown", "rejected"] = "unknown"
+    records: Literal["in the state", "not in snapshots", "the last one"] = "in the state"  # 4
+    base: Literal["of the first offer", "of this attempt"] = "of the first offer"  # 4
+    too_old: Literal["unknown", "rejected"] = "unknown"  # 5

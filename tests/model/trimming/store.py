@@ -153,10 +153,6 @@ class Store(World):
         """A caller asks for a read: how far the log is at this moment."""
         return len(self.history) - 1
 
-    def choose(self, options: int) -> int:
-        """Leave a decision to the schedule."""
-        return self.chooser.below(options)
-
     # -- what truly happens -------------------------------------------------------------------------------------
 
     def _arrive(self, entry: State) -> Steps[None]:

@@ -139,6 +139,29 @@ def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: 
     assert cli("get", table, "Ulm", "1").code == 4
 
 
+def test_remove_says_what_would_go_and_asks_before_it_goes(
+    cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("write", table, parquet).code == 0
+    before = len(cli("--json", "scan", table).lines)
+    going = len(cli("--json", "scan", table, "--prefix", "Ulm").lines)
+    assert 0 < going < before
+
+    asked = cli("--json", "remove", table, "--prefix", "Ulm", "--dry-run").json
+    assert (asked["rows"], asked["number"]) == (going, None)
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    assert cli("remove", table, "--prefix", "Ulm").code == 2
+    monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
+    assert cli("remove", table, "--prefix", "Ulm").code == 2
+    assert cli("remove", table, "--yes").code == 2
+    assert len(cli("--json", "scan", table).lines) == before
+
+    monkeypatch.setattr("sys.stdin", Terminal("readings\n"))
+    assert cli("remove", table, "--prefix", "Ulm", "--fence").code == 0
+    assert len(cli("--json", "scan", table).lines) == before - going
+    assert "for good" in cli("history", table, "--limit", "1").out
+
+
 # -- settings ---------------------------------------------------------------------------------------------------
 
 
@@ -322,6 +345,42 @@ def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str,
 def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:
     assert cli("gc", table, "--dry-run").out == "table readings: 0 files of 0 bytes would be deleted\n"
     assert cli("gc", table).code == 0
+
+
+def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
+    assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
+    cli("settings", "set", "gc_delay_s=0", "history_s=3600")
+    cli("table", "drop", table, "--yes")
+    assert "stay: it was dropped too short a time ago" in cli("sweep", "--dropped").out
+    cli("settings", "set", "history_s=0")
+    assert "2 objects of" in (would := cli("sweep", "--dropped", "--dry-run").out)
+    assert "would be deleted" in would
+    assert cli("sweep", "--dropped").out == would.replace("would be deleted", "deleted")
+    assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
+    for words in ([], ["--dropped", table], ["--dropped", "--force"]):
+        assert cli("sweep", *words).code == 2
+
+
+def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None:
+    """One of a dead upload; the four objects of the table itself are too few for it to be few."""
+    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 2 objects\n"
+    held = lakebed.open(url).table(table)
+    left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
+    held.storage.create(left, b"rows")
+    held.set(orphan_age_s=0)
+    dry = cli("sweep", table, "--dry-run").out.splitlines()
+    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 3 objects"
+    assert dry[1].startswith("in doubt: 1 of 3 objects are orphans")
+    refused = cli("sweep", table)
+    assert (refused.code, refused.out) == (3, "")
+    assert "force goes on" in refused.err
+    assert held.storage.get(left) == b"rows"
+    assert "1 orphan of 4 bytes deleted" in cli("sweep", table, "--force").out
+    assert held.storage.get(left) is None
+    stray = f"tables/{held.id}/data/notes.txt"
+    held.storage.create(stray, b"?")
+    assert stray in cli("sweep", table).err
+    assert f"unknown, and left alone: {stray}" in cli("sweep", table, "--force").out
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

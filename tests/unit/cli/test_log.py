@@ -30,7 +30,7 @@ def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: st
     """The damage lies before the snapshot, so the table itself still opens."""
     opened = lakebed.open(url).table(table)
     last = 0
-    while (opened.log.snapshot() or opened.log.head).number < 5:
+    while (opened.log.snapshots.read() or opened.log.head).number < 5:
         last = opened.set(page_rows=500 + last)
         opened.log.wait_for_snapshot()
     (entry,) = Path(url).glob(f"tables/*/log/{4:020d}.ndjson")

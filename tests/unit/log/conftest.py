@@ -3,7 +3,7 @@
 import pytest
 
 from lakebed import clock
-from lakebed.log.committer import Log
+from lakebed.log.tail import Tail
 from lakebed.storage import connect
 
 
@@ -28,13 +28,13 @@ def _snapshots_at_once(request, monkeypatch):
     """A commit returns when the snapshot that it made due is written, unless a test is about their going on."""
     if "snapshots_later" in request.fixturenames:
         return
-    start = Log._start_snapshot
+    start = Tail.start_snapshot
 
-    def start_and_wait(log):
-        start(log)
-        log.wait_for_snapshot()
+    def start_and_wait(tail):
+        start(tail)
+        tail.wait_for_snapshot()
 
-    monkeypatch.setattr(Log, "_start_snapshot", start_and_wait)
+    monkeypatch.setattr(Tail, "start_snapshot", start_and_wait)
 
 
 @pytest.fixture

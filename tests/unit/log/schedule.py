@@ -175,8 +175,17 @@ class ClockedStorage:
         self.inner.replace(name, data)
         self._stamp(name)
 
+    def replace_if(self, name, version, data):
+        outcome = self.inner.replace_if(name, version, data)
+        if outcome is PutOutcome.CREATED:
+            self._stamp(name)
+        return outcome
+
     def get(self, name):
         return self.inner.get(name)
+
+    def get_versioned(self, name):
+        return self.inner.get_versioned(name)
 
     def stamp(self, name):
         return self.stamps.get(name)
@@ -207,8 +216,15 @@ class ClockedStorage:
         self.changed.add(name)
 
 
+SLEEP_SHARE = 0.004
+SLEEP_STEPS = 250
+
+
 class SteppedStorage:
-    """The store as actors have it: each request lets others go first, and now and then a client repeats a put."""
+    """The store as actors have it: each request lets others go first, and now and then a client repeats a put.
+
+    Some fall asleep right before a request to the log, for long enough to be overtaken by a trimmer.
+    """
 
     def __init__(self, inner, schedule, repeats):
         self.inner = inner
@@ -216,19 +232,21 @@ class SteppedStorage:
         self._schedule = schedule
         self._repeats = repeats
         self.repeated = 0
+        self.slept = 0
 
     def create(self, name, data):
-        self._schedule.pause(f"create {name}")
-        outcome = self.inner.create(name, data)
-        if self._schedule.random.random() < self._repeats:
-            # What comes back is the answer to the second request, which may find the first one's object.
-            self.repeated += 1
-            try:
-                outcome = self.inner.create(name, data)
-            except StorageError:
-                outcome = PutOutcome.UNCLEAR
-        self._schedule.say(f"create {name} -> {outcome.value}")
-        return outcome
+        if "/log/" in name:
+            self._sleep()
+        return self._put(f"create {name}", lambda: self.inner.create(name, data))
+
+    def _sleep(self):
+        if self._schedule.random.random() < SLEEP_SHARE:
+            self.slept += 1
+            for _ in range(SLEEP_STEPS):
+                self._schedule.pause("is asleep")
+
+    def replace_if(self, name, version, data):
+        return self._put(f"replace_if {name}", lambda: self.inner.replace_if(name, version, data))
 
     def replace(self, name, data):
         self._schedule.pause(f"replace {name}")
@@ -236,7 +254,13 @@ class SteppedStorage:
 
     def get(self, name):
         self._schedule.pause(f"get {name}")
+        if "/log/" in name:
+            self._sleep()
         return self.inner.get(name)
+
+    def get_versioned(self, name):
+        self._schedule.pause(f"get {name}")
+        return self.inner.get_versioned(name)
 
     def stamp(self, name):
         self._schedule.pause(f"stamp {name}")
@@ -261,3 +285,16 @@ class SteppedStorage:
 
     def object_url(self, name):
         return self.inner.object_url(name)
+
+    def _put(self, action, put):
+        self._schedule.pause(action)
+        outcome = put()
+        if self._schedule.random.random() < self._repeats:
+            # What comes back is the answer to the second request, which may find the first one's object.
+            self.repeated += 1
+            try:
+                outcome = put()
+            except StorageError:
+                outcome = PutOutcome.UNCLEAR
+        self._schedule.say(f"{action} -> {outcome.value}")
+        return outcome

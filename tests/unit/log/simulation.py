@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 from lakebed import clock
 from lakebed.collection import run as collection
-from lakebed.log import committer, queue, slots, snapshot
-from lakebed.log.committer import Log
+from lakebed.log import committer, queue, slots, snapshot, tail
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.state.transactions import CreateTable, OfferFiles
@@ -50,13 +49,14 @@ def drawn_by(world, monkeypatch):
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
         patch.setattr(slots, "SETTLE_MAX", 3)
         patch.setattr(committer, "LOSING_S", 10.0)
-        patch.setattr(committer, "CATCH_UPS_MAX", 2)
-        patch.setattr(committer, "SINCE_BYTES_MAX", world.random.choice([0, 2_000, committer.SINCE_BYTES_MAX]))
+        patch.setattr(committer, "FRESH_S", 10.0)
+        patch.setattr(tail, "CATCH_UPS_MAX", 2)
+        patch.setattr(tail, "SINCE_BYTES_MAX", world.random.choice([0, 2_000, tail.SINCE_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
         patch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=4))
         patch.setattr(snapshot, "INLINE_BYTES", world.random.choice([0, snapshot.INLINE_BYTES]))
         patch.setattr(snapshot, "ThreadPoolExecutor", InTurn)
-        patch.setattr(Log, "_start_snapshot", lambda log: world.write_snapshot(log))  # noqa: PLW0108 - a method
+        patch.setattr(tail.Tail, "start_snapshot", lambda one: world.write_snapshot(one))  # noqa: PLW0108 - a method
         yield
 
 
@@ -78,7 +78,7 @@ def run_seed(seed, monkeypatch):
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
-    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0}, (KEYS["f"],))
+    create = CreateTable(TABLE_ID, SCHEMA, {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0}, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")

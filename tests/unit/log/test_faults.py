@@ -183,7 +183,7 @@ def test_two_entries_of_one_number_are_told_by_the_chain(store):
 def test_a_log_that_lost_its_newest_entries_is_told_by_the_snapshot(store):
     """And by any process that has seen them."""
     log = filled(store)
-    number = log.snapshot().number
+    number = log.snapshots.read().number
     store.delete([entry_name(LOG, n) for n in range(number, log.head.number + 1)])
     assert kinds(store) == ["cut_off"]
     assert kinds(store, log) == ["cut_off", "cut_off"]
@@ -260,7 +260,7 @@ def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, fault, kind):
 def test_a_snapshot_that_is_not_what_the_entries_lead_to_is_damage(store):
     """Whole, with a good digest, and wrong: only a replay can tell."""
     log = filled(store, 3)
-    number = log.snapshot().number
+    number = log.snapshots.read().number
     head, body = store.get(SNAPSHOT).splitlines()
     document = json.loads(body)
     document["state"]["next_sequence"] = 99

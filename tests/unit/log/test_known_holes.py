@@ -199,7 +199,7 @@ def test_a_reader_whose_snapshot_is_swept_under_it_reads_the_entries(store, monk
         def fetch(self, name, *, digest=None):
             while store.get(snapshot_name(LOG)) == manifest:
                 log.commit(adding(f"g{log.head.number}"))
-            log.sweep_snapshots()
+            log.snapshots.sweep()
             return super().fetch(name, digest=digest)
 
     swept = Swept(store)

@@ -62,7 +62,7 @@ def claimed(table, within):
     state = table.state()
     leaf = state.leaves.ids[state.leaves.position(keys.min)]
     name = clock.new_id()
-    table.commit(OpenJob(Job(name, keys, tuple(r.file for r in state.references_of(leaf)), "", 60)))
+    table.commit(OpenJob(Job(name, keys, tuple(r.file for r in state.references_of(leaf)), "", 60, 0)))
     return name
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from lakebed.errors import DamagedError
-from lakebed.files import snapshot_name
+from lakebed.files import part_folder, snapshot_name
 from lakebed.log import snapshot
 from lakebed.log.outcomes import Committed
 from lakebed.state import columns
@@ -39,7 +39,7 @@ def test_opening_a_long_log_reads_few_entries(store):
     reader.follow()
     before = counting.calls["get"]
     reader.follow()
-    assert counting.calls["get"] - before == 1
+    assert counting.calls["get"] - before == 2
     assert idle > 1
 
 
@@ -56,10 +56,10 @@ def test_a_snapshot_writes_what_changed_and_the_state_rests_on_it(store, monkeyp
     log = created(store)
     for count in range(64):
         log.commit(adding(f"f{count:03d}"))
-        before = {listed.name for listed in store.list("tables/table-00/snapshots/parts")}
-    while {listed.name for listed in store.list("tables/table-00/snapshots/parts")} == before:
+        before = {listed.name for listed in store.list(part_folder(LOG))}
+    while {listed.name for listed in store.list(part_folder(LOG))} == before:
         log.commit(adding(f"g{log.head.number:03d}"))
-        fresh = {listed.name for listed in store.list("tables/table-00/snapshots/parts")} - before
+        fresh = {listed.name for listed in store.list(part_folder(LOG))} - before
     held = log.head.state.files.base
     assert isinstance(held, Columns)
     assert 0 < len(fresh) < len(held.parts)
@@ -81,7 +81,7 @@ def test_a_small_snapshot_is_one_object(store):
 def test_a_missing_or_damaged_part_costs_only_time(store):
     log = created(store)
     log.commit(adding("f1"))
-    for listed in list(store.list("tables/table-00/snapshots/parts")):
+    for listed in list(store.list(part_folder(LOG))):
         data = store.get(listed.name)
         for changed in (None, data[:-9], data[:200] + b"!" + data[201:], b""):
             store.delete([listed.name])
@@ -101,14 +101,14 @@ def test_commits_go_on_while_a_snapshot_is_written(store, monkeypatch):
     log = created(store)
     log.wait_for_snapshot()
     begun, go_on = threading.Event(), threading.Event()
-    write = log._snapshots.write
+    write = log.snapshots.write
 
     def slow(head):
         begun.set()
         assert go_on.wait(10)
         return write(head)
 
-    monkeypatch.setattr(log._snapshots, "write", slow)
+    monkeypatch.setattr(log.snapshots, "write", slow)
     count = 0
     while not begun.is_set():
         log.commit(adding(f"f{count}"))
@@ -129,16 +129,16 @@ def test_parts_that_no_snapshot_names_are_swept_when_they_are_old(store, monkeyp
     for count in range(30):
         log.commit(adding(f"f{count}"))
         log.wait_for_snapshot()
-    parts = len(list(store.list("tables/table-00/snapshots/parts")))
-    assert log.sweep_snapshots() == 0
+    parts = len(list(store.list(part_folder(LOG))))
+    assert log.snapshots.sweep() == 0
     monkeypatch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=-60))
 
-    assert 0 < log.sweep_snapshots() < parts
-    assert log.sweep_snapshots() == 0
+    assert 0 < log.snapshots.sweep() < parts
+    assert log.snapshots.sweep() == 0
     assert log_on(store).follow() == log.head.state
     store.replace(snapshot_name(LOG), b"{}")
     with pytest.raises(DamagedError):
-        log.sweep_snapshots()
+        log.snapshots.sweep()
 
 
 def test_processes_that_commit_once_each_write_snapshots_too(store):

@@ -83,7 +83,7 @@ def test_an_instance_with_its_log_in_sqlite_is_whole(tmp_path):
     subprocess.run([sys.executable, "-c", textwrap.dedent(other)], check=True, timeout=60)
     assert table.get("c").column("v").to_pylist() == [3]
     assert lakebed.open(url).log_url == log_url
-    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"snapshots"}
+    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"latest"}
 
 
 def test_two_instances_share_a_file(tmp_path):
@@ -229,6 +229,42 @@ def test_a_database_has_one_pool_however_often_it_is_opened(tmp_path, logs):
     again = logs_at(tmp_path / "logs.db")
     assert again._engine() is logs._engine()
     assert logs_at(tmp_path / "other.db")._engine() is not logs._engine()
+
+
+def test_a_file_from_before_there_were_floors_has_one(tmp_path):
+    """Its table is as it was: a floor is a row of it."""
+    with sqlite3.connect(tmp_path / "logs.db") as connection:
+        connection.execute(
+            "CREATE TABLE lakebed_entries (log TEXT NOT NULL, number BIGINT NOT NULL, data BLOB NOT NULL, "
+            "stored DATETIME NOT NULL, PRIMARY KEY (log, number))"
+        )
+    connection.close()
+    log = logs_at(tmp_path / "logs.db").open("catalog")
+    log.create(1, b"one")
+    assert log.floor() == 0
+    assert log.raise_floor(0, 1)
+    assert log.raise_floor(1, 2)
+    log.remove([1])
+    assert (log.floor(), list(log.numbers())) == (2, [])
+
+
+def test_a_raise_that_is_kept_out_by_a_lock_is_refused_and_not_in_doubt(tmp_path, monkeypatch):
+    """As an entry is."""
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.1)
+    logs = logs_at(tmp_path / "logs.db")
+    logs.check()
+    log = logs.open("catalog")
+    log.raise_floor(0, 1)
+    holder = sqlite3.connect(tmp_path / "logs.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    for call in (lambda: log.raise_floor(1, 2), lambda: log.remove([1])):
+        with pytest.raises(StorageError, match="write lock") as failure:
+            call()
+        assert failure.value.transient
+    assert log.floor() == 1
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert log.raise_floor(1, 2)
 
 
 def test_numbers_come_page_by_page(logs, monkeypatch):

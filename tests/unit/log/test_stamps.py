@@ -8,7 +8,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import DamagedError
-from lakebed.files import entry_name
+from lakebed.files import entry_name, snapshot_name
 from lakebed.log import entry as entries
 from lakebed.log.committer import STAMP_PAUSE_S
 from lakebed.log.stamps import to_us
@@ -140,7 +140,7 @@ def test_a_stamp_that_cannot_be_had_fails_no_commit(store):
 def test_who_read_the_next_entry_asks_for_no_stamp(store):
     """The newest one's is asked of the store, once."""
     filled(store)
-    store.delete(["tables/table-00/snapshots/latest.ndjson"])
+    store.delete([snapshot_name(LOG)])
     counting = CountingStorage(store)
     reader = log_on(counting)
     reader.follow()

@@ -1,9 +1,10 @@
 """A table under all that can happen to it at once, and what must hold after every step.
 
 Processes commit to one table's log over a store that loses, delays, repeats and refuses requests: writers with and
-without request keys, splitters, compactors that may be late or closed by others, collectors of garbage, readers that
-follow. Some are killed; another takes their place. The code is the real one from the table down to the store; data
-files are drawn: a row is a letter and the file that first held it, so that each row is the only one of its kind.
+without request keys, splitters, compactors that may be late or closed by others, readers that follow, collectors of
+garbage, who trim the log as well while others sleep. Some are killed; another takes their place. The code is the real
+one from the table down to the store; data files are drawn: a row is a letter and the file that first held it, so that
+each row is the only one of its kind.
 
 The sequential model is the entries as they lie in the store, applied one after another by nobody but the check, beside
 the rows of all files that they added. After every step:
@@ -21,14 +22,23 @@ from random import Random
 from lakebed.collection import run as collection
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.files import data_name, entry_name, table_prefix
-from lakebed.log.objects import ObjectLogs
+from lakebed.files import data_name, entry_name, parse_entry_name, table_prefix
+from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
-from lakebed.state.transactions import CloseJob, CreateTable, Job, OfferFiles, OfferOutput, OfferSplit, OpenJob
+from lakebed.state.transactions import (
+    CloseJob,
+    CreateTable,
+    Job,
+    OfferFiles,
+    OfferOutput,
+    OfferSplit,
+    OpenJob,
+    TooOld,
+)
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
@@ -55,7 +65,7 @@ class Process:
         self.name = name
         self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
         self.log = self.table.log
-        self.log._advancing = Lock(world.schedule)
+        self.log._tail._advancing = Lock(world.schedule)
         self.seen = None
         self.actors = []
         self.writing = None
@@ -122,14 +132,14 @@ class World:
         self.processes.remove(process)
         self.start(process.name + "'", 3)
 
-    def write_snapshot(self, log):
+    def write_snapshot(self, tail):
         """In place of a thread of its own."""
-        process = next(p for p in self.processes if p.log is log)
+        process = next(p for p in self.processes if p.log._tail is tail)
         if process.writing is None or process.writing.done:
             self.tally["snapshots"] += 1
-            with log._advancing:
-                head, log._since, log._since_bytes = log._head, [], 0
-            process.writing = self.schedule.spawn(f"{process.name}.s", partial(log._write_snapshot, head))
+            with tail._advancing:
+                head, tail._since, tail._since_bytes = tail._head, [], 0
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_snapshot, head))
             process.actors.append(process.writing)
 
     # -- offers -------------------------------------------------------------------------------------------------
@@ -157,12 +167,10 @@ class World:
             outcome = None
         self.schedule.say(f"told {sign} {outcome}")
         self.tally[f"told {type(outcome).__name__}"] += 1
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, Unknown | TooOld):
             self.unknown.add(sign)
         elif isinstance(outcome, Committed) and outcome.repeated:
-            expect(
-                self.heads[outcome.number].state.requests.get(offer.request_key) == outcome.number, "no such request"
-            )
+            expect(self.heads[outcome.number].state.answered(offer.request_key) == outcome.number, "no such request")
         elif isinstance(outcome, Committed):
             self.observe()
             expect(self.signs.get(sign) == outcome.number, f"{sign} is not in entry {outcome.number}")
@@ -181,8 +189,10 @@ class World:
             while (data := self.inner.get(entry_name(PREFIX, len(self.heads)))) is not None:
                 self._apply(data)
             head = self.heads[-1]
+            floor = ObjectLog(self.inner, PREFIX).floor()
             for name in changed & self.entries.keys():
-                expect(self.inner.get(name) == self.entries[name], f"{name} was changed")
+                trimmed = parse_entry_name(PREFIX, name) <= floor
+                expect(trimmed or self.inner.get(name) == self.entries[name], f"{name} was changed")
             self._check_objects(head.state)
         if any(name.startswith(PREFIX) and "/data/" not in name for name in changed):
             fresh = Table(TABLE_ID, "t", self.inner, ObjectLogs(self.inner), dict).log
@@ -273,6 +283,8 @@ def signs_in(document):
             return [(kind, change.job)]
         case "split_leaf":
             return [(kind, change.leaf)]
+        case "raise_mark":
+            return [(kind, change.mark, change.value)]
         case _:
             return [(kind, change.table)]
 
@@ -313,7 +325,7 @@ def compact(world, process):
     for _ in range(random.choice([0, 0, 10, 40])):
         world.schedule.pause("plans on an old view")
     name = f"j{next(world.names)}"
-    opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1)))
+    opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1, 0)))
     if not isinstance(opened, Committed):
         return
     rows = []
@@ -349,6 +361,7 @@ def collect(world, process):
         return
     world.tally["files deleted"] += report.files
     world.tally["parts swept"] += report.snapshot_parts
+    world.tally["entries trimmed"] += report.entries
 
 
 def read(world, process):

@@ -37,7 +37,7 @@ def root(tmp_path):
 
 
 def reader_of(storage):
-    return Reader(storage, TABLE)
+    return Reader(storage, TABLE, lambda _file: True)
 
 
 def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_read(storage):
@@ -107,7 +107,7 @@ def test_a_page_that_cannot_be_decoded_is_damage_and_names_the_file(way, storage
 def test_a_missing_file_is_named_with_the_remedy(storage, root, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     object_path(root, file).unlink()
-    with pytest.raises(NotFoundError, match=r"gc_delay_s") as raised:
+    with pytest.raises(NotFoundError, match="restore the object") as raised:
         reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
     assert raised.value.file == file.id
 

@@ -11,10 +11,11 @@ from lakebed.state import columns
 from lakebed.state.columns import Columns, Part
 from lakebed.state.image import FILES, REQUESTS
 from lakebed.state.layers import Layers
+from lakebed.state.table import Answer
 from tests.unit.state.cases import new_file
 
 KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["", "a", "ab", "b\U0001f600", "é"]))
-CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.integers(0, 99)))
+CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.integers(0, 99), st.integers(0, 9))))
 
 
 def read_again(held):
@@ -45,11 +46,11 @@ def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_rows):
 
 def test_parts_that_no_change_touches_are_the_very_same(monkeypatch):
     monkeypatch.setattr(columns, "PART_ROWS", 10)
-    held = Columns(REQUESTS).rewritten({f"{n:03d}": n for n in range(100)})
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
     assert len(held.parts) == 10
 
-    changed = held.rewritten({"055": 0, "056": None})
-    grown = changed.rewritten({"100": 1})
+    changed = held.rewritten({"055": Answer(0, 0), "056": None})
+    grown = changed.rewritten({"100": Answer(1, 0)})
 
     assert [a is b for a, b in zip(held.parts, changed.parts, strict=True)] == [True] * 5 + [False] + [True] * 4
     assert grown.parts[:10] == changed.parts
@@ -63,8 +64,18 @@ def test_only_rows_with_a_value_in_a_column_are_looked_at():
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
+def test_what_is_less_goes_and_parts_that_lose_nothing_are_the_very_same(monkeypatch):
+    monkeypatch.setattr(columns, "PART_ROWS", 10)
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
+
+    left = held.at_least("base_number", 15)
+
+    assert dict(left) == {f"{n:03d}": Answer(n, n) for n in range(15, 40)} == dict(read_again(left))
+    assert left.parts[1:] == held.parts[2:]
+
+
 def test_what_is_no_part_is_damage():
-    rows = Columns(REQUESTS).rewritten({"a": 1, "b": 2}).parts[0].batch
+    rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).parts[0].batch
     with pytest.raises(DamagedError):
         Part(FILES, rows)
     with pytest.raises(DamagedError):

@@ -1,25 +1,57 @@
-"""Random histories: whatever is added, split and compacted in any order, every row is read once and once only."""
+"""Random histories: whatever is added, split, joined, removed and compacted in any order, every row is read once."""
 
+import json
 from bisect import bisect_left
 from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakebed.keys import EncodedRange
 from lakebed.state import codec
 from lakebed.state.apply import apply
 from lakebed.state.resolve import resolve
-from lakebed.state.table import check_invariants
-from lakebed.state.transactions import CloseJob, OfferFiles, OfferOutput, OfferSplit, OpenJob, Rejected
+from lakebed.state.table import Fence, check_invariants
+from lakebed.state.transactions import (
+    CloseJob,
+    Mark,
+    OfferFiles,
+    OfferJoin,
+    OfferOutput,
+    OfferRemove,
+    OfferSplit,
+    OpenJob,
+    RaiseMark,
+    Rejected,
+    Repeated,
+    Request,
+    Source,
+    SubmitRequests,
+    TooOld,
+)
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
 LETTERS = "abcdefghijkl"
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.just("add"), st.text(LETTERS, min_size=1, max_size=6), st.sets(st.sampled_from(LETTERS), max_size=3)
+            st.just("add"),
+            st.text(LETTERS, min_size=1, max_size=6),
+            st.sets(st.sampled_from(LETTERS), max_size=3),
+            st.integers(0, 5),
+            st.integers(0, 3),
         ),
+        st.tuples(st.just("submit"), st.sets(st.integers(0, 3), min_size=1)),
+        st.tuples(st.just("raise_horizon"), st.integers(0, 30)),
         st.tuples(st.just("split"), st.integers(0, 20), st.sets(st.sampled_from(LETTERS), min_size=1, max_size=3)),
+        st.tuples(st.just("join"), st.integers(0, 20), st.integers(2, 3)),
+        st.tuples(
+            st.just("remove"),
+            st.lists(st.tuples(st.sampled_from(LETTERS), st.sampled_from(LETTERS)), min_size=1, max_size=2),
+            st.booleans(),
+            st.booleans(),
+        ),
+        st.tuples(st.just("forget"), st.integers(0, 5)),
         st.tuples(st.just("open"), st.integers(0, 20)),
         st.tuples(st.just("commit"), st.integers(0, 5)),
         st.tuples(st.just("close"), st.integers(0, 5)),
@@ -36,25 +68,76 @@ class History:
         self.contents = {}
         self.written = Counter()
         self.merged = {}
+        self.summaries = {}
+        self.fences = []
         self.count = 0
+
+    @property
+    def stamp_us(self):
+        """The store's clock, which every horizon was read off."""
+        return max(self.count, self.state.orphan_horizon_us)
 
     def offer(self, offer):
         resolved = resolve(offer, self.state)
-        if isinstance(resolved, Rejected):
+        if isinstance(resolved, Rejected | Repeated | TooOld):
             return False
-        assert codec.decode_transaction(codec.encode_transaction(resolved)) == resolved
-        self.state = apply(self.state, resolved, self.state.number + 1)
+        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(resolved))))
+        assert read == resolved
+        after = apply(self.state, resolved, self.state.number + 1)
+        assert apply(through_an_image(self.state), read, self.state.number + 1) == after
+        self.state = after
         return True
 
     def fresh(self, letters, samples):
         self.count += 1
         name = f"f{self.count}"
         self.contents[name] = letters
-        return new_file(name, letters, samples=samples)
+        new = new_file(name, letters, samples=samples, stamp_us=self.stamp_us)
+        self.summaries[name] = new.summary
+        return new
 
-    def add(self, letters, samples):
-        assert self.offer(OfferFiles((self.fresh(letters, samples),)))
-        self.written.update(letters)
+    def submit(self, requests):
+        """A request that was carried out is never open again, unless it is forgotten."""
+        base = self.state.number
+        self.offer(SubmitRequests(tuple(Request(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests))))
+
+    def raise_horizon(self, stamp_us):
+        """No file younger than the horizon is refused, and no open job began before it."""
+        self.offer(RaiseMark(Mark.ORPHAN_HORIZON, stamp_us))
+        assert all(job.began_us >= self.state.orphan_horizon_us for job in self.state.jobs.values())
+
+    def add(self, letters, samples, age, request):
+        """Refused only behind a fence that the writer began before and its letters reach over, or as too old."""
+        base = max(0, self.state.number - age)
+        stopped = [
+            fence
+            for fence in self.fences
+            if base < fence.number and fence.keys.min <= key(max(letters)) and key(min(letters)) < fence.keys.max
+        ]
+        requests = (f"r{request}",) if f"r{request}" in self.state.open_requests else ()
+        if self.offer(OfferFiles((self.fresh(letters, samples),), None, base, requests)):
+            assert not stopped
+            assert all(self.state.answered(name) == self.state.number for name in requests)
+            self.written.update(letters)
+        else:
+            assert stopped or base < self.state.forget_line
+
+    def join(self, position, count):
+        position %= len(self.state.leaves)
+        self.offer(OfferJoin(self.state.leaves.ids[position : position + count]))
+
+    def remove(self, spans, fence, known):
+        """With the summaries of all files, or none of them."""
+        ranges = tuple(EncodedRange(key(low), key(high)) for low, high in spans)
+        summaries = self.summaries if known else {}
+        if self.offer(OfferRemove(ranges, fence, summaries)) and fence:
+            self.fences += [Fence(keys, self.state.number) for keys in ranges if not keys.empty]
+        for letter in list(self.written):
+            if any(keys.contains(key(letter)) for keys in ranges):
+                del self.written[letter]
+
+    def forget(self, back):
+        self.offer(RaiseMark(Mark.FORGET_LINE, self.state.number - back))
 
     def split(self, position, letters):
         leaf = self.state.leaves.ids[position % len(self.state.leaves)]
@@ -65,14 +148,17 @@ class History:
         keys = self.state.leaves.range_at(position)
         inputs = [r.file for r in self.state.references_of(self.state.leaves.ids[position])]
         name = f"j{self.count}-{self.state.number}"
-        if self.offer(OpenJob(job(name, *inputs, keys=keys))):
+        if self.offer(OpenJob(job(name, *inputs, keys=keys, began_us=self.stamp_us))):
             self.merged[name] = "".join(c for f in inputs for c in self.contents[f] if keys.contains(key(c)))
 
     def commit(self, index):
         if self.merged:
             name = sorted(self.merged)[index % len(self.merged)]
             letters = self.merged[name]
-            self.offer(OfferOutput(name, (self.fresh(letters, LETTERS[::3]),) if letters else ()))
+            job = self.state.jobs.get(name)
+            late = job and any(f.number > job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
+            if self.offer(OfferOutput(name, (self.fresh(letters, LETTERS[::3]),) if letters else ())):
+                assert not late
 
     def close(self, index):
         if self.state.jobs:
@@ -99,6 +185,8 @@ def test_every_row_is_read_once_after_any_history(steps):
         getattr(history, name)(*arguments)
         check_invariants(history.state)
         assert history.read() == history.written
+        rows, exact = history.state.rows()
+        assert not exact or rows == history.written.total()
         assert list(history.state.leaves.boundaries) == sorted(set(history.state.leaves.boundaries))
     assert through_an_image(history.state) == history.state
 

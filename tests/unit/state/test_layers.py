@@ -1,5 +1,7 @@
 """The persistent mapping: like a dictionary, and nothing that was is ever changed."""
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +27,26 @@ def test_every_state_stays_what_it_was(base, steps):
         assert all((key in layers) == (key in model) for key in range(9))
         seen = {**base, **layers.changes}
         assert {key: value for key, value in seen.items() if value is not None} == model
+
+
+class Aged(NamedTuple):
+    """A value with an age."""
+
+    age: int
+
+
+@given(st.dictionaries(KEYS, st.builds(Aged, st.integers(0, 9))), STEPS, st.integers(0, 9))
+def test_what_is_less_goes_wherever_it_lies(base, steps, least):
+    layers, model = Layers(base), dict(base)
+    for changed, gone in steps:
+        added = {key: Aged(value % 10) for key, value in changed.items()}
+        leaving = [key for key in gone if key in model and key not in changed]
+        layers = layers.updated(added, leaving)
+        model = {key: value for key, value in {**model, **added}.items() if key not in leaving}
+    left = layers.at_least("age", least)
+    assert left == {key: value for key, value in model.items() if value.age >= least}
+    assert len(left) == len(list(left))
+    assert layers == model
 
 
 def test_what_is_not_there_cannot_go():

@@ -18,16 +18,18 @@ from lakebed.state.transactions import (
     CreateTable,
     DropTable,
     ForgetFiles,
+    Mark,
     MarkDead,
     OfferFiles,
     OfferOutput,
     OfferSplit,
-    OfferTag,
     OpenJob,
+    RaiseMark,
     Rejected,
-    RemoveTag,
     Repeated,
+    TooOld,
 )
+from tests.golden.history import everything
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
 
 
@@ -66,7 +68,7 @@ def test_a_split_moves_what_arrived_after_it_was_planned():
     state = step(state, OfferFiles((new_file("f2", "abyz"),)))
     state = step(state, OfferSplit(1, (key("m"),), summaries))
     assert drawn(state) == ["f1:~2 f2:~2", "f1:~2 f2:~2"]
-    assert dict(state.leaves.parents) == {2: 1, 3: 1}
+    assert dict(state.leaves.parents) == {2: (1,), 3: (1,)}
 
 
 def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
@@ -95,6 +97,23 @@ def test_a_request_key_answers_with_its_first_number():
     """Whatever files the repeat brings."""
     state = step(table(), OfferFiles((new_file("f1", "ab"),), "request"))
     assert resolve(OfferFiles((new_file("f2", "ab"),), "request"), state) == Repeated(2)
+
+
+def test_below_the_forget_line_a_request_is_unknown_and_not_refused():
+    """Its first offer may be in the log, and forgotten. On record it is told its number, whatever base it brings."""
+    state = step(table(), OfferFiles((new_file("f1", "a"),), "one", 1))
+    state = step(state, OfferFiles((new_file("f2", "b"),), "two", 2))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 2))
+    assert state.answered("one") is None
+    assert resolve(OfferFiles((new_file("f3", "a"),), "one", 1), state) == TooOld(1, 2)
+    assert resolve(OfferFiles((new_file("f3", "b"),), "two", 1), state) == Repeated(3)
+    assert "write it again" in refused(state, OfferFiles((new_file("f3", "a"),), None, 1))
+    assert "f3" in step(state, OfferFiles((new_file("f3", "a"),), "one", 2)).files
+
+
+def test_a_base_number_that_is_not_there_yet_is_refused():
+    """It would pass the forget line, and fences, that are to come."""
+    assert "not there yet" in refused(table(), OfferFiles((new_file("f1", "a"),), None, 2))
 
 
 def test_a_known_file_is_refused():
@@ -179,6 +198,37 @@ def test_a_deletion_takes_two_steps_and_only_what_no_leaf_references():
     assert set(step(state, ForgetFiles(("f1",))).files) == {"f2"}
 
 
+def test_a_mark_only_rises():
+    """Each by itself; what it would not raise is refused."""
+    state = table()
+    for mark in Mark:
+        assert getattr(step(state, RaiseMark(mark, 1)), mark.value) == 1
+        assert "only rises" in refused(step(state, RaiseMark(mark, 1)), RaiseMark(mark, 1))
+        assert "only rises" in refused(state, RaiseMark(mark, 0))
+    for mark in (Mark.RETAINED_FROM, Mark.FORGET_LINE):
+        assert "newest number is 1" in refused(state, RaiseMark(mark, 2))
+
+
+def test_a_file_older_than_the_orphan_horizon_is_not_added():
+    """A sweep may have deleted it. Of the same stamp it is not older; by a replace no more than by an add."""
+    state = step(table(), OfferFiles((new_file("f1", "ab", stamp_us=5),)))
+    state = step(state, RaiseMark(Mark.ORPHAN_HORIZON, 10))
+    state = step(state, OpenJob(job("j1", "f1", began_us=10)))
+    for offer in (OfferFiles, lambda files: OfferOutput("j1", files)):
+        old, same = ((new_file("f2", "ab", stamp_us=stamp),) for stamp in (9, 10))
+        assert "write it again" in refused(state, offer(old))
+        assert "f2" in step(state, offer(same)).files
+
+
+def test_an_open_job_holds_the_orphan_horizon_where_it_began():
+    """So it is never refused for the age of what it wrote."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"),)))
+    state = step(state, OpenJob(job("j1", "f1", began_us=10)))
+    assert "job j1 is open" in refused(state, RaiseMark(Mark.ORPHAN_HORIZON, 11))
+    assert step(state, RaiseMark(Mark.ORPHAN_HORIZON, 10)).orphan_horizon_us == 10
+    assert step(step(state, CloseJob("j1", "done")), RaiseMark(Mark.ORPHAN_HORIZON, 11)).orphan_horizon_us == 11
+
+
 def test_nothing_is_accepted_before_creation_or_after_dropping():
     """The first entry creates, the last one drops."""
     assert "does not exist" in refused(TableState(), OfferFiles(()))
@@ -192,55 +242,30 @@ def test_settings_change_and_are_taken_back():
     assert step(state, AlterSettings({"split_rows": None})).settings == {"split_bytes": 10**6}
 
 
-def everything():
-    """A history with every kind of transaction."""
-    offers = [
-        OfferFiles((new_file("f1", "abyz"),), "request"),
-        OfferFiles((new_file("f2", "bx"),)),
-        OpenJob(job("j1", "f1", "f2")),
-        OfferSplit(1, (key("m"),)),
-        OfferOutput("j1", (new_file("f3", "abbxyz"),)),
-        OpenJob(job("j2", "f3", keys=EncodedRange(b"", key("m")))),
-        CloseJob("j2", "gave up"),
-        MarkDead(("f1", "f2")),
-        ForgetFiles(("f1",)),
-        AlterSettings({"split_rows": 9}),
-        OfferTag("old", 9),
-        OfferTag("new", None),
-        RemoveTag("old"),
-        DropTable(),
-    ]
-    create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
-    state, transactions = apply(TableState(), create, 1), [create]
-    for offer in offers:
-        transactions.append(resolve(offer, state))
-        state = apply(state, transactions[-1], state.number + 1)
-    return transactions, state
-
-
 def test_every_transaction_and_state_survives_being_written_down():
     """Through JSON text, and applied again to the same state."""
-    transactions, state = everything()
+    transactions, states = everything()
     replayed = TableState()
     for number, transaction in enumerate(transactions, 1):
         read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction))))
         assert read == transaction
         replayed = apply(replayed, read, number)
-    assert replayed == state
-    assert through_an_image(state) == state
+        assert replayed == states[number - 1] == through_an_image(replayed)
 
 
 def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
     """Skipping a change would make another table."""
     with pytest.raises(FormatTooNewError, match="upgrade"):
         codec.decode_transaction({"type": "from_the_future"})
+    with pytest.raises(FormatTooNewError, match="upgrade"):
+        codec.decode_transaction({"type": "raise_mark", "mark": "from_the_future", "value": 1})
     with pytest.raises(DamagedError):
         codec.decode_transaction({"type": "add_files", "files": [{}]})
     with pytest.raises(DamagedError):
         to_table({"number": 1}, {})
 
 
-@pytest.mark.parametrize("change", ["unknown file", "unknown leaf", "rows", "twice", "out of reach"])
+@pytest.mark.parametrize("change", ["unknown file", "unknown leaf", "rows", "twice", "out of reach", "lowered"])
 def test_applying_what_does_not_fit_is_damage(change):
     """What a log holds was valid when it was written."""
     state = step(table("m"), OfferFiles((new_file("f1", "az"),)))
@@ -252,6 +277,7 @@ def test_applying_what_does_not_fit_is_damage(change):
         "rows": AddFiles((file,), (type(reference)("f2", 1, 1, True, "r"),)),
         "twice": AddFiles((file, file), (reference,)),
         "out of reach": AddFiles((file,), (type(reference)("f2", 2, 2, True, "r"),)),
+        "lowered": RaiseMark(Mark.RETAINED_FROM, 0),
     }[change]
     with pytest.raises(DamagedError):
         apply(state, bad, state.number + 1)

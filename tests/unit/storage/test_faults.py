@@ -8,7 +8,8 @@ import pytest
 
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, StorageError, UnsafeStoreError
-from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect
+from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
+from lakebed.storage.contract import Version
 from lakebed.storage.digests import digest_bytes
 from lakebed.testing.conformance import StorageConformance
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
@@ -166,6 +167,68 @@ def test_a_store_that_breaks_the_rules_is_found_out(kind: type[CountingStorage],
     with pytest.raises(UnsafeStoreError, match=says):
         check_conditional_puts(kind(inner))
     assert list(inner.list("")) == []
+
+
+class Replacing(CountingStorage):
+    """Accepts the condition of a replace, and ignores it."""
+
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        self.inner.replace(name, data)
+        return PutOutcome.CREATED
+
+
+class Restoring(CountingStorage):
+    """Minds the condition where something is there, and ignores it where nothing is."""
+
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        if self.inner.get(name) is None:
+            self.inner.replace(name, data)
+            return PutOutcome.CREATED
+        return self.inner.replace_if(name, version, data)
+
+
+class Refusing(CountingStorage):
+    """Cannot."""
+
+    def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
+        raise UnsafeStoreError("cannot", transient=False)
+
+
+@pytest.mark.parametrize("kind", [Replacing, Restoring, Refusing, Cached])
+def test_a_store_that_replaces_another_version_is_found_out(kind: type[CountingStorage]) -> None:
+    inner = connect(f"memory://{random_token()}")
+    assert not keeps_replace_if(kind(inner))
+    assert list(inner.list("")) == []
+
+
+def test_whether_a_version_is_kept_is_not_guessed_from_a_lost_answer() -> None:
+    with pytest.raises(StorageError, match="no clear answer") as caught:
+        keeps_replace_if(faulty(Rule(Fault.FAIL_BEFORE, "replace_if")))
+    assert not isinstance(caught.value, UnsafeStoreError)
+    assert keeps_replace_if(faulty(Rule(Fault.FAIL_AFTER, "replace_if", calls={1, 3})))
+
+
+@pytest.mark.parametrize(
+    ("fault", "after", "again"),
+    [
+        (Fault.FAIL_BEFORE, b"1", PutOutcome.CREATED),
+        (Fault.CONFLICT, b"1", PutOutcome.CREATED),
+        (Fault.FAIL_AFTER, b"2", PutOutcome.EXISTS),
+        (Fault.LATE, b"1", PutOutcome.EXISTS),
+    ],
+)
+def test_an_unclear_replace_of_a_version_is_settled_by_the_same_again(
+    fault: Fault, after: bytes, again: PutOutcome
+) -> None:
+    """A late one takes effect before the second, which then meets its own bytes."""
+    storage = faulty(Rule(fault, "replace_if", calls={1}))
+    storage.create("floor", b"1")
+    one = storage.get_versioned("floor")
+    assert one is not None
+    assert storage.replace_if("floor", one.version, b"2") is PutOutcome.UNCLEAR
+    assert storage.inner.get("floor") == after
+    assert storage.replace_if("floor", one.version, b"2") is again
+    assert storage.get("floor") == b"2"
 
 
 def test_a_store_that_never_answers_is_not_called_unsafe() -> None:

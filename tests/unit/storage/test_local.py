@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -14,14 +15,22 @@ from typing import Any
 
 import pytest
 
-from lakebed.errors import StorageError, UsageError
-from lakebed.storage import LocalStorage, PutOutcome, connect
+from lakebed.errors import StorageError, UnsafeStoreError, UsageError
+from lakebed.storage import LocalStorage, PutOutcome, connect, keeps_replace_if, syscalls
+from lakebed.storage.contract import Version
 from lakebed.testing.conformance import StorageConformance
 
 
 def tree(root: Path) -> list[str]:
     """Every file below the root, hidden ones too."""
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def version_of(storage: LocalStorage, name: str) -> Version:
+    """Of an object that must be there."""
+    found = storage.get_versioned(name)
+    assert found is not None
+    return found.version
 
 
 class TestLocalStorage(StorageConformance):
@@ -120,6 +129,22 @@ def test_a_replace_syncs_the_file_before_the_rename_and_the_directory_after(
 
 
 @proc_only
+def test_a_replace_of_a_version_is_durable_before_the_lock_goes(
+    storage: LocalStorage, journal: list[tuple[str, str]]
+) -> None:
+    """And who finds another version syncs it first: it may be his own, whose directory sync failed."""
+    storage.create("log/floor", b"1")
+    one = version_of(storage, "log/floor")
+    journal.clear()
+    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+    assert [step for step, _ in journal] == ["fsync file", "replace", "fsync directory", "unlink"]
+    journal.clear()
+    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.EXISTS
+    assert [step for step, _ in journal] == ["fsync directory", "unlink"]
+    assert tree(storage.root) == ["log/floor"]
+
+
+@proc_only
 def test_a_sent_file_is_synced_before_it_has_its_name(
     storage: LocalStorage, tmp_path: Path, journal: list[tuple[str, str]]
 ) -> None:
@@ -202,6 +227,131 @@ def test_a_directory_sync_that_fails_after_the_link_is_unclear(
         assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
     assert storage.create("log/2", b"2") is PutOutcome.EXISTS
     assert storage.get("log/2") == b"2"
+
+
+def test_a_directory_sync_that_fails_after_the_rename_is_unclear(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is the look whose it is, until it is on disk."""
+    storage.create("log/floor", b"1")
+    one = version_of(storage, "log/floor")
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_sync_directory", failing(errno.EIO))
+        assert storage.replace_if("log/floor", one, b"2") is PutOutcome.UNCLEAR
+        assert storage.replace_if("log/floor", one, b"2") is PutOutcome.UNCLEAR
+    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.EXISTS
+    assert storage.get("log/floor") == b"2"
+
+
+@pytest.mark.parametrize("call", ["write", "replace"])
+def test_a_replace_of_a_version_that_fails_changes_nothing(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    storage.create("log/floor", b"1")
+    one = version_of(storage, "log/floor")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.ENOSPC))
+        with pytest.raises(StorageError, match="disk is full"):
+            storage.replace_if("log/floor", one, b"2")
+    assert tree(storage.root) == ["log/floor"]
+    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+
+
+COUNTING = """
+import sys
+from lakebed.storage import LocalStorage, PutOutcome
+
+storage = LocalStorage(sys.argv[1], durability="none")
+for _ in range(100):
+    found = storage.get_versioned("log/number")
+    while storage.replace_if("log/number", found.version, b"%d" % (int(found.data) + 1)) is PutOutcome.EXISTS:
+        found = storage.get_versioned("log/number")
+"""
+
+
+def test_processes_that_count_by_replaces_lose_nothing(storage: LocalStorage) -> None:
+    storage.create("log/number", b"0")
+    words = [sys.executable, "-c", COUNTING, str(storage.root)]
+    for child in [subprocess.Popen(words) for _ in range(3)]:
+        assert child.wait(60) == 0
+    assert storage.get("log/number") == b"300"
+    assert tree(storage.root) == ["log/number"]
+
+
+DYING = """
+import os, signal, sys
+from lakebed.storage import LocalStorage
+
+real = os.replace
+def replace(source, target):
+    if sys.argv[2] == "after":
+        real(source, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.replace = replace
+storage = LocalStorage(sys.argv[1])
+storage.replace_if("log/floor", storage.get_versioned("log/floor").version, b"2")
+"""
+
+
+@pytest.mark.parametrize(("moment", "left"), [("before", b"1"), ("after", b"2")])
+def test_a_process_killed_while_it_replaces_leaves_one_or_the_other_and_no_lock(
+    storage: LocalStorage, moment: str, left: bytes
+) -> None:
+    """The file of the lock stays, held by nobody, and goes with the next who takes it."""
+    storage.create("log/floor", b"1")
+    subprocess.run([sys.executable, "-c", DYING, str(storage.root), moment], check=False, timeout=60)
+    assert storage.get("log/floor") == left
+    assert (storage.root / "log/.floor.lock").exists()
+    assert [listed.name for listed in storage.list("")] == ["log/floor"]
+    assert storage.replace_if("log/floor", version_of(storage, "log/floor"), b"3") is PutOutcome.CREATED
+    assert not (storage.root / "log/.floor.lock").exists()
+
+
+def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that stands still. Nothing was stored, and the same may succeed later."""
+    monkeypatch.setattr(syscalls, "LOCK_WAIT_S", 0.05)
+    storage.create("log/floor", b"1")
+    one = version_of(storage, "log/floor")
+    with (storage.root / "log/.floor.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(StorageError, match="another process holds the lock") as failure:
+            storage.replace_if("log/floor", one, b"2")
+        assert failure.value.transient
+        assert storage.get("log/floor") == b"1"
+    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited gets the file that was unlinked, while another has already made and locked a new one."""
+    storage.create("log/floor", b"1")
+    path = storage.root / "log/.floor.lock"
+    real, met = fcntl.flock, []
+
+    def flock(descriptor: int, operation: int) -> None:
+        if not met:
+            met.append(descriptor)
+            path.unlink()
+            path.touch()
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with syscalls.locked(str(storage.root / "log/floor")) as there:
+        assert there
+        with path.open("rb") as other, pytest.raises(BlockingIOError):
+            real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert met
+    assert not path.exists()
+
+
+def test_a_file_system_without_locks_is_found_out(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.create("log/floor", b"1")
+    one = version_of(storage, "log/floor")
+    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
+    with pytest.raises(UnsafeStoreError, match="cannot be trimmed"):
+        storage.replace_if("log/floor", one, b"2")
+    assert not keeps_replace_if(storage)
 
 
 def test_a_link_that_reports_its_own_success_as_taken_is_a_success(
@@ -308,8 +458,9 @@ def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> No
     left = storage.root / "log" / f".2.{'a' * 32}"
     left.write_bytes(b"torn")
     (storage.root / "log" / ".keep").touch()
-    assert storage.sweep_temporaries(storage.now() - timedelta(days=1)) == 0
-    assert storage.sweep_temporaries(storage.now() + timedelta(seconds=1)) == 1
+    assert storage.sweep_temporaries("", storage.now() - timedelta(days=1)) == 0
+    assert storage.sweep_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
+    assert storage.sweep_temporaries("log", storage.now() + timedelta(seconds=1)) == 1
     assert tree(storage.root) == ["log/.keep", "log/1"]
 
 

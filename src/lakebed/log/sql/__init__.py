@@ -4,6 +4,7 @@
 
 ``log`` is ``<instance id>/<prefix>``. The primary key is what decides a race: :meth:`SqlLog.create` is one INSERT
 in a transaction of its own. ``stored`` is the database's clock, so that no writer's clock is ever compared.
+The floor of a log is a row of ``<log>/floor``.
 
 :mod:`~lakebed.log.sql.place` is what both databases have in common, :mod:`~lakebed.log.sql.sqlite` and
 :mod:`~lakebed.log.sql.postgresql` are what they have not: how to connect, what makes them durable, and what their

@@ -3,6 +3,7 @@
 Each statement is a transaction of its own (the connections are in autocommit), so a create is one round trip and
 holds no lock while Python runs. A create is sent once and never again by itself: whoever called settles what is
 unclear. Reads change nothing, and are repeated within a bound, so that a restart of the server is no reader's trouble.
+The floor of a log is a row too, number 0 of ``<log>/floor``, and raised by one UPDATE where it still has the old bytes.
 
 All places in one database share one pool, for as long as one of them lives: a process that opens an instance again
 and again must not fill the server. A connection cannot be shared with a forked child, who would take the parent's
@@ -28,16 +29,20 @@ from sqlalchemy.schema import CreateTable
 
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
 from lakebed.log.sql.database import SAID_CHARS_MAX, Database
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 READS_MAX = 8
 """Tries of a read before it fails: about five seconds with the waits between, as long as a server takes to restart."""
 
 NUMBERS_A_PAGE = 10_000
+
+REMOVED_AT_ONCE = 1_000
+"""Entries that go in one DELETE: of a few kilobytes each, milliseconds in which SQLite has no other writer."""
 
 _PROBES_MAX = 5
 
@@ -56,6 +61,7 @@ _OF_LOG = ENTRIES.c.log == sa.bindparam("of_log")
 _THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
 _DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
 _STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
+_REMOVE = sa.delete(ENTRIES).where(_OF_LOG, ENTRIES.c.number.in_(sa.bindparam("of_numbers", expanding=True)))
 _NUMBERS = sa.select(ENTRIES.c.number).where(_OF_LOG).order_by(ENTRIES.c.number)
 
 _pools: WeakValueDictionary[tuple[int, Database], sa.Engine] = WeakValueDictionary()
@@ -72,19 +78,13 @@ class SqlLog:
     def create(self, number: int, data: bytes) -> PutOutcome:
         """Put entry ``number`` if there is none."""
         row = {"log": self.name, "number": number, "data": data}
-        with self.place.connection(f"write entry {number} of {self.name} to") as connection:
-            try:
-                inserted = connection.execute(_insertion(self.place.database), row).first()
-            except DBAPIError as error:
-                if self.place.database.meaning(error).unclear:
-                    return PutOutcome.UNCLEAR
-                raise
-        if inserted is None:
-            return PutOutcome.EXISTS
-        # The newest is all that is asked for.
-        self._told.clear()
-        self._told[number] = _utc(inserted[0])
-        return PutOutcome.CREATED
+        action = f"write entry {number} of {self.name} to"
+        outcome, stored = self.place.put(action, _insertion(self.place.database), row)
+        if stored is not None:
+            # The newest is all that is asked for.
+            self._told.clear()
+            self._told[number] = _utc(stored)
+        return outcome
 
     def get(self, number: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
@@ -114,6 +114,48 @@ class SqlLog:
             if len(found) < NUMBERS_A_PAGE:
                 return
             last = found[-1]
+
+    def floor(self) -> int:
+        """The number up to which entries may be deleted; 0: it was never raised."""
+        return decode_floor(self._floor_data(), self.name)
+
+    def keeps_floor(self) -> bool:
+        """An UPDATE is a compare-and-set."""
+        return True
+
+    def raise_floor(self, expected: int, to: int) -> bool:
+        """Raise the floor if it is the expected one: a SELECT, and an INSERT or a conditional UPDATE."""
+        check_rise(expected, to)
+        found = self._floor_data()
+        if decode_floor(found, self.name) != expected:
+            return False
+        action, data = f"raise the floor of {self.name} in", encode_floor(to)
+
+        def raise_once() -> PutOutcome:
+            if found is None:
+                first = {"log": self._floor_log(), "number": 0, "data": data}
+                return self.place.put(action, _insertion(self.place.database), first)[0]
+            values = {"of_log": self._floor_log(), "found": found, "raised": data}
+            return self.place.put(action, _rise(self.place.database), values)[0]
+
+        return settled(raise_once, lambda: self.floor() == to, self.name)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Delete the rows of entries."""
+        doomed = list(numbers)
+        for start in range(0, len(doomed), REMOVED_AT_ONCE):
+            batch = doomed[start : start + REMOVED_AT_ONCE]
+            with self.place.connection(f"delete {len(batch)} entries of {self.name} from") as connection:
+                connection.execute(_REMOVE, {"of_log": self.name, "of_numbers": batch})
+            for number in batch:
+                self._told.pop(number, None)
+
+    def _floor_log(self) -> str:
+        return f"{self.name}/floor"
+
+    def _floor_data(self) -> bytes | None:
+        rows = self.place.read(_DATA, {"of_log": self._floor_log(), "of_number": 0})
+        return bytes(rows[0][0]) if rows else None
 
     def foreign(self) -> Iterator[str]:
         """Nothing: a row of a log is an entry."""
@@ -160,6 +202,23 @@ class SqlLogs:
             # A session that breaks while it is given back takes no answer back with it.
             with suppress(DBAPIError):
                 connection.close()
+
+    def put(
+        self, action: str, statement: sa.Insert | sa.Update, values: Mapping[str, Any]
+    ) -> tuple[PutOutcome, datetime | None]:
+        """Send a conditional statement once: its outcome, and the stamp of the row it stored.
+
+        Raises:
+            StorageError: it was refused, and nothing is stored.
+        """
+        with self.connection(action) as connection:
+            try:
+                stored = connection.execute(statement, values).first()
+            except DBAPIError as error:
+                if self.database.meaning(error).unclear:
+                    return PutOutcome.UNCLEAR, None
+                raise
+        return (PutOutcome.EXISTS, None) if stored is None else (PutOutcome.CREATED, stored[0])
 
     def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         """The rows of a query. Raises StorageError if they cannot be had within the tries."""
@@ -248,4 +307,13 @@ def _insertion(database: Database) -> sa.Insert:
     """Stores a row unless its number is taken, and tells its stamp; no row if it stored none."""
     # The conflict is named, so that a table without that key refuses every entry instead of taking it twice.
     statement = database.insert_absent(ENTRIES, ["log", "number"]).values(stored=database.clock())
+    return statement.returning(ENTRIES.c.stored)
+
+
+@cache
+def _rise(database: Database) -> sa.Update:
+    """Changes the row of a floor if it is the one that was found, and tells its stamp; no row if it changed none."""
+    found = sa.and_(_OF_LOG, ENTRIES.c.number == 0, ENTRIES.c.data == sa.bindparam("found"))
+    raised = sa.bindparam("raised", type_=sa.LargeBinary)
+    statement = sa.update(ENTRIES).where(found).values(data=raised, stored=database.clock())
     return statement.returning(ENTRIES.c.stored)

@@ -1,0 +1,209 @@
+"""The newest state of a log that a process knows, and how it moves on: reading, proving, publishing, snapshots.
+
+A log is trimmed behind a floor (docs/decisions/0011), so neither an entry nor a missing one proves anything by itself
+to a process that may have slept: the number may have been deleted, and even filled again by another that slept. What
+was read on from a published head is a :class:`Reading` until the floor has been read *after* it: if that is not above
+the head, nothing beyond the head was ever deleted, every entry read is the log's, and the missing one has never been
+there. Else the reading is dropped, and the log opened again from a snapshot that is not below the floor. Only what is
+proven is published, and only of what is published a snapshot is written.
+
+Snapshots are written in a thread of their own, because that of a large table takes seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic
+
+from lakebed import clock
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
+from lakebed.log.kept import KeptSnapshots
+from lakebed.log.replay import advance
+from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
+from lakebed.log.stamps import Stamps, from_us
+from lakebed.state.machine import State
+
+if TYPE_CHECKING:
+    from lakebed.log.backend import LogBackend
+    from lakebed.state.machine import Machine
+
+OPENINGS_MAX = 20
+"""How often a log is opened again because it was trimmed meanwhile: each takes a trimmer a snapshot."""
+
+SINCE_BYTES_MAX = 64 * 2**20
+"""Entries kept in memory that come while a snapshot is written, for the state to be put on top of it."""
+
+CATCH_UPS_MAX = 20
+"""Rounds of that: each has what came in the one before."""
+
+Amiss = DamagedError | FormatTooNewError
+"""What may end a reading: the log is damaged or too new, or it is trimmed and this the entry of one who slept."""
+
+
+@dataclass(slots=True)
+class Reading(Generic[State]):
+    """Entries read on from number ``start``, which is published, to ``head``, and not proven yet.
+
+    ``came`` has their bytes, ``size_bytes`` in all; None: they are too many to keep.
+    """
+
+    start: int
+    head: Head[State]
+    size_bytes: int = 0
+    came: list[bytes] | None = field(default_factory=list)
+
+    def take(self, head: Head[State], data: bytes) -> None:
+        """The next entry is of these bytes, and leads to this head."""
+        self.head = head
+        self.size_bytes += len(data)
+        if self.came is not None:
+            self.came.append(data)
+            if self.size_bytes > SINCE_BYTES_MAX:
+                self.came = None
+
+
+class Tail(Generic[State]):
+    """The head of one log. Safe to use from many threads."""
+
+    def __init__(
+        self, backend: LogBackend, place: SnapshotPlace, identity: str, machine: Machine[State, Any, Any]
+    ) -> None:
+        self.snapshots = Snapshots(place, identity, machine)
+        self.kept = KeptSnapshots(place, identity, machine)
+        self.stamps = Stamps(backend, identity)
+        self.opened = False
+        self.moved_s = self.proven_s = -math.inf
+        self._backend = backend
+        self._identity = identity
+        self._machine = machine
+        self._head: Head[State] = Head(0, "", machine.empty)
+        self._advancing = threading.Lock()
+        self._since: list[bytes] | None = None
+        self._since_bytes = 0
+        self._writing: threading.Thread | None = None
+
+    @property
+    def head(self) -> Head[State]:
+        """The newest state this process knows; no request."""
+        return self._head
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def follow(self) -> Head[State]:
+        """The newest head: reads on until an entry is not there, then the floor; two requests when nothing is new.
+
+        Raises DamagedError, FormatTooNewError.
+        """
+        self._open()
+        for _ in range(OPENINGS_MAX):
+            reading = self.reading()
+            amiss: Amiss | None = None
+            try:
+                while (data := self._backend.get(reading.head.number + 1)) is not None:
+                    self.read_on(reading, data)
+            except (DamagedError, FormatTooNewError) as error:
+                amiss = error
+            if self.prove(reading, amiss):
+                return self._head
+        raise StorageError(
+            f"{self._identity} is trimmed faster than it can be opened", log=self._identity, transient=True
+        )
+
+    def reading(self) -> Reading[State]:
+        """One that has read nothing yet."""
+        head = self._head
+        return Reading(head.number, head)
+
+    def read_on(self, reading: Reading[State], data: bytes) -> None:
+        """Take the next entry, of these bytes. Raises DamagedError, FormatTooNewError."""
+        number = reading.head.number
+        after, entry = advance(reading.head, data, self._identity, self._machine)
+        if entry.stamp_us is not None:
+            self.stamps.note(number, from_us(entry.stamp_us))
+        reading.take(after, data)
+
+    def prove(self, reading: Reading[State], amiss: Amiss | None = None) -> bool:
+        """Publish what was read if the floor proves it; False: the log was trimmed beyond, and opened again.
+
+        ``amiss`` is what ended the reading; it is raised if it ended in the log.
+        """
+        floor = self._backend.floor()
+        self.proven_s = clock.monotonic_s()
+        if floor > reading.start:
+            self._open_above(floor)
+            return False
+        self._publish(reading)
+        if amiss is not None:
+            raise amiss
+        return True
+
+    def _open(self) -> None:
+        with self._advancing:
+            if not self.opened:
+                self._head = self.snapshots.newest() or self._head
+                self.opened = True
+
+    def _open_above(self, floor: int) -> None:
+        """Go on from a snapshot that is not below the floor."""
+        found = self.snapshots.newest()
+        if found is None or found.number < floor:
+            found = self.kept.newest(floor)
+        with self._advancing:
+            if found.number > self._head.number:
+                self._head, self._since = found, None
+
+    def _publish(self, reading: Reading[State]) -> None:
+        """Make what was read the head, unless another thread was further already."""
+        with self._advancing:
+            new = reading.head.number - self._head.number
+            if new <= 0:
+                return
+            self._head = reading.head
+            self.moved_s = clock.monotonic_s()
+            self.snapshots.noted(reading.size_bytes)
+            if self._since is not None and reading.came is not None:
+                came = reading.came[-new:]
+                self._since += came
+                self._since_bytes += sum(map(len, came))
+            if reading.came is None or self._since_bytes > SINCE_BYTES_MAX:
+                self._since = None
+
+    # -- snapshots ----------------------------------------------------------------------------------------------
+
+    def start_snapshot(self) -> None:
+        """Write a snapshot of the head, unless one is being written."""
+        if self._writing is None or not self._writing.is_alive():
+            with self._advancing:
+                head, self._since, self._since_bytes = self._head, [], 0
+            self._writing = threading.Thread(target=self._write_snapshot, args=(head,), name="lakebed-snapshot")
+            self._writing.start()
+
+    def wait_for_snapshot(self) -> None:
+        """Return when no snapshot is being written."""
+        if self._writing is not None:
+            self._writing.join()
+
+    def _write_snapshot(self, head: Head[State]) -> None:
+        rested = self.snapshots.write(head)
+        # From now on the state rests on what was written: it then takes less memory, and the next snapshot what changed
+        # since. If that fails, or commits come faster than this thread follows, it is as right as before. What came
+        # meanwhile was kept: to read it back would take a request for each, and never end behind a busy writer.
+        try:
+            if rested is not None:
+                self._rest_on(rested)
+        finally:
+            self._since = None
+
+    def _rest_on(self, rested: Head[State]) -> None:
+        for _ in range(CATCH_UPS_MAX):
+            with self._advancing:
+                if self._head.number == rested.number:
+                    self._head = rested
+                    return
+                came, self._since, self._since_bytes = self._since, [], 0
+            if came is None:
+                return
+            for data in came:
+                rested, _ = advance(rested, data, self._identity, self._machine)

@@ -1,0 +1,62 @@
+"""The model of the protocol on show."""
+
+from ..museum import Model
+from .casts import (
+    FAULTS,
+    emptied_leaf,
+    halved_job,
+    late_job,
+    rejoined,
+    restarted,
+    small_table,
+    swarm,
+    two_writers,
+    world_of,
+)
+from .rules import Rules
+from .wrong_forms import WRONG_FORMS
+
+QUOTA: dict[str, int] = {
+    "late put landed": 40,
+    "race lost": 400,
+    "transactions grouped": 400,
+    "AddFile committed": 1_000,
+    "OpenJob committed": 400,
+    "Replace committed": 400,
+    "CloseJob committed": 10,
+    "Split committed": 300,
+    "Join committed": 40,
+    "Remove committed": 100,
+    "job committed into several leaves": 20,
+    "told unknown": 200,
+    "told not committed": 3,
+    "refused: no such open job": 10,
+    "refused: an input is gone": 20,
+    "refused: an input is in another open job": 20,
+    "refused: no such leaf": 200,
+    "refused: a file reaches over": 3,
+    "refused: a leaf has an open job": 3,
+    "refused: nothing to remove": 20,
+    **dict.fromkeys(FAULTS, 40),
+}
+
+TINY = {
+    "one writer, splitter, compactor": small_table(1, 1, faults_max=0),
+    "two writers of two batches, one answer lost": two_writers(2, faults_max=1),
+    "two writers of two batches, two answers lost": two_writers(2, faults_max=2),
+    "two writers of one batch, two answers lost": two_writers(1, faults_max=2),
+    "a stream started again, two answers lost": restarted(faults_max=2),
+}
+SMALL = {
+    "one writer, splitter, compactor, one answer lost": small_table(1, 1, faults_max=1),
+    "two writers, splitter, compactor": small_table(2, 1, faults_max=0),
+    "two compactors, closer": late_job(),
+    "compactor, remover, joiner": emptied_leaf(),
+}
+LARGE = {
+    "two writers, splitter, compactor, one answer lost": small_table(2, 1, faults_max=1),
+    "two compactors, splitter": halved_job(),
+    "compactor, joiner, writer, one answer lost": rejoined(),
+}
+
+PROTOCOL = Model("protocol", Rules, swarm, world_of, QUOTA, WRONG_FORMS, TINY, SMALL, LARGE)

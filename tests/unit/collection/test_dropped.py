@@ -1,0 +1,94 @@
+"""The files of a dropped table go when nobody can be reading them; nothing else of the instance does."""
+
+import datetime as dt
+
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.collection.dropped import sweep_dropped
+from lakebed.errors import RejectedError
+from lakebed.state.catalog import ForgetTable
+from tests.unit.collection.cases import AT_ONCE, SCHEMA, Ahead, letters, objects, rows
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def instance():
+    made = lakebed.create(f"memory://{clock.random_token()}")
+    made.set(**AT_ONCE)
+    made.create_table("kept", SCHEMA).write(rows("ab"))
+    made.create_table("gone", SCHEMA).write(rows("cd"))
+    return made
+
+
+def looked_at(instance):
+    return [(table.objects, table.waiting) for table in sweep_dropped(instance).tables]
+
+
+def test_the_files_of_a_dropped_table_go_and_its_log_refuses_on(instance):
+    """Who slept through the drop, and holds an older state, is still told."""
+    gone, late = instance.table("gone"), instance.unnamed(instance.table("gone").id)
+    late.state()
+    instance.drop_table("gone")
+    assert [table.waiting for table in sweep_dropped(instance, dry_run=True).tables] == [None]
+    assert len(objects(gone)) == 2
+    assert looked_at(instance) == [(2, None)]
+    assert objects(gone) == []
+    with pytest.raises(RejectedError, match="dropped"):
+        late.write(rows("ef"))
+    assert looked_at(instance) == [(2, None)]
+    assert looked_at(instance) == []
+    assert letters(instance.table("kept")) == "ab"
+    assert instance.table("kept").verify(files=True).sound
+    assert instance.create_table("gone", SCHEMA).write(rows("x")) == 2
+    assert looked_at(instance) == []
+
+
+def test_a_reader_may_end_what_he_began(instance):
+    gone = instance.table("gone")
+    with gone.pin() as view:
+        instance.drop_table("gone")
+        assert looked_at(instance) == [(2, "readers hold it by pins")]
+        assert letters(view) == "cd"
+    instance.set(history_s=3600)
+    assert looked_at(instance) == [(2, "it was dropped too short a time ago")]
+    instance.set(history_s=0)
+    assert looked_at(instance) == [(2, None)]
+
+
+def test_a_table_that_is_neither_named_nor_dropped_is_left_alone(instance):
+    """A drop that broke off after the catalog's entry; or a catalog brought back from an older copy."""
+    gone = instance.table("gone")
+    instance._change(ForgetTable(gone.id), "gone")
+    ((count, waiting),) = looked_at(instance)
+    assert count == 2
+    assert "not dropped" in waiting
+    assert letters(gone) == "cd"
+
+
+def test_only_what_is_known_to_be_a_data_file_goes(instance):
+    gone = instance.table("gone")
+    instance.drop_table("gone")
+    strays = [f"tables/{gone.id}/data/notes.txt", f"tables/{gone.id}/notes.txt", "tables/notes.txt", "notes.txt"]
+    for name in strays:
+        instance.storage.create(name, b"?")
+    assert looked_at(instance) == [(2, None)]
+    assert all(instance.storage.get(name) == b"?" for name in strays)
+
+
+def test_temporaries_of_the_whole_instance_go(tmp_path):
+    instance = lakebed.create(str(tmp_path))
+    kept = instance.create_table("kept", SCHEMA)
+    kept.write(rows("ab"))
+    for log in (kept.log, instance._catalog):
+        log.wait_for_snapshot()
+    left = [tmp_path / f".clock.{'a' * 32}", tmp_path / "catalog" / "log" / f".2.{'b' * 32}"]
+    for path in left:
+        path.write_bytes(b"")
+    assert sweep_dropped(instance).temporaries == 0
+    instance.storage = Ahead(instance.storage, 25 * HOUR)
+    assert sweep_dropped(instance, dry_run=True).temporaries == 0
+    assert sweep_dropped(instance).temporaries == 2
+    assert not any(path.exists() for path in left)

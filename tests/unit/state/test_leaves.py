@@ -1,0 +1,212 @@
+"""What changes the leaves, as drawings: splits and joins move references, removals drop them, a line a leaf."""
+
+import pytest
+
+from lakebed.errors import DamagedError
+from lakebed.keys import EncodedRange
+from lakebed.partitions import Leaves
+from lakebed.state.apply import apply
+from lakebed.state.resolve import resolve
+from lakebed.state.resolve_leaves import FENCES_MAX, files_cut
+from lakebed.state.transactions import (
+    CloseJob,
+    ForgetFiles,
+    JoinLeaves,
+    Mark,
+    MarkDead,
+    OfferFiles,
+    OfferJoin,
+    OfferOutput,
+    OfferRemove,
+    OpenJob,
+    RaiseMark,
+    Rejected,
+    RemoveRange,
+    Repeated,
+)
+from tests.unit.state.cases import drawn, job, key, new_file, step, table, through_an_image
+
+
+def refused(state, offer):
+    resolved = resolve(offer, state)
+    assert isinstance(resolved, Rejected), resolved
+    return resolved.reason
+
+
+def span(text):
+    """``bm`` is the range [b, m)."""
+    return EncodedRange(key(text[0]), key(text[1]))
+
+
+def lettered(state):
+    """The boundaries as letters."""
+    return "".join(state.created.codec.decode_values(bound)["k"] for bound in state.leaves.boundaries)
+
+
+# -- joins ------------------------------------------------------------------------------------------------------
+
+
+def test_neighbours_become_one_leaf_with_their_references_summed():
+    """A file in two of them has one reference, exact if both were; the newest file comes last."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "aahz", samples="gn"), new_file("f2", "hi"))))
+    state = step(state, OfferFiles((new_file("f3", "abhi", samples=""),)))
+    state = step(state, OfferJoin((1, 2)))
+    assert (drawn(state), lettered(state)) == (["f1:3 f2:2 f3:~4", "f1:1"], "n")
+    state = step(state, OfferJoin((4, 3)))
+    assert drawn(state) == ["f1:4 f2:2 f3:~4"]
+    assert dict(state.leaves.parents) == {4: (1, 2), 5: (4, 3)}
+    assert through_an_image(state) == state
+
+
+@pytest.mark.parametrize(
+    ("leaves", "says"),
+    [((1, 9), "gone"), ((1,), "two or more"), ((2, 1), "order"), ((1, 3), "neighbours"), ((), "two")],
+)
+def test_a_join_takes_neighbours(leaves, says):
+    assert says in refused(table("g", "n"), OfferJoin(leaves))
+
+
+def test_leaves_that_an_open_job_works_on_are_not_joined():
+    """It would not find the leaf that it claimed."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "ab"),)))
+    state = step(state, OpenJob(job("j1", "f1", keys=EncodedRange(b"", key("g")))))
+    assert "job j1 is open" in refused(state, OfferJoin((1, 2)))
+    assert lettered(step(state, OfferJoin((2, 3)))) == "g"
+    assert lettered(step(step(state, CloseJob("j1", "x")), OfferJoin((1, 2, 3)))) == ""
+
+
+def test_a_file_that_was_merged_away_in_one_leaf_keeps_it_from_its_neighbour():
+    """Its rows there would come back. Its bounds decide: one that ends before the other leaf is in no way."""
+    state = step(table("g"), OfferFiles((new_file("f1", "abxy", samples="g"), new_file("f2", "ab"))))
+    low = EncodedRange(b"", key("g"))
+    state = step(state, OpenJob(job("j1", "f1", "f2", keys=low)))
+    state = step(state, OfferOutput("j1", (new_file("f3", "aabb"),)))
+    assert drawn(state) == ["f3:4", "f1:2"]
+    assert "compact first" in refused(state, OfferJoin((1, 2)))
+    state = step(state, OpenJob(job("j2", "f1", keys=EncodedRange(key("g"), None))))
+    state = step(state, OfferOutput("j2", (new_file("f4", "xy"),)))
+    assert drawn(step(state, OfferJoin((1, 2)))) == ["f4:2 f3:4"]
+
+
+def test_a_join_that_does_not_fit_is_damage():
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "ah", samples="g"),)))
+    for bad in (JoinLeaves((1, 2), ()), JoinLeaves((3, 2), ()), JoinLeaves((1, 9), state.references_of(1))):
+        with pytest.raises(DamagedError):
+            apply(state, bad, state.number + 1)
+    with pytest.raises(DamagedError):
+        Leaves().join(())
+
+
+# -- removals ---------------------------------------------------------------------------------------------------
+
+
+def test_a_removal_drops_what_lies_in_the_range_and_cuts_where_it_ends_inside_a_leaf():
+    """Leaf [g, n) goes whole; the first is cut, for a and b stay; the last is not, for nothing of it goes."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "abch", samples="cg"), new_file("f2", "cd"))))
+    state = step(state, OfferFiles((new_file("f3", "yz"),)))
+    state = step(state, OfferRemove((span("cp"),), summaries={"f1": new_file("f1", "abch", samples="cg").summary}))
+    assert (drawn(state), lettered(state)) == (["f1:2", "", "", "f3:2"], "cgn")
+    assert state.files["f2"].dropped == state.number
+    assert state.files["f1"].dropped is None
+    assert not state.fences
+
+
+def test_a_leaf_of_which_everything_goes_is_not_cut():
+    state = step(table("m"), OfferFiles((new_file("f1", "bc"), new_file("f2", "xy"))))
+    state = step(state, OfferRemove((span("bf"), span("xz"))))
+    assert (drawn(state), lettered(state)) == (["", ""], "m")
+
+
+def test_two_ranges_in_one_leaf_go_in_one_entry():
+    """And ranges that overlap count once."""
+    state = step(table(), OfferFiles((new_file("f1", "abcdefg"),)))
+    summaries = {"f1": new_file("f1", "abcdefg").summary}
+    state = step(state, OfferRemove((span("bc"), span("eg"), span("ef")), summaries=summaries))
+    assert (drawn(state), lettered(state)) == (["f1:1", "", "f1:2", "", "f1:1"], "bceg")
+
+
+def test_what_is_left_of_a_file_is_never_counted_as_all_of_it():
+    """Of [b, c) no row was thought to be there, and b is gone: what is left seems to have all rows of the file."""
+    state = step(table("f"), OfferFiles((new_file("f1", "abg", samples="g"),)))
+    state = step(state, OfferRemove((span("bc"),)))
+    assert drawn(state) == ["f1:~1", "", "f1:~0", "f1:~2"]
+    assert state.rows() == (3, False)
+
+
+def test_nothing_to_remove_makes_no_entry():
+    state = step(table("m"), OfferFiles((new_file("f1", "bc"),)))
+    assert resolve(OfferRemove((span("xz"),)), state) == Repeated(2)
+    assert "no key" in refused(state, OfferRemove((span("zx"),)))
+
+
+def test_a_job_brings_nothing_back_that_was_removed_while_it_was_open():
+    """It commits under the leaves that hold inputs of it; the removed part holds none. All removed: it is refused."""
+    state = step(table(), OfferFiles((new_file("f1", "ay"), new_file("f2", "bz"))))
+    state = step(state, OpenJob(job("j1", "f1", "f2")))
+    some = step(state, OfferRemove((EncodedRange(b"", key("m")),)))
+    assert drawn(step(some, OfferOutput("j1", (new_file("f3", "abyz", samples="m"),)))) == ["", "f3:2"]
+    none = step(state, OfferRemove((EncodedRange(),)))
+    assert "none of the inputs" in refused(none, OfferOutput("j1", (new_file("f3", "abyz"),)))
+
+
+def test_an_input_that_was_removed_and_deleted_does_not_hinder_its_job():
+    """What is left of the inputs gives the output its place in the order."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"), new_file("f2", "yz"))))
+    state = step(state, OpenJob(job("j1", "f1", "f2")))
+    state = step(state, OfferRemove((span("am"),)))
+    state = step(step(state, MarkDead(("f1",))), ForgetFiles(("f1",)))
+    state = step(state, OfferOutput("j1", (new_file("f3", "yz"),)))
+    assert (drawn(state)[-1], state.files["f3"].sequence_lo) == ("f3:2", 2)
+
+
+def test_a_fence_keeps_out_what_was_begun_before_it():
+    """Adds by their base number, jobs by their opening, both only where they reach into the range."""
+    state = step(table(), OfferFiles((new_file("f1", "abyz"),)))
+    state = step(state, OpenJob(job("j1", "f1")))
+    fenced = step(state, OfferRemove((span("am"),), fence=True))
+    assert "for good" in refused(fenced, OfferFiles((new_file("f2", "bz"),), None, 3))
+    assert "f2" in step(fenced, OfferFiles((new_file("f2", "yz"),), None, 3)).files
+    assert "f2" in step(fenced, OfferFiles((new_file("f2", "bz"),), None, 4)).files
+    assert "for good" in refused(fenced, OfferOutput("j1", (new_file("f3", "yz"),)))
+
+    open_door = step(state, OfferRemove((span("am"),)))
+    assert "f2" in step(open_door, OfferFiles((new_file("f2", "bz"),), None, 0)).files
+    assert "f3" in step(open_door, OfferOutput("j1", (new_file("f3", "yz"),))).files
+
+
+def test_a_fence_stands_also_where_nothing_was():
+    state = step(table(), OfferRemove((span("am"),), fence=True))
+    assert [(fence.keys, fence.number) for fence in state.fences] == [(span("am"), 2)]
+    assert through_an_image(state) == state
+
+
+def test_a_fence_falls_when_the_forget_line_keeps_out_the_same_offers():
+    """Not before, and not while a job is open that it has to stop."""
+    state = step(table(), OfferFiles((new_file("f1", "abyz"),)))
+    state = step(state, OpenJob(job("j1", "f1")))
+    state = step(state, OfferRemove((span("am"),), fence=True))
+    held = step(state, RaiseMark(Mark.FORGET_LINE, 4))
+    assert len(held.fences) == 1
+    assert "for good" in refused(held, OfferOutput("j1", (new_file("f3", "yz"),)))
+    closed = step(state, CloseJob("j1", "x"))
+    assert len(step(closed, RaiseMark(Mark.FORGET_LINE, 3)).fences) == 1
+    fallen = step(closed, RaiseMark(Mark.FORGET_LINE, 4))
+    assert not fallen.fences
+    assert "not judged" in refused(fallen, OfferFiles((new_file("f2", "bz"),), None, 3))
+
+
+def test_there_are_at_most_so_many_fences():
+    state = table()
+    for _ in range(FENCES_MAX):
+        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), leaves=()), state.number + 1)
+    assert "collect garbage" in refused(state, OfferRemove((span("am"),), fence=True))
+
+
+def test_only_the_files_that_an_end_cuts_need_their_summaries():
+    state = step(table("m"), OfferFiles((new_file("f1", "ac"), new_file("f2", "ce"), new_file("f3", "xz"))))
+    assert files_cut([span("cz")], state) == ["f1", "f3"]
+
+
+def test_a_removal_from_a_leaf_that_is_not_there_is_damage():
+    with pytest.raises(DamagedError):
+        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), leaves=(7,)), 2)

@@ -1,0 +1,101 @@
+"""Requests: on record from their submission until an add carries them out, or they are given up."""
+
+import pytest
+
+from lakebed.errors import DamagedError
+from lakebed.state import resolve as resolving
+from lakebed.state.apply import apply
+from lakebed.state.resolve import resolve
+from lakebed.state.transactions import (
+    FailRequest,
+    Mark,
+    OfferFiles,
+    RaiseMark,
+    Rejected,
+    RejectRequest,
+    Repeated,
+    Request,
+    Source,
+    SubmitRequests,
+    TooOld,
+)
+from tests.unit.state.cases import new_file, step, table, through_an_image
+
+FILES = (Source("s3://inbox/a.parquet", 100, "etag-1"), Source("s3://inbox/b.parquet", 200, "etag-2"))
+
+
+def submit(*names, base=1):
+    return SubmitRequests(tuple(Request(name, FILES, base) for name in names))
+
+
+def refused(state, offer):
+    resolved = resolve(offer, state)
+    assert isinstance(resolved, Rejected), resolved
+    return resolved.reason
+
+
+def test_a_request_is_open_until_an_add_carries_it_out():
+    """In the same entry as its rows; its id is then a request key, and a repeat adds nothing."""
+    state = step(table(), submit("r1", "r2"))
+    assert state.open_requests["r1"] == Request("r1", FILES, 1, submitted=2, failures=0)
+    assert through_an_image(state) == state
+    state = step(state, OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    assert (set(state.open_requests), state.answered("r1")) == ({"r2"}, 3)
+    assert resolve(submit("r1"), state) == Repeated(3)
+    assert resolve(OfferFiles((new_file("f2", "ab"),), "r1", 2), state) == Repeated(3)
+
+
+def test_an_add_that_carries_out_what_is_not_open_is_refused():
+    """Two workers took up the same request: the rows of the second are not added."""
+    state = step(step(table(), submit("r1")), OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    again = new_file("f2", "ab")
+    assert "carried out at 3" in refused(state, OfferFiles((again,), None, 3, ("r1",)))
+    assert refused(state, OfferFiles((again,), None, 3, ("r9",))) == "request r9 is not open"
+    state = step(state, submit("r2"))
+    assert "twice" in refused(state, OfferFiles((again,), None, 3, ("r2", "r2")))
+    assert "key of the add" in refused(state, OfferFiles((again,), "r2", 3, ("r2",)))
+
+
+def test_what_is_open_is_not_submitted_again():
+    """The rest of a submission is; one that names a request twice, or no file, means nothing."""
+    state = step(table(), submit("r1"))
+    assert resolve(submit("r1"), state) == Repeated(2)
+    assert [r.id for r in resolve(submit("r1", "r2"), state).requests] == ["r2"]
+    assert "twice" in refused(state, submit("r3", "r3"))
+    assert "no file" in refused(state, SubmitRequests((Request("r3", ()),)))
+
+
+def test_a_request_fails_and_is_tried_again_or_given_up():
+    """Given up it may be submitted anew."""
+    state = step(table(), submit("r1"))
+    state = step(step(state, FailRequest("r1", "no such file")), FailRequest("r1", "no such file"))
+    assert state.open_requests["r1"].failures == 2
+    assert through_an_image(state) == state
+    state = step(state, RejectRequest("r1", "given up"))
+    assert not state.open_requests
+    for offer in (FailRequest("r1", "x"), RejectRequest("r1", "x")):
+        assert "not open" in refused(state, offer)
+    assert step(state, submit("r1")).open_requests["r1"].failures == 0
+
+
+def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():
+    """Below the forget line nobody can tell; one that is open rests on its own record."""
+    state = step(step(table(), submit("r1", "r2")), OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 3))
+    assert resolve(submit("r1"), state) == TooOld(1, 3)
+    assert set(state.open_requests) == {"r2"}
+    assert resolve(submit("r2"), state) == Repeated(4)
+
+
+def test_there_is_room_for_so_many_requests(monkeypatch):
+    monkeypatch.setattr(resolving, "OPEN_REQUESTS_MAX", 2)
+    state = step(table(), submit("r1", "r2"))
+    assert "submit it later" in refused(state, submit("r3"))
+    assert "r3" in step(step(state, RejectRequest("r1", "x")), submit("r3")).open_requests
+
+
+def test_requests_that_do_not_fit_are_damage():
+    state = step(table(), submit("r1"))
+    for bad in (submit("r1"), submit("r2", "r2"), FailRequest("r9", "x"), RejectRequest("r9", "x")):
+        with pytest.raises(DamagedError):
+            apply(state, bad, state.number + 1)
