@@ -91,9 +91,13 @@ class Table:
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files
+        from lakebed.schema import fits
 
         reader = open_stream(data)
-        layout = self._layout_for(reader.schema)
+        if not fits(reader.schema, self.schema):
+            # Another process may have altered the table since this one looked.
+            self.state()
+        layout = self.layout()
         batches = conformed(reader, layout.schema, "write")
         if commit_id is not None:
             first = self.state().requests.get(commit_id)
@@ -283,16 +287,6 @@ class Table:
         from lakebed.kernels.layout import Layout
 
         return Layout.of(self.schema, self.settings_in_force())
-
-    def _layout_for(self, columns: pa.Schema) -> Layout:
-        from lakebed.schema import fits
-
-        layout = self.layout()
-        if not fits(columns, layout.schema):
-            # Another process may have altered the table since this one looked.
-            self.state()
-            layout = self.layout()
-        return layout
 
     def try_commit(self, offer: Offer) -> Outcome:
         """Offer a change to the table's state; the outcome is a value."""
