@@ -19,15 +19,19 @@ from lakebed.errors import (
 from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.schema import Field, Schema
+from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.table import Table
 from lakebed.version import VERSION
 
 __version__ = VERSION
 
 __all__ = [
+    "AddField",
+    "AllowNulls",
     "BadKeyError",
     "ContentionError",
     "DamagedError",
+    "DropField",
     "Error",
     "ExistsError",
     "Field",
@@ -37,6 +41,7 @@ __all__ = [
     "NotFoundError",
     "NotRetainedError",
     "RejectedError",
+    "RenameField",
     "Schema",
     "SchemaMismatchError",
     "StorageError",
@@ -44,6 +49,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "UsageError",
+    "WidenField",
     "__version__",
     "create",
     "open",

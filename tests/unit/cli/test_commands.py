@@ -415,3 +415,44 @@ def test_each_error_has_its_exit_code(
     assert ran.code == code
     assert ran.err.startswith("lakebed: ")
     assert len(ran.err.splitlines()) == 1
+
+
+# -- alter ------------------------------------------------------------------------------------------------------
+
+
+def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
+    """Each says what it did and at which number; rows read as the schema has them then, and as it had them before."""
+    assert cli("alter", "add", table, "battery", "int8").out == "table readings at number 3: add battery: int8\n"
+    assert cli("alter", "widen", table, "battery", "int32").code == 0
+    assert cli("alter", "rename", table, "place", "site").code == 0
+    assert cli("alter", "drop", table, "note").code == 0
+    shown = cli("alter", "add", table, "tags", '{"list": "string"}', "--json").json
+    assert (shown["number"], shown["schema"]["version"]) == (7, 6)
+    assert shown["schema"]["values"][-1] == {"id": 7, "name": "tags", "type": {"list": "string"}, "nullable": True}
+    (row,) = cli("get", table, "Ulm", "30", "--json").lines
+    assert list(row) == ["site", "sensor", "at", "reading", "battery", "tags"]
+    assert (row["site"], row["battery"], row["tags"]) == ("Ulm", None, None)
+    (before,) = cli("get", table, "Ulm", "30", "--json", "--at", "2").lines
+    assert before["note"] == "\U0001f980"
+    assert "rename place to site" in cli("history", table).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["drop", "readings", "place"], 3, "place is a key field"),
+        (["drop", "readings", "colour"], 3, "no field 'colour'"),
+        (["add", "readings", "note", "string"], 3, "a field 'note' already"),
+        (["widen", "readings", "reading", "string"], 3, "cannot become string"),
+        (["add", "readings", "colour", "blue"], 2, "not a type: 'blue'"),
+        (["add", "readings", "colour", "{blue}"], 2, "not a type"),
+        (["allow-nulls", "readings", "note"], 3, "may be null already"),
+        (["rename", "readings", "note"], 2, "NEW_NAME"),
+    ],
+)
+def test_an_alter_that_cannot_be_is_refused_with_its_reason(
+    cli: Cli, table: str, words: list[str], code: int, said: str
+) -> None:
+    ran = cli("alter", *words)
+    assert ran.code == code
+    assert said in ran.err
