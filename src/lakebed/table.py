@@ -108,24 +108,23 @@ class Table:
         from lakebed.schema import fits
 
         reader = open_stream(data)
-        if not fits(reader.schema, self.schema):
-            # Another process may have altered the table since this one looked.
-            self.state()
-        layout = self.layout()
-        batches = conformed(reader, layout.schema, "write")
         # Without an id, a look now and then will do: it only tells how long ago the call began.
         state = self.state(BASE_AGE_S if commit_id is None else None)
         first = None if commit_id is None else state.answered(commit_id)
         if first is not None:
             return first
         base = based_on(state, commit_id, base_number)
-        in_force = self.settings_in_force()
+        if not fits(reader.schema, self.schema):
+            # Another process may have altered the table since this one looked.
+            self.state()
+        layout = self.layout()
+        batches = conformed(reader, layout.schema, "write")
         try:
             files = write_files(
                 batches,
                 layout,
                 (self.storage, self.id, clock.new_id()),
-                memory_limit_bytes=in_force.memory_limit_bytes,
+                memory_limit_bytes=self.settings_in_force().memory_limit_bytes,
                 cuts=self.log.head.state.leaves.boundaries,
             )
         except SchemaMismatchError:

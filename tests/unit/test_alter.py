@@ -25,6 +25,7 @@ from lakebed import (
     UsageError,
     WidenField,
 )
+from lakebed.collection.run import collect_garbage
 from lakebed.compaction.run import compact, prepare, run_merge_task
 from lakebed.files import summary_name
 from lakebed.keys import EncodedRange
@@ -74,6 +75,17 @@ def reading(way):
         yield
 
 
+def merge(table, meanwhile=lambda: None):
+    """Compact every leaf; ``meanwhile`` happens between the opening of the jobs and their tasks."""
+
+    def execute(tasks):
+        meanwhile()
+        with tempfile.TemporaryDirectory() as scratch:
+            return [run_merge_task(task, table.storage, Path(scratch)) for task in tasks]
+
+    assert not compact(table, prepare(table), execute, cores=1).failed
+
+
 class Oracle:
     """A table beside plain dicts: rows by field id. ``late`` is a second process that looks only when it must."""
 
@@ -111,14 +123,7 @@ class Oracle:
 
     def compact(self, change=None):
         """Merge all leaves; the schema may change while the tasks are under way."""
-
-        def execute(tasks):
-            if change is not None:
-                self.alter(change)
-            return [run_merge_task(task, self.table.storage, self.folder) for task in tasks]
-
-        report = compact(self.table, prepare(self.table), execute, cores=1)
-        assert not report.failed
+        merge(self.table, lambda: change is None or self.alter(change))
 
     def split(self):
         self.table.set(split_rows=2)
@@ -276,6 +281,67 @@ def test_a_writer_whose_rows_only_fit_what_another_process_made_of_the_table_nee
     with pytest.raises(SchemaMismatchError, match="missing column n"):
         later.write(rows(3, v=["x"]))
     assert table.scan().read_all().to_pylist() == [{"k": 1, "v": "x", "n": 1}, {"k": 2, "v": "x", "n": None}]
+
+
+def test_a_repeat_is_told_its_number_though_its_rows_fit_the_table_no_more(table):
+    given = rows(1, v=["x"], n=[1])
+    assert table.write(given, commit_id="monday") == 2
+    table.alter(DropField("v"))
+    assert table.write(given, commit_id="monday") == 2
+    with pytest.raises(SchemaMismatchError, match="v"):
+        table.write(given, commit_id="tuesday")
+    assert table.scan().read_all().to_pylist() == [{"k": 1, "n": 1}]
+
+
+@pytest.fixture
+def altered(table):
+    """Two rows as they were first, tagged ``old``; then an alter, and one more row. Garbage goes at once."""
+    table.set(gc_delay_s=0, history_s=0, log_s=0)
+    table.write(rows(1, 2, v=["x", "y"], n=[1, 2]))
+    table.tag("old")
+    table.alter(DropField("v"), RenameField("n", "v"), AddField("w", "int8"))
+    table.write(rows(3, w=[7]).append_column("v", pa.array([3], pa.int32())))
+    return table
+
+
+OLD = [{"k": 1, "v": "x", "n": 1}, {"k": 2, "v": "y", "n": 2}]
+NEW = [{"k": 1, "v": 1, "w": None}, {"k": 2, "v": 2, "w": None}, {"k": 3, "v": 3, "w": 7}]
+
+
+def in_rows(found):
+    return found.scan().read_all().to_pylist()
+
+
+def test_what_a_tag_keeps_is_read_by_its_own_schema_though_all_was_merged_collected_and_trimmed(altered, tmp_path):
+    """Two rounds, for the first keeps a snapshot and the second trims up to it; entry by entry nothing is left."""
+    merge(altered)
+    for _ in range(2):
+        collect_garbage(altered)
+        altered.set(page_rows=1000 + altered.number)
+    altered.log.wait_for_snapshot()
+    assert min(altered.log.numbers()) > altered.tags()["old"] + 1
+    for reader in (altered, lakebed.open(tmp_path / "lake").table("t")):
+        assert in_rows(reader.at(tag="old")) == OLD
+        assert reader.at(tag="old").schema.version == 1
+        assert in_rows(reader) == NEW
+        assert reader.verify(files=True).sound
+    altered.untag("old")
+    collect_garbage(altered)
+    assert {c.file.schema_version for c in altered.state().files.values() if not c.dead} == {2}
+    altered.alter(AddField("x", "string"))
+    assert (altered.schema.version, altered.schema.by_name["x"].id) == (3, 5)
+
+
+def test_a_pinned_view_keeps_its_schema_and_its_files(altered, tmp_path):
+    other = lakebed.open(tmp_path / "lake").table("t")
+    altered.untag("old")
+    with altered.pin() as view:
+        other.alter(DropField("w"))
+        merge(other)
+        assert collect_garbage(other).pinned > 0
+        assert in_rows(view) == NEW
+        assert in_rows(altered) == [{"k": row["k"], "v": row["v"]} for row in NEW]
+        assert in_rows(view) == NEW
 
 
 def test_a_table_made_with_the_schema_of_another_begins_with_version_one(table, tmp_path):
