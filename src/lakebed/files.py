@@ -17,6 +17,9 @@ from lakebed.keys import EncodedRange
 if TYPE_CHECKING:
     from lakebed.summaries import Summary
 
+SUMMARY_BYTES_MIN = 128 * 1024
+"""A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
+
 NUMBER_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
 
@@ -51,6 +54,11 @@ class DataFile:
     def __post_init__(self) -> None:
         if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:
             raise DamagedError(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
+
+    @property
+    def summarised(self) -> bool:
+        """Whether its summary is kept beside it."""
+        return self.size_bytes >= SUMMARY_BYTES_MIN
 
     def lies_in(self, keys: EncodedRange) -> bool:
         """Whether every row's key is inside the range."""
@@ -142,6 +150,11 @@ def data_name(table_id: str, file: DataFile) -> str:
 def summary_name(table_id: str, file: DataFile) -> str:
     """The object of a data file's summary."""
     return summary_object(table_id, file.job, file.id)
+
+
+def object_names(table_id: str, file: DataFile) -> tuple[str, ...]:
+    """All objects of a data file."""
+    return (data_name(table_id, file), summary_name(table_id, file))[: 1 + file.summarised]
 
 
 def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:

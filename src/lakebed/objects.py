@@ -1,8 +1,8 @@
 """Reading what lies beside data files: their summaries.
 
-A summary can be derived from its file, so losing one costs a read of the file's keys and nothing else: it is made
-again, and stored again. One that is there and does not make sense is damage, and named: to replace it unasked would
-hide that the store changes bytes.
+Those of small files are made when they are needed. A summary can be derived from its file, so losing one costs a read
+of the file's keys and nothing else: it is made again, and stored again. One that is there and does not make sense is
+damage, and named: to replace it unasked would hide that the store changes bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakebed.files import data_name, summary_name
 from lakebed.summaries import Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lakebed.files import DataFile
     from lakebed.schema import Schema
@@ -25,27 +25,33 @@ if TYPE_CHECKING:
 READ_ROWS = 131_072
 
 
-def load_summaries(storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema) -> dict[str, Summary]:
-    """The summaries of data files, by file id. Raises DamagedError naming a summary, or a file, that is damaged."""
+def load_summaries(
+    storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema, *, cuts: Sequence[bytes] = ()
+) -> dict[str, Summary]:
+    """The summaries of data files, by file id; those that are made again are exact at these ascending ``cuts``.
+
+    Raises DamagedError naming a summary, or a file, that is damaged.
+    """
     found = {}
     for file in files:
         name = summary_name(table_id, file)
-        data = storage.get(name)
+        data = storage.get(name) if file.summarised else None
         if data is None:
-            found[file.id] = _made_again(storage, table_id, file, schema)
-            storage.create(name, found[file.id].to_ipc())
+            found[file.id] = _made_again(storage, table_id, file, schema, cuts)
+            if file.summarised:
+                storage.create(name, found[file.id].to_ipc())
         else:
             found[file.id] = Summary.from_ipc(data, name)
     return found
 
 
-def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Summary:
+def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema, cuts: Sequence[bytes]) -> Summary:
     import pyarrow.parquet as pq
 
     from lakebed.kernels.inputs import stored_id
     from lakebed.kernels.ranks import RankNotes
 
-    notes = RankNotes(schema.codec, (), rows_estimate=file.rows)
+    notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
     keys = list(schema.row_key_names)
     with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pq.ParquetFile(path) as parquet:
         stored = {stored_id(column): column.name for column in parquet.schema_arrow}

@@ -161,7 +161,8 @@ class Table:
         encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
         state = self.state()
         files = [state.files[name].file for name in files_cut(encoded, state)]
-        return OfferRemove(encoded, fence, load_summaries(self.storage, self.id, files, self.schema))
+        summaries = load_summaries(self.storage, self.id, files, self.schema, cuts=state.leaves.boundaries)
+        return OfferRemove(encoded, fence, summaries)
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -352,13 +353,12 @@ class Table:
         return self.commit(AlterSettings(settings.validate(changes)))
 
     def alter(self, *changes: SchemaChange) -> int:
-        """Change the schema: :class:`AddField`, :class:`DropField`, :class:`RenameField`, :class:`WidenField` and
-        :class:`AllowNulls` values, made in that order, all or none; returns the log number.
+        """Change the schema by values such as :class:`AddField`, in order, all or none; returns the log number.
 
         No file is rewritten: rows that are there are read as the new schema has them.
 
         Raises:
-            UsageError: not such values.
+            UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
             RejectedError: the newest schema does not allow one of them; says which and why.
         """
         return self.commit(OfferSchema(check_changes(changes)))

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lakebed.errors import DamagedError, FormatTooNewError
-from lakebed.files import data_folder, data_name, summary_name
+from lakebed.files import data_folder, data_name, object_names, summary_name
 from lakebed.log import entry as entries
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
@@ -125,7 +125,7 @@ def verify(
         latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
         # A file that lost its references while all this was looked at may go.
         findings += [f for file, f in amiss if file in latest.files and latest.files[file].references]
-        objects = 2 * len(referenced)
+        objects = sum(len(object_names(table_id, file)) for file in referenced)
     newest = snapshot.number if snapshot is not None else None
     return VerificationReport(name, head.number, len(listed), floor, newest, tuple(kept), objects, tuple(findings))
 
@@ -193,7 +193,7 @@ def _chain(log: Log[TableState, Offer, Transaction], table_id: str, numbers: Ite
 
 def _sizes(storage: Storage, table_id: str, files: Iterable[DataFile]) -> dict[str, int]:
     """The sizes of those objects of the files that are there, by listing: one request a thousand objects."""
-    names = {name for file in files for name in (data_name(table_id, file), summary_name(table_id, file))}
+    names = {name for file in files for name in object_names(table_id, file)}
     listing = storage.list(data_folder(table_id))
     return {listed.name: listed.size_bytes for listed in listing if listed.name in names}
 
@@ -209,7 +209,7 @@ def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, 
         elif size_bytes != file.size_bytes:
             text = f"{name} has {size_bytes} bytes; {file.size_bytes} were written"
             amiss.append((file.id, _damage("file_size", text)))
-        if summary not in sizes:
+        if file.summarised and summary not in sizes:
             remedy = "nothing is lost: it is made again from its file when it is needed"
             amiss.append((file.id, _note("summary_missing", f"{summary} is not there", remedy)))
     return amiss

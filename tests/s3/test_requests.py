@@ -44,7 +44,7 @@ def shown(s3_server):
 
 
 def test_one_write_takes_at_most_five_requests(s3_server, url):
-    """Data file, its stamp, summary, entry; now and then a snapshot."""
+    """Data file, its stamp, entry, floor; now and then a snapshot. A file so small has no summary."""
     table = opened(s3_server, url)
     table.write(rows(20_000, 20_010))
     table.log.wait_for_snapshot()
@@ -56,7 +56,7 @@ def test_one_write_takes_at_most_five_requests(s3_server, url):
 
 
 def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_others(s3_server, url):
-    """A probe, the newest entry's stamp, the entries, and a stamp for each that the entry after it does not tell."""
+    """The probe, the floor, the newest entry's stamp, the entries, and each stamp that its successor does not tell."""
     table = opened(s3_server, url)
     for count in range(20):
         table.write(rows(count, count + 1))
@@ -70,19 +70,20 @@ def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_other
     s3_server.requests.clear()
     assert fresh.history(limit=20).num_rows == 20
     asked = [r.method for r in s3_server.requests]
-    assert asked.count("GET") == 1 + 20, shown(s3_server)
+    assert asked.count("GET") == 2 + 20, shown(s3_server)
     assert asked.count("HEAD") <= 1 + untold, shown(s3_server)
     assert set(asked) == {"GET", "HEAD"}
 
 
 def test_verification_lists_the_data_once(s3_server, url):
-    """A snapshot, two listings of the log, its entries and the read that finds no more; one listing of the data."""
+    """The floor twice, the snapshot, a listing of the kept, two of the log, its entries and the read that finds none;
+    one listing of the data."""
     table = opened(s3_server, url)
     table.write(rows(0, 10))
     s3_server.requests.clear()
     report = table.verify(files=True)
-    assert (report.sound, report.entries, report.objects) == (True, 3, 4)
-    assert len(s3_server.requests) == 1 + 2 + 3 + 1 + 1, shown(s3_server)
+    assert (report.sound, report.entries, report.objects) == (True, 3, 3)
+    assert len(s3_server.requests) == 2 + 2 + 2 + 3 + 1 + 1, shown(s3_server)
 
 
 def test_a_warm_get_takes_at_most_two_requests(s3_server, url):
@@ -98,11 +99,11 @@ def test_a_warm_get_takes_at_most_two_requests(s3_server, url):
     assert len(s3_server.requests) <= 1
 
 
-def test_a_cold_get_takes_at_most_six_requests(s3_server, url):
-    """Opening the instance and the table included."""
+def test_a_cold_get_takes_at_most_seven_requests(s3_server, url):
+    """Opening the instance and the table included, and the floor that proves there is no newer entry."""
     s3_server.requests.clear()
     assert opened(s3_server, url).get("key-000123").num_rows == 1
-    assert len(s3_server.requests) <= 6, shown(s3_server)
+    assert len(s3_server.requests) <= 7, shown(s3_server)
 
 
 def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):

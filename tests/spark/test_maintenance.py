@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed import DamagedError, UsageError
+from lakebed import DamagedError, UsageError, files
 from lakebed.keys import ALL_KEYS
 from lakebed.spark import Pipeline
 from lakebed.state.transactions import Job, OpenJob
@@ -128,7 +128,7 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
     assert done.files == 3
     left = {o.name.rpartition("/")[2] for o in instance.storage.list("tables") if "/data/" in o.name}
     kept = set(table.files().column("file_id").to_pylist())
-    assert left == {f"{name}.{suffix}" for name in kept for suffix in ("parquet", "summary")}
+    assert left == {f"{name}.parquet" for name in kept}
     assert set(table.state().files) == kept
     assert_holds(table, *parts)
 
@@ -150,7 +150,8 @@ def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table, 
     assert len(table.state().files) == table.files().num_rows
 
 
-def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance):
+def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, monkeypatch):
+    monkeypatch.setattr(files, "SUMMARY_BYTES_MIN", 0)
     held = rows(1, 2000)
     table.write(held)
     lost = [o.name for o in instance.storage.list("tables") if o.name.endswith(".summary")]

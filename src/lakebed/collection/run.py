@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
 from lakebed.collection.trimming import Trimmed, trim
 from lakebed.errors import NotRetainedError
-from lakebed.files import data_name, summary_name
+from lakebed.files import object_names
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.pins import read_pins
 from lakebed.state.transactions import ForgetFiles, Mark, MarkDead, RaiseMark
@@ -135,7 +135,7 @@ def _finish(table: Table, dead: Sequence[DataFile]) -> int | None:
     number = None
     for start in range(0, len(dead), BATCH_FILES):
         batch = dead[start : start + BATCH_FILES]
-        table.storage.delete([name for f in batch for name in (data_name(table.id, f), summary_name(table.id, f))])
+        table.storage.delete([name for f in batch for name in object_names(table.id, f)])
         number = _forget(table, [f.id for f in batch]) or number
     return number
 

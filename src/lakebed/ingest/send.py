@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import StorageError
-from lakebed.files import DataFile, NewFile, data_object, summary_object
+from lakebed.files import DataFile, NewFile, data_object, summary_name
 from lakebed.log.stamps import to_us
 from lakebed.storage.contract import PutOutcome
 
@@ -33,14 +33,6 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) ->
     file_id = clock.new_id()
     stored = storage.send(data_object(table_id, job, file_id), sorted_file.path)
     sorted_file.path.unlink(missing_ok=True)
-    name = summary_object(table_id, job, file_id)
-    summary = sorted_file.summary.to_ipc()
-    # An unclear answer is put again: the name is ours alone and the bytes are the same.
-    for _ in range(SUMMARY_PUTS_MAX):
-        if storage.create(name, summary) is not PutOutcome.UNCLEAR:
-            break
-    else:
-        raise StorageError(f"the store does not answer clearly whether {name} was written; try again", name=name)
     file = DataFile(
         id=file_id,
         job=job,
@@ -54,4 +46,14 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) ->
         footer_bytes=stored.footer_bytes,
         footer_digest=stored.footer_digest,
     )
+    if file.summarised:
+        _put_summary(storage, summary_name(table_id, file), sorted_file.summary.to_ipc())
     return NewFile(file, sorted_file.summary, job)
+
+
+def _put_summary(storage: Storage, name: str, data: bytes) -> None:
+    # An unclear answer is put again: the name is ours alone and the bytes are the same.
+    for _ in range(SUMMARY_PUTS_MAX):
+        if storage.create(name, data) is not PutOutcome.UNCLEAR:
+            return
+    raise StorageError(f"the store does not answer clearly whether {name} was written; try again", name=name)

@@ -139,7 +139,7 @@ class Tail(Generic[State]):
 
         ``amiss`` is what ended the reading; it is raised if it ended in the log.
         """
-        floor = self._backend.floor()
+        floor = self._backend.floor() if self._machine.trimmed else 0
         self.proven_s = clock.monotonic_s()
         if floor > reading.start:
             self._open_above(floor)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Error, NotFoundError, SchemaMismatchError, UsageError
-from lakebed.files import NewFile, data_name, summary_name
+from lakebed.files import NewFile, object_names
 from lakebed.ingest.send import send_run
 from lakebed.schema import Schema, check_columns, conform
 from lakebed.spark import wire
@@ -98,7 +98,7 @@ def stage(frame: DataFrame, shuffle: Shuffle) -> tuple[Staged, ...]:
 def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
     """Delete staged files: nothing ever names them in a log."""
     files = [new.file for part in staged for new in part.files]
-    storage.delete([name for f in files for name in (data_name(table_id, f), summary_name(table_id, f))])
+    storage.delete([name for f in files for name in object_names(table_id, f)])
 
 
 def _stage_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

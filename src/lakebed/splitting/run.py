@@ -55,7 +55,8 @@ def split(table: Table) -> SplitReport:
     number: int | None = None
     for large in found.large:
         files = [state.files[file_id].file for file_id in large.files]
-        summaries = load_summaries(table.storage, table.id, files, table.schema)
+        cuts = state.leaves.boundaries
+        summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=cuts)
         chosen = choose(large, list(summaries.values()))
         if not isinstance(chosen, SplitAt):
             not_split.append(chosen)

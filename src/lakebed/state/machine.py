@@ -25,7 +25,8 @@ Change = TypeVar("Change")
 
 @dataclass(frozen=True, slots=True)
 class Machine(Generic[State, Offered, Change]):
-    """The pure functions of one kind of log. ``empty`` is the state before entry 1.
+    """The pure functions of one kind of log. ``empty`` is the state before entry 1. ``trimmed`` says whether logs of
+    that kind ever are: the catalog's is short, and to know its floor without asking spares each reader a request.
 
     A change is encoded as a document and side objects; decoding takes the side objects of its entry, by digest.
     """
@@ -38,6 +39,7 @@ class Machine(Generic[State, Offered, Change]):
     image: Callable[[State], Image[State]]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Part[Any, Any]]]], State]
     forms: Mapping[str, Form[Any, Any]]
+    trimmed: bool
 
 
 TABLE: Machine[TableState, Offer, Transaction] = Machine(
@@ -49,6 +51,7 @@ TABLE: Machine[TableState, Offer, Transaction] = Machine(
     image.of_table,
     image.to_table,
     image.FORMS,
+    trimmed=True,
 )
 
 CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogChange] = Machine(
@@ -60,4 +63,5 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     image.of_catalog,
     image.to_catalog,
     {},
+    trimmed=False,
 )

@@ -234,5 +234,5 @@ def test_names_on_the_way_to_the_table_mean_nothing(tmp_path):
     assert table.partitions().column("rows").to_pylist() == [4, 4]
     assert collect_garbage(table).files == 0
     report = table.verify(files=True)
-    assert (report.findings, report.objects) == ((), 6)
+    assert (report.findings, report.objects) == ((), 3)
     assert table.scan().read_all().column("k").to_pylist() == sorted(keys * 2)
