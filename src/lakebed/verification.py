@@ -89,7 +89,7 @@ def verify(
             claims["the snapshot"] = snapshot
         kept, amiss_kept = _kept(log)
         claims |= {f"the snapshot kept at {number}": claim for number, claim in kept.items()}
-        listed = sorted(log.numbers())
+        listed = sorted(log.backend.numbers())
         base = next((claim for claim in kept.values() if claim.number > floor), None) if floor else _EMPTY
         head, broken = _replay(log, table_id, base or _EMPTY, claims)
         if log.floor() == floor:
@@ -99,7 +99,7 @@ def verify(
         findings.append(_damage("trimmed", f"the log is trimmed up to {floor}, and no snapshot from there on is whole"))
     findings += [
         _note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
-        for stranger in log.foreign()
+        for stranger in log.backend.foreign()
     ]
     above = [number for number in listed if number > floor]
     findings += [*numbering(above, max(head.number, floor)), *broken]

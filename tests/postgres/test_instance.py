@@ -29,7 +29,7 @@ def test_an_instance_is_whole(cluster, tmp_path):
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(other)], check=True, timeout=60)
     assert table.get("c").column("v").to_pylist() == [3]
-    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"snapshots"}
+    assert {path.parent.name for path in Path(url).rglob("*.ndjson")} == {"latest"}
     assert json.loads(Path(url, "instance.json").read_bytes())["log_url"] == cluster.url()
 
 

@@ -51,7 +51,7 @@ def test_a_warm_get_asks_each_file_whether_it_is_there_and_for_its_pages(s3_serv
     s3_server.requests.clear()
     assert table.get("key-010001").num_rows == 1
     assert len(data_requests(s3_server)) <= 4
-    assert len(s3_server.requests) <= 5
+    assert len(s3_server.requests) <= 6
 
 
 def stored_file(s3_server, table):

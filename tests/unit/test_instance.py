@@ -140,5 +140,6 @@ def test_the_log_may_live_elsewhere(tmp_path):
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     made.create_table("t", SCHEMA)
     assert lakebed.open(made.url).tables() == ["t"]
+    made._catalog.wait_for_snapshot()
     assert {path.parent.name for path in (tmp_path / "lake").rglob("*.ndjson")} == {"latest"}
     assert {path.parent.name for path in (tmp_path / "logs").rglob("*.ndjson")} == {"log"}

@@ -83,7 +83,7 @@ def sweep_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -
         DamagedError: the log has an entry that cannot be reached: what is on record is not known.
         ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next sweep goes on.
     """
-    last = max(table.log.numbers(), default=0)
+    last = max(table.log.backend.numbers(), default=0)
     known = table.state()
     _check_reached(table, known, last)
     found = [

@@ -22,7 +22,7 @@ tests/model/protocol and tests/model/trimming.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
@@ -35,7 +35,7 @@ from lakebed.log.sides import SideObjects
 from lakebed.log.slots import Slot, fill
 from lakebed.log.snapshot import Head
 from lakebed.log.stamps import EPOCH, from_us, gone, to_us
-from lakebed.log.tail import Tail
+from lakebed.log.tail import Reading, Tail
 from lakebed.log.turns import Turns
 from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Offered, State
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from lakebed.log.backend import LogBackend
     from lakebed.log.kept import KeptSnapshots
     from lakebed.log.snapshot import SnapshotPlace, Snapshots
-    from lakebed.log.tail import Reading
 
 LOSING_S = 15.0
 """How long a commit goes on losing races before it gives up."""
@@ -64,13 +63,21 @@ LOOKS_MAX = 60
 """Looks past an end that moves on."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Put(Generic[State]):
+    """An entry that is in the store and not proven yet, and who is to be told."""
+
+    reading: Reading[State]
+    judged: Judged[State]
+
+
 class Log(Generic[State, Offered, Change]):
     """One log and its snapshots; ``identity`` is written into every entry, so that no other log's entry passes."""
 
     def __init__(
         self, backend: LogBackend, snapshots: SnapshotPlace, identity: str, machine: Machine[State, Offered, Change]
     ) -> None:
-        self._backend = backend
+        self.backend = backend
         self.identity = identity
         self.machine = machine
         self._sides = SideObjects(snapshots, identity)
@@ -95,16 +102,28 @@ class Log(Generic[State, Offered, Change]):
         if not self._queue.enter(ticket):
             return Crowded(len(self._queue))
         if self._queue.leads(ticket):
-            group = [ticket]
+            self._lead(ticket)
+        assert ticket.outcome is not None
+        return ticket.outcome
+
+    def _lead(self, ticket: Ticket[Offered]) -> None:
+        """Commit for those that wait. While the entry is proven, the next leader puts one behind it."""
+        group, put = [ticket], None
+        try:
             try:
                 if (wait_s := self._turns.before_putting_s()) > 0:
                     clock.sleep(wait_s)
                 group = self._queue.take()
-                self._commit_group(group)
+                put = self._commit_group(group)
             finally:
-                self._queue.hand_on(group)
-        assert ticket.outcome is not None
-        return ticket.outcome
+                self._queue.hand_on(group, put.judged.outcomes if put else ())
+            if put:
+                self._tell_proven(put)
+        finally:
+            if put:
+                # Whatever ended it, nobody sleeps for ever.
+                _tell_all([t for t in put.judged.outcomes if t.outcome is None], Unknown(put.reading.head.number))
+                self._queue.wake(t for t in put.judged.outcomes if t is not ticket)
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -124,15 +143,15 @@ class Log(Generic[State, Offered, Change]):
 
     def now(self) -> datetime:
         """The clock that stamps the entries: what an entry's age is reckoned by."""
-        return self._backend.now()
+        return self.backend.now()
 
     def entry(self, number: int) -> bytes | None:
         """The bytes of an entry as they are stored; None if there is none yet, or none any more."""
-        return self._backend.get(number)
+        return self.backend.get(number)
 
     def read(self, number: int) -> entries.StoredEntry | None:
         """One entry, whose place in the chain is not checked; None if there is none. Raises DamagedError."""
-        data = self._backend.get(number)
+        data = self.backend.get(number)
         if data is None:
             return None
         entry = entries.decode(data, self.identity, number, None)
@@ -151,7 +170,7 @@ class Log(Generic[State, Offered, Change]):
             except NotRetainedError:
                 return
             if found is None or found.entry.digest != digest:
-                if self._backend.floor() >= number:
+                if self.backend.floor() >= number:
                     return
                 if found is None:
                     raise gone(self.identity, number)
@@ -169,14 +188,6 @@ class Log(Generic[State, Offered, Change]):
     def read_sides(self, entry: entries.Entry) -> Mapping[str, bytes]:
         """The side objects that an entry names, by digest. Raises DamagedError if one is not as it was put."""
         return self._sides.read(entry)
-
-    def numbers(self) -> Iterator[int]:
-        """The numbers of all entries that the place lists, in any order."""
-        return self._backend.numbers()
-
-    def foreign(self) -> Iterator[str]:
-        """What the place lists among the entries that is none."""
-        return self._backend.foreign()
 
     # -- snapshots and trimming ---------------------------------------------------------------------------------
 
@@ -204,11 +215,11 @@ class Log(Generic[State, Offered, Change]):
 
     def floor(self) -> int:
         """The number up to which entries may be gone; one request."""
-        return self._backend.floor()
+        return self.backend.floor()
 
     def keeps_floor(self) -> bool:
         """Whether the log can be trimmed where it lies; tried out there, which takes some requests."""
-        return self._backend.keeps_floor()
+        return self.backend.keeps_floor()
 
     def trim(self, to: int) -> int:
         """Raise the floor and delete the entries up to it; returns how many were there.
@@ -216,11 +227,11 @@ class Log(Generic[State, Offered, Change]):
         Requires two kept snapshots, at ``to`` and above, that were read back; see :mod:`lakebed.collection.trimming`.
         Raises UnsafeStoreError if the store cannot keep a floor.
         """
-        while (floor := self._backend.floor()) < to:
-            self._backend.raise_floor(floor, to)
+        while (floor := self.backend.floor()) < to:
+            self.backend.raise_floor(floor, to)
         # In ascending order, so that the last one there tells whether a round before this one came to its end.
-        doomed = sorted(number for number in self._backend.numbers() if number <= floor)
-        self._backend.remove(doomed)
+        doomed = sorted(number for number in self.backend.numbers() if number <= floor)
+        self.backend.remove(doomed)
         return len(doomed)
 
     def sweep_sides(self) -> int:
@@ -228,41 +239,43 @@ class Log(Generic[State, Offered, Change]):
 
         Raises DamagedError, StorageError.
         """
-        return self._sides.sweep(self._backend.floor(), self.head.number, self._believed)
+        return self._sides.sweep(self.backend.floor(), self.head.number, self._believed)
 
     def _believed(self, number: int) -> bytes:
-        data = self._backend.get(number)
+        data = self.backend.get(number)
         if data is not None:
             entries.decode(data, self.identity, number, None)
-        elif self._backend.floor() < number:
+        elif self.backend.floor() < number:
             raise gone(self.identity, number)
         return data or b""
 
     # -- committing ---------------------------------------------------------------------------------------------
 
-    def _commit_group(self, group: Sequence[Ticket[Offered]]) -> None:
+    def _commit_group(self, group: Sequence[Ticket[Offered]]) -> _Put[State] | None:
+        """Put an entry for a group; None: there is none to prove, and everyone was told."""
         if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
             _tell_all(group, Contended(0))
-            return
+            return None
         if not self._looked_past_end:
             self._look_past_end()
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
         reading = self._tail.reading()
-        while not self._try(group, reading, lost):
+        while (done := self._try(group, reading, lost)) is False:
             lost += 1
             if clock.monotonic_s() >= give_up_at:
                 _tell_all(group, Contended(lost))
-                return
+                return None
             clock.sleep(self._turns.after_losing_s(lost))
             if lost > 1 or reading.head.number < self.head.number:
                 # Whoever won twice may have won more by now. After the first loss a look would mostly find nothing.
                 self.follow()
                 reading = self._tail.reading()
+        return done if isinstance(done, _Put) else None
 
-    def _try(self, group: Sequence[Ticket[Offered]], reading: Reading[State], lost: int) -> bool:
-        """Offer the group for the next number; True: everyone was told. False: the log has moved, judge again."""
+    def _try(self, group: Sequence[Ticket[Offered]], reading: Reading[State], lost: int) -> _Put[State] | bool:
+        """Offer the group for the next number. True: everyone was told. False: the log has moved, judge again."""
         judged = self._judge(group, reading.head)
         if not judged.documents:
             self.follow()
@@ -283,10 +296,8 @@ class Log(Generic[State, Offered, Change]):
         self._turns.won(clock.monotonic_s() - begin_s)
         head = Head(slot.number, entries.digest_of(found), judged.state)
         reading.take(head, found, entries.weight_bytes(found, sides))
-        self._tell_proven(reading, judged)
-        if self.snapshots.due():
-            self._tail.start_snapshot()
-        return True
+        self._tail.go_on_from(reading)
+        return _Put(reading, judged)
 
     def _lose_to(self, reading: Reading[State], found: bytes) -> None:
         """Read on over the entry that won."""
@@ -295,32 +306,32 @@ class Log(Generic[State, Offered, Change]):
         except (DamagedError, FormatTooNewError) as error:
             self._tail.prove(reading, error)
 
-    def _tell_proven(self, reading: Reading[State], judged: Judged[State]) -> None:
-        """Tell everyone their outcome if the floor proves the entry that was put; else all that is known.
+    def _tell_proven(self, put: _Put[State]) -> None:
+        """Tell everyone their outcome if the floor proves the entry that was put; else those of whom it is known.
 
         Where this process slept until the log was trimmed beyond it, to have filled the slot proves nothing, and an
         earlier put of the same bytes may have been in the log: the state tells of those with a request key.
         """
-        number = reading.head.number
         try:
-            if self._tail.prove(reading):
-                judged.tell()
+            if self._tail.prove(put.reading):
+                put.judged.tell()
+                if self.snapshots.due():
+                    self._tail.start_snapshot()
                 return
             state = self.follow()
-            for ticket in judged.outcomes:
-                resolved = self.machine.resolve(ticket.offer, state)
-                ticket.outcome = Committed(resolved.number) if isinstance(resolved, Repeated) else None
         except StorageError:
             # The entry is there, and most likely the log's. It is not known, and nothing rests on it yet.
-            pass
-        finally:
-            _tell_all([ticket for ticket in judged.outcomes if ticket.outcome is None], Unknown(number))
+            return
+        for ticket in put.judged.outcomes:
+            resolved = self.machine.resolve(ticket.offer, state)
+            if isinstance(resolved, Repeated):
+                ticket.outcome = Committed(resolved.number)
 
     def _look_past_end(self) -> None:
         """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
         for _ in range(LOOKS_MAX):
             end = self.head.number
-            if self._backend.get(end + 2) is None:
+            if self.backend.get(end + 2) is None:
                 break
             self.follow()
             if self.head.number == end:
@@ -362,7 +373,7 @@ class Log(Generic[State, Offered, Change]):
         found: bytes | None = None
         refused = False
         try:
-            found = fill(self._backend, slot)
+            found = fill(self.backend, slot)
         except StorageError:
             refused = True
             raise
@@ -375,7 +386,7 @@ class Log(Generic[State, Offered, Change]):
     def _settle_old(self) -> bool:
         """Settle what an earlier unknown outcome left under way; False if the store still does not answer."""
         assert self._unsettled is not None
-        if fill(self._backend, self._unsettled) is None:
+        if fill(self.backend, self._unsettled) is None:
             return False
         self._unsettled = None
         self.follow()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic
 from lakebed.state.machine import Offered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from lakebed.log.outcomes import Outcome
 
@@ -80,8 +80,8 @@ class Queue(Generic[Offered]):
         with self._changing:
             return [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
 
-    def hand_on(self, group: Sequence[Ticket[Offered]]) -> None:
-        """End the lead: wake who was told, and who leads next.
+    def hand_on(self, group: Sequence[Ticket[Offered]], put: Collection[Ticket[Offered]] = ()) -> None:
+        """End the lead: wake who was told, and who leads next. Those in ``put`` are told and woken later.
 
         If the leader failed, the others of its group are in front again: an error (a damaged log, a store that
         refuses) is everyone's own to see.
@@ -90,10 +90,15 @@ class Queue(Generic[Offered]):
             if self._leader is not None and self._leader in self._waiting:
                 # Interrupted before it took anyone.
                 self._waiting.remove(self._leader)
-            self._waiting.extendleft(t for t in reversed(group) if t.outcome is None and t is not self._leader)
+            left = [t for t in group if t.outcome is None and t is not self._leader and t not in put]
+            self._waiting.extendleft(reversed(left))
             self._lead_next()
-        for ticket in group:
-            if ticket.outcome is not None and ticket is not group[0]:
+        self.wake(t for t in group[1:] if t not in put)
+
+    def wake(self, tickets: Iterable[Ticket[Offered]]) -> None:
+        """Wake those that were told. None of them may be a leader, who is awake."""
+        for ticket in tickets:
+            if ticket.outcome is not None:
                 ticket.asleep.release()
 
     def _lead_next(self) -> None:

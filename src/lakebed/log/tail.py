@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
@@ -47,23 +47,21 @@ Amiss = DamagedError | FormatTooNewError
 class Reading(Generic[State]):
     """Entries read on from number ``start``, which is published, to ``head``, and not proven yet.
 
-    ``came`` has their bytes, ``size_bytes`` in all; None: they are too many to keep. ``weight_bytes`` is what they are
-    to a snapshot.
+    ``came`` has their bytes, ``size_bytes`` in all, and what each weighs for a snapshot; None: they are too many to
+    keep, and weigh ``size_bytes``.
     """
 
     start: int
     head: Head[State]
     size_bytes: int = 0
-    weight_bytes: int = 0
-    came: list[bytes] | None = field(default_factory=list)
+    came: list[tuple[bytes, int]] | None = field(default_factory=list)
 
     def take(self, head: Head[State], data: bytes, weight_bytes: int) -> None:
         """The next entry is of these bytes, weighs so much with its side objects, and leads to this head."""
         self.head = head
         self.size_bytes += len(data)
-        self.weight_bytes += weight_bytes
         if self.came is not None:
-            self.came.append(data)
+            self.came.append((data, weight_bytes))
             if self.size_bytes > SINCE_BYTES_MAX:
                 self.came = None
 
@@ -90,6 +88,7 @@ class Tail(Generic[State]):
         self._read_sides = read_sides
         self._head: Head[State] = Head(0, "", machine.empty)
         self._advancing = threading.Lock()
+        self._ahead: Reading[State] | None = None
         self._since: list[bytes] | None = None
         self._since_bytes = 0
         self._writing: threading.Thread | None = None
@@ -108,7 +107,7 @@ class Tail(Generic[State]):
         """
         self._open()
         for _ in range(OPENINGS_MAX):
-            reading = self.reading()
+            reading = Reading(self._head.number, self._head)
             amiss: Amiss | None = None
             try:
                 while (data := self._backend.get(reading.head.number + 1)) is not None:
@@ -122,9 +121,17 @@ class Tail(Generic[State]):
         )
 
     def reading(self) -> Reading[State]:
-        """One that has read nothing yet."""
-        head = self._head
-        return Reading(head.number, head)
+        """All that is known and not proven: what this process has put since, if it has put anything."""
+        with self._advancing:
+            head, ahead = self._head, self._ahead
+        if ahead is None or ahead.head.number <= head.number or ahead.came is None:
+            return Reading(head.number, head)
+        came = ahead.came[head.number - ahead.head.number :]
+        return Reading(head.number, ahead.head, sum(len(data) for data, _ in came), came)
+
+    def go_on_from(self, reading: Reading[State]) -> None:
+        """The next reading begins where this one is now, before it is proven: whatever proves that one proves both."""
+        self._ahead = replace(reading, came=None if reading.came is None else list(reading.came))
 
     def read_on(self, reading: Reading[State], data: bytes) -> None:
         """Take the next entry, of these bytes. Raises DamagedError, FormatTooNewError."""
@@ -161,6 +168,7 @@ class Tail(Generic[State]):
         if found is None or found.number < floor:
             found = self.kept.newest(floor)
         with self._advancing:
+            self._ahead = None
             if found.number > self._head.number:
                 self._head, self._since = found, None
 
@@ -172,13 +180,17 @@ class Tail(Generic[State]):
                 return
             self._head = reading.head
             self.moved_s = clock.monotonic_s()
-            self.snapshots.noted(reading.weight_bytes)
-            if self._since is not None and reading.came is not None:
-                came = reading.came[-new:]
-                self._since += came
-                self._since_bytes += sum(map(len, came))
-            if reading.came is None or self._since_bytes > SINCE_BYTES_MAX:
+            if reading.came is None:
+                self.snapshots.noted(reading.size_bytes)
                 self._since = None
+                return
+            came = reading.came[-new:]
+            self.snapshots.noted(sum(weight for _, weight in came))
+            if self._since is not None:
+                self._since += (data for data, _ in came)
+                self._since_bytes += sum(len(data) for data, _ in came)
+                if self._since_bytes > SINCE_BYTES_MAX:
+                    self._since = None
 
     # -- snapshots ----------------------------------------------------------------------------------------------
 

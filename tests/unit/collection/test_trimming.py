@@ -43,7 +43,7 @@ def opened(table, storage=None):
 
 
 def entries(table):
-    return sorted(table.log.numbers())
+    return sorted(table.log.backend.numbers())
 
 
 @pytest.fixture(params=["local", "memory"])

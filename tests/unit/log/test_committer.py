@@ -164,7 +164,7 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
     assert not failures
     state = log_on(store).follow()
     assert len(state.files) == 80
-    assert sum(log._backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
+    assert sum(log.backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
 
 
 def test_a_lost_race_takes_one_read(store):

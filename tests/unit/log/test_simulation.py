@@ -35,7 +35,7 @@ QUOTA = {
     "forget_files": 12,
     "snapshots": 500,
     "parts swept": 20,
-    "entries trimmed": 80,
+    "entries trimmed": 50,
     "side objects": 300,
     "side objects swept": 20,
     "killed": 10,
