@@ -353,7 +353,7 @@ def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
     cli("table", "drop", table, "--yes")
     assert "stay: it was dropped too short a time ago" in cli("sweep", "--dropped").out
     cli("settings", "set", "history_s=0")
-    assert "2 objects of" in (would := cli("sweep", "--dropped", "--dry-run").out)
+    assert "1 object of" in (would := cli("sweep", "--dropped", "--dry-run").out)
     assert "would be deleted" in would
     assert cli("sweep", "--dropped").out == would.replace("would be deleted", "deleted")
     assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
@@ -362,15 +362,15 @@ def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
 
 
 def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None:
-    """One of a dead upload; the four objects of the table itself are too few for it to be few."""
-    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 2 objects\n"
+    """One of a dead upload; the one object of the table itself is too little for it to be few."""
+    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 1 object\n"
     held = lakebed.open(url).table(table)
     left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
     held.storage.create(left, b"rows")
     held.set(orphan_age_s=0)
     dry = cli("sweep", table, "--dry-run").out.splitlines()
-    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 3 objects"
-    assert dry[1].startswith("in doubt: 1 of 3 objects are orphans")
+    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
+    assert dry[1].startswith("in doubt: 1 of 2 objects are orphans")
     refused = cli("sweep", table)
     assert (refused.code, refused.out) == (3, "")
     assert "force goes on" in refused.err
