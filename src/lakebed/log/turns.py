@@ -18,6 +18,9 @@ WAIT_MAX_S = 0.05
 ABOUT_S = 5.0
 """How long after a lost race others are taken to be about."""
 
+PUT_MAX_S = 0.05
+"""A put that took longer did so because the machine is busy, and to wait the longer for it makes no turns."""
+
 RUN_MAX = 64
 """Entries in a row by one writer: giving way that often costs a lone one about a twentieth of its time."""
 
@@ -50,4 +53,5 @@ class Turns:
             return 0.0
         if self._run % RUN_MAX and (self._about_until_s is None or clock.monotonic_s() > self._about_until_s):
             return 0.0
-        return 2 * self._put_s + clock.jitter_s(2 * self._put_s)
+        put_s = min(self._put_s, PUT_MAX_S)
+        return 2 * put_s + clock.jitter_s(2 * put_s)
