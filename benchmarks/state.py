@@ -113,7 +113,7 @@ def large_state(leaves: int, files: int) -> TableState:
     return TableState(
         number=2,
         table=TABLE_ID,
-        schema=SCHEMA,
+        schemas=(SCHEMA,),
         leaves=Leaves.at(tuple(key(number * STEP) for number in range(1, leaves))),
         files=Layers(Columns(FILES, file_parts)),
         references=LeafFiles(Columns(REFERENCES, reference_parts)),

@@ -20,15 +20,19 @@ from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.log.parts import set_state_cache_bytes
 from lakebed.schema import Field, Schema
+from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.table import Table
 from lakebed.version import VERSION
 
 __version__ = VERSION
 
 __all__ = [
+    "AddField",
+    "AllowNulls",
     "BadKeyError",
     "ContentionError",
     "DamagedError",
+    "DropField",
     "Error",
     "ExistsError",
     "Field",
@@ -38,6 +42,7 @@ __all__ = [
     "NotFoundError",
     "NotRetainedError",
     "RejectedError",
+    "RenameField",
     "Schema",
     "SchemaMismatchError",
     "StorageError",
@@ -45,6 +50,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnsafeStoreError",
     "UsageError",
+    "WidenField",
     "__version__",
     "create",
     "open",

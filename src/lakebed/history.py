@@ -19,6 +19,7 @@ from lakebed.log.entry import naming
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions import (
     AddFiles,
+    AlterSchema,
     AlterSettings,
     CloseJob,
     CreateTable,
@@ -146,6 +147,8 @@ def detail(told: Outline) -> str:
             )
         case AlterSettings():
             text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
+        case AlterSchema():
+            text = ", ".join(transaction.changes)
         case MarkDead() | ForgetFiles():
             text = _some(len(transaction.files), "file")
         case RaiseMark():
@@ -182,7 +185,7 @@ def _counts(told: Outline) -> tuple[int, int | None, int | None]:
             return 0, None, None
         case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
-        case MarkDead() | ForgetFiles() | RaiseMark() | SetTag() | RemoveTag():
+        case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0
         case SubmitRequests() | FailRequest() | RejectRequest():
             return 0, 0, 0

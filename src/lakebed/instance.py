@@ -19,6 +19,7 @@ from lakebed.log.entry import FORMAT, dump, parse_header
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
     ForgetTable,
@@ -36,7 +37,6 @@ from lakebed.table import Table
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from lakebed.schema import Schema
     from lakebed.state.catalog import CatalogTable
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -136,7 +136,9 @@ class Instance:
         if self._catalog.follow().named(name) is not None:
             raise _taken(name)
         table = self._handle(clock.new_id(), name)
-        table.commit(CreateTable(table.id, schema, own, boundaries))
+        # A schema taken from another table may be any of its versions; here it is the first.
+        first = Schema(schema.row_key, schema.sort_key, schema.values)
+        table.commit(CreateTable(table.id, first, own, boundaries))
         self._change(RegisterTable(table.id, name), name)
         return table
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,19 +119,24 @@ class Schema:
     """The fields of a table; immutable. ``row_key`` and ``sort_key`` map names to types, ``values`` likewise.
 
     A type is an Arrow type or its name (``"int64"``, ``"timestamp[us, tz=UTC]"``); values are nullable unless given as
-    an Arrow field. Raises UsageError for a schema that cannot be kept.
+    an Arrow field. ``version`` counts the schemas of one table, from 1. Raises UsageError for a schema that cannot be
+    kept.
     """
 
     row_key: tuple[Field, ...]
     sort_key: tuple[Field, ...]
     values: tuple[Field, ...]
+    version: int
 
     def __init__(
         self,
         row_key: Mapping[str, Any] | Sequence[Field],
         sort_key: Mapping[str, Any] | Sequence[Field] = (),
         values: Mapping[str, Any] | Sequence[Field] = (),
+        *,
+        version: int = 1,
     ) -> None:
+        object.__setattr__(self, "version", version)
         next_id = 1
         for name, group in (("row_key", row_key), ("sort_key", sort_key), ("values", values)):
             fields = _fields(group, next_id, nullable=name == "values")
@@ -160,14 +165,17 @@ class Schema:
             groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
         except (ValueError, AttributeError) as error:
             raise UsageError(f"not a schema: expected JSON with row_key, sort_key and values ({error})") from error
-        strangers = set(document) - set(groups)
+        strangers = set(document) - set(groups) - {"version"}
         if strangers:
             raise UsageError(f"not part of a schema: {', '.join(sorted(strangers))}; use row_key, sort_key, values")
-        return cls(*(_fields_from_json(group) for group in groups.values()))
+        version = document.get("version", 1)
+        if not isinstance(version, int) or version < 1:
+            raise UsageError(f"version = {version!r}: the schemas of a table are counted from 1")
+        return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON document that holds everything, ids included."""
-        return {
+        return {"version": self.version} | {
             name: [{"id": f.id, "name": f.name, "type": types.to_json(f.type), "nullable": f.nullable} for f in group]
             for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
         }
@@ -181,6 +189,11 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Names of all columns in order."""
         return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        """All fields by name."""
+        return {f.name: f for f in self.fields}
 
     @cached_property
     def row_key_names(self) -> tuple[str, ...]:
@@ -204,7 +217,7 @@ class Schema:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Cached parts do not travel."""
-        return Schema, (self.row_key, self.sort_key, self.values)
+        return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
 
     def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         """The asked columns in the asked order; all if None. Raises UsageError for a stranger or none at all."""
@@ -310,6 +323,15 @@ def check_columns(found: pa.Schema, schema: Schema, source: str) -> None:
                 found=str(kind),
                 expected=str(field.type),
             )
+
+
+def fits(found: pa.Schema, schema: Schema) -> bool:
+    """Whether :func:`check_columns` would let the columns pass."""
+    try:
+        check_columns(found, schema, "")
+    except SchemaMismatchError:
+        return False
+    return True
 
 
 def _cast(column: pa.Array, field: Field, source: str) -> pa.Array:

@@ -11,13 +11,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.errors import UsageError
+from lakebed.errors import SchemaMismatchError, UsageError
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, RemoveTag, SetTag
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, OfferSchema, RemoveTag, SetTag
 from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
+    from lakebed.state.evolution import SchemaChange
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
     from lakebed.storage.contract import Storage
@@ -76,7 +78,7 @@ class Table:
 
     @property
     def schema(self) -> Schema:
-        """The table's schema."""
+        """The table's newest schema that this process knows of."""
         return (self.log.head.state if self.log.head.number else self.state()).created
 
     # -- rows ---------------------------------------------------------------------------------------------------
@@ -84,7 +86,8 @@ class Table:
     def write(self, data: Any, *, commit_id: str | None = None, base_number: int | None = None) -> int:
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
-        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name.
+        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
+        newest schema known, and rows that fit it are taken even if another process has altered the table since.
         ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
         one every call adds. No rows, no entry.
 
@@ -102,22 +105,32 @@ class Table:
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import conformed, open_stream, write_files
+        from lakebed.schema import fits
 
-        batches = conformed(open_stream(data), self.schema, "write")
+        reader = open_stream(data)
         # Without an id, a look now and then will do: it only tells how long ago the call began.
         state = self.state(BASE_AGE_S if commit_id is None else None)
         first = None if commit_id is None else state.answered(commit_id)
         if first is not None:
             return first
         base = based_on(state, commit_id, base_number)
-        in_force = self.settings_in_force()
-        files = write_files(
-            batches,
-            self.layout(),
-            (self.storage, self.id, clock.new_id()),
-            memory_limit_bytes=in_force.memory_limit_bytes,
-            cuts=self.log.head.state.leaves.boundaries,
-        )
+        if not fits(reader.schema, self.schema):
+            # Another process may have altered the table since this one looked.
+            self.state()
+        layout = self.layout()
+        batches = conformed(reader, layout.schema, "write")
+        try:
+            files = write_files(
+                batches,
+                layout,
+                (self.storage, self.id, clock.new_id()),
+                memory_limit_bytes=self.settings_in_force().memory_limit_bytes,
+                cuts=self.log.head.state.leaves.boundaries,
+            )
+        except SchemaMismatchError:
+            # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
+            self.state()
+            raise
         if not files and commit_id is None:
             return self.number
         return self.commit(OfferFiles(files, commit_id, base))
@@ -186,7 +199,7 @@ class Table:
         if self._reader is None:
             from lakebed.query.run import Reader
 
-            self._reader = Reader(self.storage, self.id, self.schema, self._keeps)
+            self._reader = Reader(self.storage, self.id, self._keeps)
         return self._reader
 
     def _keeps(self, file: DataFile) -> bool:
@@ -338,6 +351,17 @@ class Table:
     def set(self, **changes: Any) -> int:
         """Change settings of this table; None takes the instance's default again. Returns the log number."""
         return self.commit(AlterSettings(settings.validate(changes)))
+
+    def alter(self, *changes: SchemaChange) -> int:
+        """Change the schema by values such as :class:`AddField`, in order, all or none; returns the log number.
+
+        No file is rewritten: rows that are there are read as the new schema has them.
+
+        Raises:
+            UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
+            RejectedError: the newest schema does not allow one of them; says which and why.
+        """
+        return self.commit(OfferSchema(check_changes(changes)))
 
     # -- for the pipeline ---------------------------------------------------------------------------------------
 

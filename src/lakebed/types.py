@@ -40,6 +40,10 @@ _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("halffloat", "float", "double")
 _UNITS = ("s", "ms", "us", "ns")
 
+WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
+"""What a value field may become: any type further right in the row that has its own. No integer becomes a float, for
+float64 does not keep every int64; and nothing becomes text."""
+
 
 def key_kind(kind: pa.DataType) -> str | None:
     """int32, int64, string, binary, date or timestamp; None for a type that cannot be a key."""
@@ -142,6 +146,21 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
         )
 
 
+def in_parquet(kind: pa.DataType) -> pa.DataType:
+    """What Parquet gives back for a type: it has no seconds, and keeps milliseconds in their place."""
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_time32(kind):
+        return pa.time32("ms")
+    if pa.types.is_list(kind):
+        return pa.list_(in_parquet(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(in_parquet(kind.key_type), in_parquet(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(in_parquet(member.type)) for member in kind])
+    return kind
+
+
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of ``found`` is kept by a cast to ``wanted``."""
     if found == wanted or pa.types.is_null(found):
@@ -164,6 +183,12 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
         whole = found.precision - found.scale <= wanted.precision - wanted.scale
         return bool(whole and found.scale <= wanted.scale)
     return _number_widens(str(found), str(wanted))
+
+
+def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a field of one type may be widened to another."""
+    a, b = str(found), str(wanted)
+    return any(a in ladder and b in ladder and ladder.index(a) < ladder.index(b) for ladder in WIDENING)
 
 
 def _number_widens(found: str, wanted: str) -> bool:

@@ -2,6 +2,7 @@
 
 from lakebed.keys import EncodedRange
 from lakebed.state.apply import apply
+from lakebed.state.evolution import AddField, DropField, RenameField
 from lakebed.state.resolve import resolve
 from lakebed.state.table import TableState
 from lakebed.state.transactions import (
@@ -17,6 +18,7 @@ from lakebed.state.transactions import (
     OfferJoin,
     OfferOutput,
     OfferRemove,
+    OfferSchema,
     OfferSplit,
     OpenJob,
     RaiseMark,
@@ -64,6 +66,7 @@ def everything():
         OfferRemove((EncodedRange(key("p"), key("q")),), fence=True),
         RaiseMark(Mark.RETAINED_FROM, 20),
         OpenJob(job("j3", "f3", "f4", keys=EncodedRange(key("c"), key("p")), began_us=9)),
+        OfferSchema((AddField("w", "int8"), RenameField("k", "key"), DropField("v"))),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())

@@ -75,7 +75,7 @@ def test_a_dataframe_is_computed_once_and_what_was_staged_is_gone(pipeline, tabl
     report = pipeline.bulk_import(table, frame.mapInArrow(marked, frame.schema))
     assert len(list(tmp_path.iterdir())) - before == 3
     assert report.rows == 1000 == table.scan().read_all().num_rows
-    assert len(data_objects(instance)) == 2 * report.files
+    assert len(data_objects(instance)) == report.files
 
 
 def test_rows_go_to_many_reducers_and_leaves_exactly_once(pipeline, instance, tmp_path):

@@ -127,6 +127,7 @@ def test_every_kind_of_transaction_is_told_in_words():
         "mark_dead": "2 files",
         "forget_files": "1 file",
         "alter_settings": "split_rows=9",
+        "alter_schema": "add w: int8, rename k to key, drop v",
         "set_tag": "new at number 14",
         "remove_tag": "old",
         "join_leaves": "leaves 2, 3 made one",

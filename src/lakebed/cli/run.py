@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import lakebed
 from lakebed import errors
+from lakebed.cli.alter import add_alter
 from lakebed.cli.arguments import Parser, add_global_options
 from lakebed.cli.log import add_history, add_log
 from lakebed.cli.maintenance import add_maintenance
@@ -68,6 +69,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands", prog=parser.prog)
     add_init(commands)
     add_table(commands)
+    add_alter(commands)
     add_settings(commands)
     add_rows(commands)
     add_maintenance(commands)

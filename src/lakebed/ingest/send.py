@@ -12,7 +12,6 @@ from lakebed import clock
 from lakebed.errors import StorageError
 from lakebed.files import DataFile, NewFile, data_object, summary_name
 from lakebed.log.stamps import to_us
-from lakebed.state.resolve import SCHEMA_VERSION
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) ->
         size_bytes=stored.size_bytes,
         min_key=sorted_file.min_key,
         max_key=sorted_file.max_key,
-        schema_version=SCHEMA_VERSION,
+        schema_version=sorted_file.schema_version,
         stamp_us=to_us(stored.stamp),
         digest=stored.digest,
         footer_bytes=stored.footer_bytes,

@@ -1,7 +1,8 @@
 """The sorted files that a merge reads: what they are, how large, and where their keys lie.
 
-An input is a Parquet file (told by its first bytes, not by its name) or an Arrow IPC file. Its columns must be the
-schema's; anything that cannot be opened is damaged, and the error names the file.
+An input is a Parquet file (told by its first bytes, not by its name) or an Arrow IPC file. Its columns, told by field
+id, are those of the schema or of an earlier one of the table (:mod:`lakebed.state.evolution` says what may differ).
+Anything that cannot be opened is damaged, and the error names the file.
 
 To cut a merge into slices of keys one must know where in the key space its bytes lie: a sample of rows, evenly spaced
 by bytes over all inputs, tells. Statistics do not: they may be cut short or absent, and know one column at a time.
@@ -21,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakebed import types
 from lakebed.errors import DamagedError, SchemaMismatchError, StorageError
 from lakebed.keys import ALL_KEYS, EncodedRange
-from lakebed.schema import Schema, check_columns
+from lakebed.schema import Schema
 
 _FIRST_ROWS = 256
 _GOLDEN = 0.618_033_988_749_895
@@ -32,13 +34,17 @@ _ARROW_MAGIC = b"ARROW1"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One sorted file. A row takes ``row_bytes`` in memory; a reader holds ``batch_bytes`` of it at the least."""
+    """One sorted file. A row takes ``row_bytes`` in memory; a reader holds ``batch_bytes`` of it at the least.
+
+    ``columns`` are the file's, one for each field of the schema; None where it was written without it.
+    """
 
     path: Path
     rows: int
     file_bytes: int
     row_bytes: int
     batch_bytes: int
+    columns: tuple[pa.Field | None, ...]
     is_arrow: bool
 
 
@@ -55,8 +61,8 @@ class Span:
 def open_input(path: Path, schema: Schema) -> Input:
     """Look at an input's metadata and first rows.
 
-    Raises SchemaMismatchError if its columns are not the schema's, DamagedError if it is not a whole Parquet or Arrow
-    file, StorageError if it cannot be read at all; each names the file.
+    Raises SchemaMismatchError if its columns cannot be read as the schema's, DamagedError if it is not a whole Parquet
+    or Arrow file, StorageError if it cannot be read at all; each names the file.
     """
     try:
         with path.open("rb") as file:
@@ -143,70 +149,69 @@ def _span(item: Input, group: Any, index: int) -> Span:
 
 def _row(file: pq.ParquetFile, span: Span, offset: int, schema: Schema) -> pa.RecordBatch:
     """The sort columns of one row. Rows before it in its row group are decoded, those after it are not."""
-    names = list(schema.sort_names)
-    batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=names, use_threads=False))
+    keys = (*schema.row_key, *schema.sort_key)
+    stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
+    batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=stored, use_threads=False))
     last = pa.array([batch.num_rows - 1])
     # Taken, not sliced: a slice would keep its whole batch.
-    columns = [batch.column(name).take(last).cast(schema.arrow.field(name).type) for name in names]
-    return pa.RecordBatch.from_arrays(columns, names=names)
+    columns = [batch.column(name).take(last).cast(key.type) for name, key in zip(stored, keys, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names))
 
 
 def _open_parquet(path: Path, schema: Schema) -> Input:
     with pq.ParquetFile(path, memory_map=True) as file:
-        _check_columns(file.schema_arrow, schema, path)
+        columns = _columns(file.schema_arrow, schema, path)
         metadata = file.metadata
         rows = metadata.num_rows
         encoded = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         first = next(file.iter_batches(batch_size=_FIRST_ROWS, use_threads=False), None) if rows else None
     row_bytes = 1 if first is None else max(1, encoded // rows, first.nbytes // first.num_rows)
-    return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, is_arrow=False)
+    return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, columns=columns, is_arrow=False)
 
 
 def _open_arrow(path: Path, schema: Schema) -> Input:
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
-        _check_columns(reader.schema, schema, path)
+        columns = _columns(reader.schema, schema, path)
         count = reader.num_record_batches
         first = reader.get_batch(0) if count else None
         last_rows = reader.get_batch(count - 1).num_rows if count > 1 else 0
     if first is None:
-        return Input(path, 0, path.stat().st_size, row_bytes=1, batch_bytes=1, is_arrow=True)
+        return Input(path, 0, path.stat().st_size, row_bytes=1, batch_bytes=1, columns=columns, is_arrow=True)
     # Exact for one or two batches; else an estimate, which batches of one size make nearly exact.
     rows = first.num_rows * max(1, count - 1) + last_rows
     row_bytes = max(1, first.nbytes // max(1, first.num_rows))
-    return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=max(1, first.nbytes), is_arrow=True)
+    batch_bytes = max(1, first.nbytes)
+    return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=batch_bytes, columns=columns, is_arrow=True)
 
 
-def _check_columns(found: pa.Schema, schema: Schema, path: Path) -> None:
-    kinds = [
-        schema.arrow.field(field.name)
-        if field.name in schema.names and field.type == _stored(schema.arrow.field(field.name).type)
-        else field
-        for field in found
-    ]
-    check_columns(pa.schema(kinds), schema, str(path))
-    for field in schema.fields:
-        kind = found.field(field.name).type
-        if kind not in (field.type, _stored(field.type)):
+def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
+    """The column of each of the schema's fields, by field id; None for one that came after the file was written."""
+    by_id = {stored_id(column): column for column in found}
+    columns = tuple(by_id.get(field.id) for field in schema.fields)
+    missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]
+    if missing:
+        raise SchemaMismatchError(
+            f"{path}: missing column{'s' if len(missing) > 1 else ''} {', '.join(missing)}; "
+            "a sorted file of this table has them, with their field ids",
+            columns=missing,
+            source=str(path),
+        )
+    for field, column in zip(schema.fields, columns, strict=True):
+        if column is None or column.type in (field.type, types.in_parquet(field.type)):
+            continue
+        if not types.can_become(column.type, field.type):
             raise SchemaMismatchError(
-                f"{path}: column {field.name} is {kind}; a sorted file of this table has {field.type}",
+                f"{path}: column {column.name} is {column.type}; a sorted file of this table has {field.type}",
                 column=field.name,
                 source=str(path),
-                found=str(kind),
+                found=str(column.type),
                 expected=str(field.type),
             )
+    return columns
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """What Parquet gives back for a type: it has no seconds, and keeps milliseconds in their place."""
-    if pa.types.is_timestamp(kind) and kind.unit == "s":
-        return pa.timestamp("ms", kind.tz)
-    if pa.types.is_time32(kind):
-        return pa.time32("ms")
-    if pa.types.is_list(kind):
-        return pa.list_(_stored(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([member.with_type(_stored(member.type)) for member in kind])
-    return kind
+def stored_id(column: pa.Field) -> int | None:
+    """The field id that a column of a file carries; None: it has none."""
+    text = (column.metadata or {}).get(b"PARQUET:field_id")
+    return None if text is None else int(text)

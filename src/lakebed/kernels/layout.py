@@ -46,3 +46,4 @@ class SortedFile:
     min_key: bytes
     max_key: bytes
     summary: Summary
+    schema_version: int

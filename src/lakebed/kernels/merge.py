@@ -41,7 +41,7 @@ from lakebed.errors import Error, StorageError
 from lakebed.kernels.inputs import Input, open_input, read_through, sample, spans
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.scratch import scratch_folder
-from lakebed.kernels.session import between, column, context, inside, sort_order, url
+from lakebed.kernels.session import between, column, context, inside, read_as, sort_order, url
 from lakebed.kernels.spill import write_spill
 from lakebed.kernels.write import as_schema, write_run
 from lakebed.keys import EncodedRange
@@ -85,8 +85,9 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
     ``slices`` tile the key range in order, each with at most a quarter of the memory limit of input: a caller who has
     the inputs' summaries knows them for nothing, and otherwise keys are read to find some.
 
-    Requires inputs sorted by row key, then sort key: Parquet files, or Arrow IPC files such as
-    :func:`~lakebed.kernels.sort.encode_piece` makes. ``progress`` is told the rows of each batch as it is merged.
+    Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
+    files such as :func:`~lakebed.kernels.sort.encode_piece` makes. ``progress`` is told the rows of each batch as it is
+    merged.
     The result is as :func:`~lakebed.kernels.write.write_run` says; no rows, no file.
 
     Raises DamagedError or SchemaMismatchError naming the input at fault, StorageError if there is no room.
@@ -218,16 +219,17 @@ def _slices(
 
 
 def _scan(engine: SessionContext, item: Input, schema: Schema, index: int) -> DataFrame:
-    order = sort_order(schema)
+    stored = [found.name for found in item.columns[: len(schema.sort_names)] if found is not None]
     if not item.is_arrow:
+        order = [column(name).sort() for name in stored]
         frame = engine.read_parquet(url(item.path), file_extension="", file_sort_order=[order])
     else:
         # Only the statement takes an order for Arrow files.
-        keys = ", ".join('"' + name.replace('"', '""') + '" ASC' for name in schema.sort_names)
+        keys = ", ".join('"' + name.replace('"', '""') + '" ASC' for name in stored)
         location = url(item.path).replace("'", "''")
         engine.sql(f"CREATE EXTERNAL TABLE input_{index} STORED AS ARROW WITH ORDER ({keys}) LOCATION '{location}'")
         frame = engine.table(f"input_{index}")
-    return frame.select(*(column(name) for name in schema.names))
+    return frame.select(*map(read_as, schema.fields, item.columns))
 
 
 def _plan(

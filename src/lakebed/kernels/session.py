@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, col, lit
 
+from lakebed import types
 from lakebed.keys import EncodedRange
 from lakebed.schema import Field, Schema
 
@@ -60,6 +61,21 @@ def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionCont
 def column(name: str) -> Expr:
     """The column of exactly this name."""
     return col('"' + name.replace('"', '""') + '"')
+
+
+def read_as(field: Field, stored: pa.Field | None) -> Expr:
+    """A field as a file's column gives it: under the field's name, widened, or null where the file has no column of it.
+
+    In the form that Parquet has for its type, so that files written with different schemas can be put together.
+    """
+    if stored is None:
+        return lit(None).cast(types.in_parquet(field.type)).alias(field.name)
+    found = column(stored.name)
+    if types.can_become(stored.type, field.type):
+        found = found.cast(field.type)
+    elif stored.name == field.name:
+        return found
+    return found.alias(field.name)
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:

@@ -192,7 +192,8 @@ class _OpenFile:
             self._writer.close()
         notes = self._notes
         assert notes is not None
-        return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary())
+        version = self._layout.schema.version
+        return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary(), version)
 
     def discard(self) -> None:
         """Remove the unfinished file."""

@@ -219,14 +219,18 @@ class Tail(Generic[State]):
         """Write a snapshot of the head, unless one is being written."""
         with self._advancing:
             if self._writing is None or not self._writing.is_alive():
-                head, self._since, self._since_bytes = self._head, [], 0
-                self._writing = threading.Thread(target=self._write_snapshot, args=(head,), name="lakebed-snapshot")
+                self._since, self._since_bytes = [], 0
+                self._writing = threading.Thread(
+                    target=self._write_snapshot, args=(self._head,), name="lakebed-snapshot"
+                )
                 self._writing.start()
 
     def wait_for_snapshot(self) -> None:
         """Return when no snapshot is being written."""
-        if self._writing is not None:
-            self._writing.join()
+        with self._advancing:
+            writing = self._writing
+        if writing is not None:
+            writing.join()
 
     def _write_snapshot(self, head: Head[State]) -> None:
         rested = self.snapshots.write(head)

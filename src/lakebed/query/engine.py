@@ -28,12 +28,12 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 
 from lakebed.kernels.merge import merge_stream
-from lakebed.kernels.session import column, context, inside, sort_order
+from lakebed.kernels.session import column, context, inside, read_as, sort_order
 from lakebed.keys import EncodedRange
 from lakebed.query.narrow import Ask
 from lakebed.query.opening import OpenFile
 from lakebed.query.pages import KeptPages, OpenPages
-from lakebed.schema import Schema
+from lakebed.schema import Field, Schema
 from lakebed.storage.engines import register_store
 from lakebed.storage.remote import ObjectStorage
 
@@ -73,14 +73,14 @@ _RULES_NOT_NEEDED = (
 class Engine:
     """Wide reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, storage: Storage, schema: Schema, kept: KeptPages) -> None:
-        self._schema = schema
+    def __init__(self, storage: Storage, kept: KeptPages) -> None:
         self._kept = kept
         self._context = _context()
         if isinstance(storage, ObjectStorage):
             register_store(self._context, storage)
-        self._columns = {name: column(name) for name in schema.names}
+        self._columns: dict[str, Expr] = {}
         self._frames: WeakKeyDictionary[OpenFile, DataFrame] = WeakKeyDictionary()
+        self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
         """The rows asked for, in order; with a limit, more than that may come.
@@ -93,33 +93,33 @@ class Engine:
     def merge_in_levels(self, paths: Sequence[Path], ask: Ask) -> Iterator[pa.RecordBatch]:
         """As :meth:`read`, over local files of any number."""
         return merge_stream(
-            paths, self._schema, key_range=ask.keys, memory_limit_bytes=_MERGE_MEMORY_BYTES, columns=ask.names
+            paths, ask.schema, key_range=ask.keys, memory_limit_bytes=_MERGE_MEMORY_BYTES, columns=ask.names
         )
 
     def conditions(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Expr | None]:
         """What cuts the rows asked for into disjoint slices in key order."""
         if ask.point is not None:
-            names = self._schema.row_key_names
-            yield reduce(and_, (self._columns[n] == lit(v) for n, v in zip(names, ask.point.values, strict=True)))
+            names = ask.schema.row_key_names
+            yield reduce(and_, (self._column(n) == lit(v) for n, v in zip(names, ask.point.values, strict=True)))
             return
         begin, size, enough = ask.keys.min, 0, max(SLICE_BYTES, len(files) * SLICE_FILE_BYTES)
-        for start, size_bytes in heapq.merge(*(self._starts(opened, ask.keys) for opened in files)):
+        for start, size_bytes in heapq.merge(*(self._starts(opened, ask) for opened in files)):
             if size >= enough and start > begin:
-                yield inside(self._schema, EncodedRange(begin, start))
+                yield inside(ask.schema, EncodedRange(begin, start))
                 begin, size = start, 0
             size += size_bytes
         rest = EncodedRange(begin, ask.keys.max)
-        yield None if all(opened.file.lies_in(rest) for opened in files) else inside(self._schema, rest)
+        yield None if all(opened.file.lies_in(rest) for opened in files) else inside(ask.schema, rest)
 
-    def _starts(self, opened: OpenFile, keys: EncodedRange) -> Iterator[tuple[bytes, int]]:
+    def _starts(self, opened: OpenFile, ask: Ask) -> Iterator[tuple[bytes, int]]:
         """Lower bounds of the keys of successive parts of a file, ascending, with the bytes of each part."""
-        footer = opened.footer
+        footer, keys = opened.footer, ask.keys
         if opened.path is None or not footer.paged:
             for position in footer.fences.reaching(keys):
                 yield footer.fences.starts[position], footer.groups[position].size_bytes
             return
         last = b""
-        with closing(OpenPages(opened.path, opened.file.id, self._schema, self._kept)) as pages:
+        with closing(OpenPages(opened.path, opened.file.id, ask.schema, self._kept)) as pages:
             for position in footer.fences.reaching(keys):
                 group = footer.groups[position]
                 fences = pages.key_pages(position, group).fences
@@ -132,23 +132,39 @@ class Engine:
     def frame(self, files: Sequence[OpenFile], condition: Expr | None, ask: Ask) -> DataFrame:
         """The rows of the files that meet the condition, in order."""
         # Selected below the filter, so that the scan reads these and no others.
-        keys = self._schema.sort_names if condition is not None or len(files) > 1 else ()
-        needed = [self._columns[name] for name in dict.fromkeys((*keys, *ask.names))]
-        frames = [self._scan(opened).select(*needed) for opened in files]
+        needed = ask.fields(with_keys=condition is not None or len(files) > 1)
+        frames = [self._scan(opened, ask.schema).select(*self._read_as(needed, opened, ask)) for opened in files]
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)
         if len(frames) > 1:
-            union = union.sort(*sort_order(self._schema))
-        rows = union.select(*(self._columns[name] for name in dict.fromkeys(ask.names)))
+            union = union.sort(*sort_order(ask.schema))
+        rows = union.select(*(self._column(name) for name in dict.fromkeys(ask.names)))
         return rows if ask.limit is None else rows.limit(ask.limit)
 
-    def _scan(self, opened: OpenFile) -> DataFrame:
+    def _read_as(self, fields: Sequence[Field], opened: OpenFile, ask: Ask) -> list[Expr]:
+        """The fields, out of the columns of a file."""
+        if opened.file.schema_version == ask.schema.version:
+            return [self._column(field.name) for field in fields]
+        stored = self._stored.get(opened)
+        if stored is None:
+            columns = self._scan(opened, ask.schema).schema()
+            stored = {field: columns.field(name) for field, name in opened.footer.names.items()}
+            self._stored[opened] = stored
+        return [read_as(field, stored.get(field.id)) for field in fields]
+
+    def _column(self, name: str) -> Expr:
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = column(name)
+        return found
+
+    def _scan(self, opened: OpenFile, schema: Schema) -> DataFrame:
         found = self._frames.get(opened)
         if found is None:
-            order = sort_order(self._schema)
+            order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
             found = self._context.read_parquet(opened.url, file_extension="", file_sort_order=[order])
             self._frames[opened] = found
         return found

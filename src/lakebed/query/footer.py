@@ -1,13 +1,14 @@
 """What a Parquet footer says of a file: its row groups, where their keys lie, and where the bytes of each column are.
 
-Decoded here and not by Arrow, which does not say where page indexes are. Statistics of key columns are whole values
+Decoded here and not by Arrow, which does not say where page indexes are. Columns go by the ids of their fields, so that
+it does not matter which name one had when the file was written. Statistics of key columns are whole values
 or shortened outwards, so a bound made of them is always on the safe side. Pure: no I/O. Source: ``parquet.thrift``.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -46,14 +47,14 @@ class Chunk:
 class RowGroup:
     """One row group. Its keys lie in ``keys``; ``start`` is a lower bound of its first row's sort key, as values.
 
-    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns only.
+    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns, by field id.
     """
 
     rows: int
     size_bytes: int
     keys: EncodedRange
     start: tuple[Value, ...]
-    chunks: dict[str, Chunk]
+    chunks: dict[int, Chunk]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,60 +83,73 @@ class Fences:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's row groups in order. ``paged`` are the columns that can be read by pages, if keys can be found so."""
+    """A file's row groups in order, and its columns by field id: their names in this file, and those that can be read
+    by pages (none, if keys cannot be found so).
+    """
 
     groups: tuple[RowGroup, ...]
     fences: Fences
-    paged: frozenset[str]
+    names: Mapping[int, str]
+    paged: frozenset[int]
 
     @classmethod
-    def of(cls, groups: Sequence[RowGroup], schema: Schema) -> Footer:
+    def of(cls, groups: Sequence[RowGroup], names: Mapping[int, str], schema: Schema) -> Footer:
         """The footer of a file with these row groups."""
-        paged = set(schema.names)
+        paged = set(names)
         for group in groups:
-            paged &= {name for name, chunk in group.chunks.items() if chunk.offset_index is not None}
-            if any(name not in paged or group.chunks[name].column_index is None for name in schema.row_key_names):
+            paged &= {field for field, chunk in group.chunks.items() if chunk.offset_index is not None}
+            if any(key.id not in paged or group.chunks[key.id].column_index is None for key in schema.row_key):
                 paged.clear()
-        return cls(tuple(groups), Fences.of([group.keys for group in groups]), frozenset(paged))
+        return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged))
+
+    def gives_pages(self, fields: Iterable[Field]) -> bool:
+        """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
+        return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
 
 def read_footer(footer: bytes, schema: Schema, url: str) -> Footer:
-    """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer."""
+    """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer.
+
+    Of the schema only ids and types of key fields count: these are the same in all schemas of a table.
+    """
     try:
         metadata = decode_struct(footer[:-_TAIL_BYTES])
-        leaves = list(_leaves(metadata[2]))
-        return Footer.of([_row_group(group, leaves, schema) for group in metadata[4]], schema)
+        columns = list(_columns(metadata[2]))
+        names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
+        leaves = [leaf for element, parts in columns for leaf in parts]
+        return Footer.of([_row_group(group, leaves, schema) for group in metadata[4]], names, schema)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
 
 
-def _leaves(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[str, bytes] | None]:
-    """For each physical column its name and schema element, or None if it is part of a nested column."""
+def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
+    """Each column's schema element, and those of its physical columns: itself, or None for a part of a nested one."""
     position = 1
     for _ in range(elements[0][5]):
         element = elements[position]
         if 5 not in element and element.get(3) != _REPEATED:
-            yield element[4].decode("utf-8"), element[RAW]
+            yield element, [element]
             position += 1
             continue
         pending = 1
+        parts = 0
         while pending:
             children = elements[position].get(5, 0)
-            if not children:
-                yield None
+            parts += not children
             pending += children - 1
             position += 1
+        yield element, [None] * parts
 
 
-def _row_group(group: dict[int, Any], leaves: Sequence[tuple[str, bytes] | None], schema: Schema) -> RowGroup:
-    chunks: dict[str, Chunk] = {}
-    statistics: dict[str, dict[int, Any]] = {}
+def _row_group(group: dict[int, Any], leaves: Sequence[dict[int, Any] | None], schema: Schema) -> RowGroup:
+    chunks: dict[int, Chunk] = {}
+    statistics: dict[int, dict[int, Any]] = {}
     for leaf, column in zip(leaves, group[1], strict=True):
         if leaf is not None:
-            chunks[leaf[0]] = _chunk(leaf[1], column)
-            statistics[leaf[0]] = column[3].get(12, {})
+            chunks[leaf[9]] = _chunk(leaf[RAW], column)
+            statistics[leaf[9]] = column[3].get(12, {})
     keys = (*schema.row_key, *schema.sort_key)
-    bounds = [_bounds(field, statistics[field.name].get(6), statistics[field.name].get(5)) for field in keys]
+    bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in keys]
     size_bytes = sum(column[3][7] for column in group[1])
     return RowGroup(group[3], size_bytes, key_bounds(schema, bounds), leading(bounds)[0], chunks)
 

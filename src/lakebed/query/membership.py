@@ -28,14 +28,14 @@ class Membership:
     def __init__(self, fields: Sequence[Field], values: Sequence[Value]) -> None:
         """``values`` are one for each row key field."""
         self._hashes = [
-            (field.name, xxhash.xxh64_intdigest(_plain(field, value)))
+            (field.id, xxhash.xxh64_intdigest(_plain(field, value)))
             for field, value in zip(fields, values, strict=True)
         ]
 
     def may_be_in(self, descriptor: int, group: RowGroup) -> bool:
         """Whether the key may be in the row group of an open file. Raises OSError if that cannot be read."""
-        for name, hashed in self._hashes:
-            chunk = group.chunks.get(name)
+        for field, hashed in self._hashes:
+            chunk = group.chunks.get(field)
             place = None if chunk is None else chunk.bloom_filter
             if place is not None and not _may_hold(descriptor, place, hashed):
                 return False

@@ -19,7 +19,7 @@ from lakebed.query.footer import RowGroup
 from lakebed.query.membership import Membership
 from lakebed.query.opening import OpenFile
 from lakebed.query.pages import KeptPages, OpenPages, Span
-from lakebed.schema import Schema
+from lakebed.schema import Field, Schema
 
 ROWS_MAX = 32_768
 BYTES_MAX = 4 * 1024 * 1024
@@ -35,19 +35,27 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is read from a set of files: at most ``limit`` rows of these keys; ``point`` if they are a single one."""
+    """What is read from a set of files, as rows of the schema: at most ``limit`` rows of these keys.
 
+    ``point`` is there if they are a single one.
+    """
+
+    schema: Schema
     keys: EncodedRange
     point: Point | None
     names: tuple[str, ...]
     limit: int | None
 
+    def fields(self, *, with_keys: bool) -> list[Field]:
+        """The fields asked for, each once; before them those by which rows are sorted, if they are needed."""
+        names = dict.fromkeys((*self.schema.sort_names, *self.names) if with_keys else self.names)
+        return [self.schema.by_name[name] for name in names]
+
 
 class NarrowReader:
     """Narrow reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, schema: Schema, kept: KeptPages) -> None:
-        self._schema = schema
+    def __init__(self, kept: KeptPages) -> None:
         self._kept = kept
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
@@ -55,27 +63,27 @@ class NarrowReader:
 
         Raises OSError or ArrowException if a file is not what was written.
         """
-        names = tuple(dict.fromkeys((*self._schema.sort_names, *ask.names) if len(files) > 1 else ask.names))
-        if any(opened.path is None or not opened.footer.paged.issuperset(names) for opened in files):
+        fields = ask.fields(with_keys=len(files) > 1)
+        if any(opened.path is None or not opened.footer.gives_pages(fields) for opened in files):
             return None
         rows_left, bytes_left = ROWS_MAX, BYTES_MAX
         parts: list[pa.Table] = []
         for opened in files:
             assert opened.path is not None
-            with closing(OpenPages(opened.path, opened.file.id, self._schema, self._kept)) as pages:
+            with closing(OpenPages(opened.path, opened.file.id, ask.schema, self._kept)) as pages:
                 found = []
                 for position, group, span in _spans(pages, opened, ask):
                     rows_left -= span.end - span.begin
                     bytes_left -= group.size_bytes * (span.end - span.begin) // max(1, group.rows)
                     if rows_left < 0 or bytes_left < 0:
                         return None
-                    found.append(_Part(self._schema, pages, position, group, span))
-                parts += _rows(found, names, ask)
+                    found.append(_Part(ask.schema, pages, position, group, span))
+                parts += _rows(found, fields, ask)
         if len(parts) < 2:
             return parts
         rows = pa.concat_tables(parts)
         if len(files) > 1:
-            rows = rows.sort_by([(name, "ascending") for name in self._schema.sort_names])
+            rows = rows.sort_by([(name, "ascending") for name in ask.schema.sort_names])
         return [rows if ask.limit is None else rows.slice(0, ask.limit)]
 
 
@@ -96,7 +104,7 @@ def _spans(pages: OpenPages, opened: OpenFile, ask: Ask) -> Iterator[tuple[int, 
                 return
 
 
-def _rows(parts: Sequence[_Part], names: Sequence[str], ask: Ask) -> Iterator[pa.Table]:
+def _rows(parts: Sequence[_Part], fields: Sequence[Field], ask: Ask) -> Iterator[pa.Table]:
     """The rows asked for of one file, a table for each row group that has any."""
     left = ask.limit
     for part in parts:
@@ -105,7 +113,7 @@ def _rows(parts: Sequence[_Part], names: Sequence[str], ask: Ask) -> Iterator[pa
             end = min(end, begin + left)
             left -= end - begin
         if begin < end:
-            yield part.rows(names, begin, end)
+            yield part.rows(fields, begin, end)
 
 
 class _Part:
@@ -122,7 +130,7 @@ class _Part:
     def find(self, ask: Ask) -> tuple[int, int]:
         """Which rows of the span have the keys asked for."""
         rows = self._span.end - self._span.begin
-        self._keys = self._read(self._schema.row_key_names, 0, rows)
+        self._keys = self._read(self._schema.row_key, 0, rows)
         if ask.point is not None:
             # Comparing all rows of a page at once is quicker than a binary search in Python.
             pairs = zip(self._keys.values(), ask.point.values, strict=True)
@@ -134,12 +142,12 @@ class _Part:
         begin, end = (*self._schema.codec.lower_ranks(keys, bounds), rows)[:2]
         return begin, end
 
-    def rows(self, names: Sequence[str], begin: int, end: int) -> pa.Table:
+    def rows(self, fields: Sequence[Field], begin: int, end: int) -> pa.Table:
         """Rows ``[begin, end)`` of the span."""
         held = {name: column.slice(begin, end - begin) for name, column in self._keys.items()}
-        held |= self._read([name for name in names if name not in held], begin, end)
-        return pa.table([held[name] for name in names], names=list(names))
+        held |= self._read([field for field in fields if field.name not in held], begin, end)
+        return pa.table([held[field.name] for field in fields], names=[field.name for field in fields])
 
-    def _read(self, names: Sequence[str], begin: int, end: int) -> dict[str, pa.Array]:
+    def _read(self, fields: Sequence[Field], begin: int, end: int) -> dict[str, pa.Array]:
         first = self._span.begin
-        return self._pages.read(self._position, self._group, names, first + begin, first + end)
+        return self._pages.read(self._position, self._group, fields, first + begin, first + end)

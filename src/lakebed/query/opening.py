@@ -70,19 +70,18 @@ class OpenFile:
 class OpenFiles:
     """The open files of one table; safe to use from many threads."""
 
-    def __init__(self, storage: Storage, table_id: str, schema: Schema, keeps: Callable[[DataFile], bool]) -> None:
+    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
         self._storage = storage
         self._keeps = keeps
         self._table_id = table_id
-        self._schema = schema
         self._open: OrderedDict[str, OpenFile] = OrderedDict()
         self._copies_bytes = 0
         self._lock = threading.Lock()
         self._is_local = storage.url.startswith("file://")
         self._is_ranged = not self._is_local and _reads_ranges(storage)
 
-    def open(self, file: DataFile) -> OpenFile:
-        """The file, opened at first use.
+    def open(self, file: DataFile, schema: Schema) -> OpenFile:
+        """The file, opened at first use; ``schema`` is any of the table's.
 
         Raises:
             NotRetainedError: its object is not there, nor does the table keep it any more.
@@ -96,15 +95,15 @@ class OpenFiles:
                 self._open.move_to_end(file.id)
                 return found
         # Two threads may open it at once; the later one's stays, and the other's goes with its query.
-        opened = self._make(file, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
+        opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
         self._keep(opened)
         return opened
 
-    def local(self, file: DataFile) -> OpenFile:
+    def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but with a ``path`` in any case."""
-        opened = self.open(file)
+        opened = self.open(file, schema)
         if opened.path is None:
-            opened = self._make(file, ranged=False)
+            opened = self._make(file, schema, ranged=False)
             self._keep(opened)
         return opened
 
@@ -131,7 +130,7 @@ class OpenFiles:
                 _, oldest = self._open.popitem(last=False)
                 self._copies_bytes -= _copy_bytes(oldest)
 
-    def _make(self, file: DataFile, *, ranged: bool) -> OpenFile:
+    def _make(self, file: DataFile, schema: Schema, *, ranged: bool) -> OpenFile:
         name = data_name(self._table_id, file)
         url = self._storage.object_url(name)
         copy: LocalCopy | None = None
@@ -146,7 +145,7 @@ class OpenFiles:
                 path = copy.path
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
-        read = read_footer(footer, self._schema, url)
+        read = read_footer(footer, schema, url)
         return OpenFile(file, path.as_uri() if path else url, read, path, copy)
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:

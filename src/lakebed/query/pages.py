@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from lakebed.keys import EncodedRange
 from lakebed.query.footer import Chunk, Fences, RowGroup, Value, key_bounds, plain_value
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
-from lakebed.schema import Schema
+from lakebed.schema import Field, Schema
 
 PAGES_MAX = 4_000_000
 """Kept pages. One takes 24 bytes in an index, five times that with bounds of its keys: 96 MB at the most."""
@@ -103,25 +103,32 @@ class OpenPages:
         """Which rows of the row group at that position in the file may have such keys."""
         return self.key_pages(position, group).rows(keys, group.rows, limit)
 
-    def read(self, position: int, group: RowGroup, names: Sequence[str], begin: int, end: int) -> dict[str, pa.Array]:
-        """Rows ``[begin, end)`` of some columns. Raises ArrowException or OSError if a page is not what was written."""
+    def read(
+        self, position: int, group: RowGroup, fields: Sequence[Field], begin: int, end: int
+    ) -> dict[str, pa.Array]:
+        """Rows ``[begin, end)`` of some fields, by name; null where the file was written without the field.
+
+        Raises ArrowException or OSError if a page is not what was written.
+        """
         # Columns whose pages end at the same rows share a little file: opening one costs as much as a column in it.
-        together: dict[tuple[int, int], list[tuple[str, Pages, int, int]]] = {}
-        for name in names:
-            pages = self._pages(position, group.chunks[name], name)
+        together: dict[tuple[int, int], list[tuple[Field, Pages, int, int]]] = {}
+        found: dict[str, pa.Array] = {}
+        for field in fields:
+            chunk = group.chunks.get(field.id)
+            if chunk is None:
+                found[field.name] = pa.nulls(end - begin, field.type)
+                continue
+            pages = self._pages(position, chunk, field)
             first, last = pages.covering(begin, end)
             next_row = pages.first_rows[last] if last < len(pages.first_rows) else group.rows
-            together.setdefault((pages.first_rows[first], next_row), []).append((name, pages, first, last))
-        found: dict[str, pa.Array] = {}
+            together.setdefault((pages.first_rows[first], next_row), []).append((field, pages, first, last))
         for (first_row, next_row), columns in together.items():
-            parts = [self._part(group.chunks[name], pages, first, last) for name, pages, first, last in columns]
+            parts = [self._part(group.chunks[field.id], pages, first, last) for field, pages, first, last in columns]
             document = _little_file(parts, next_row - first_row)
             with pq.ParquetFile(pa.BufferReader(document), page_checksum_verification=True) as file:
                 rows = file.read(use_threads=False)
-            for (name, *_), column in zip(columns, rows.columns, strict=True):
-                found[name] = _exactly(column, self._schema.arrow.field(name).type).slice(
-                    begin - first_row, end - begin
-                )
+            for (field, *_), column in zip(columns, rows.columns, strict=True):
+                found[field.name] = _exactly(column, field.type).slice(begin - first_row, end - begin)
         return found
 
     def _part(self, chunk: Chunk, pages: Pages, first: int, last: int) -> tuple[Chunk, bytes, bytes]:
@@ -137,8 +144,8 @@ class OpenPages:
             raise OSError(f"{len(data)} of {length} bytes at {offset}")
         return data
 
-    def _pages(self, position: int, chunk: Chunk, name: str) -> Pages:
-        place = (self._file_id, position, name)
+    def _pages(self, position: int, chunk: Chunk, field: Field) -> Pages:
+        place = (self._file_id, position, field.id)
         found = self._kept.pages.get(place)
         if found is None:
             assert chunk.offset_index is not None
@@ -160,8 +167,8 @@ class OpenPages:
         pages: Pages | None = None
         bounds: list[list[tuple[Value, Value]]] = []
         for field in self._schema.row_key:
-            chunk = group.chunks[field.name]
-            own = self._pages(position, chunk, field.name)
+            chunk = group.chunks[field.id]
+            own = self._pages(position, chunk, field)
             if pages is not None and own.first_rows != pages.first_rows:
                 # Fields of very different width; the bounds of the fields before must do.
                 break
@@ -178,7 +185,7 @@ class KeptPages:
     """Decoded page indexes of all files of a table. Safe to use from many threads."""
 
     def __init__(self) -> None:
-        self.pages: dict[tuple[str, int, str], Pages] = {}
+        self.pages: dict[tuple[str, int, int], Pages] = {}
         self.key_pages: dict[tuple[str, int], KeyPages] = {}
         self._held = 0
         self._lock = threading.Lock()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange, iter_ranges
+from lakebed.schema import Schema
 from lakebed.state.table import TableState
 
 
@@ -30,9 +31,13 @@ class LeafQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """Leaf queries in key order; leaves that cannot hold a row of the answer are left out."""
+    """Leaf queries in key order; leaves that cannot hold a row of the answer are left out.
+
+    Rows are given as ``schema`` has them, whatever schema a file was written with.
+    """
 
     leaves: tuple[LeafQuery, ...]
+    schema: Schema
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
@@ -42,7 +47,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
     for keys in iter_ranges(ranges):
         for position in state.leaves.overlapping(keys):
             inside.setdefault(position, []).append(keys.intersect(state.leaves.range_at(position)))
-    return QueryPlan(tuple(_leaf_queries(state, inside)))
+    return QueryPlan(tuple(_leaf_queries(state, inside)), state.created)
 
 
 def _leaf_queries(state: TableState, inside: dict[int, list[EncodedRange]]) -> Iterator[LeafQuery]:

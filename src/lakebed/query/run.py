@@ -43,15 +43,17 @@ FAN_IN_MAX = 40
 
 
 class Reader:
-    """Answers plans over one table's files; keeps files open between calls. Safe to use from many threads."""
+    """Answers plans over one table's files; keeps files open between calls. Safe to use from many threads.
 
-    def __init__(self, storage: Storage, table_id: str, schema: Schema, keeps: Callable[[DataFile], bool]) -> None:
+    What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
+    """
+
+    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
         """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
-        self._schema = schema
-        self._files = OpenFiles(storage, table_id, schema, keeps)
+        self._files = OpenFiles(storage, table_id, keeps)
         self._kept = KeptPages()
-        self._narrow = NarrowReader(schema, self._kept)
+        self._narrow = NarrowReader(self._kept)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
@@ -59,12 +61,11 @@ class Reader:
         """All rows of the plan at once, in key order; ``columns`` as asked, in that order.
 
         Raises:
-            UsageError: a column that the schema does not have.
+            UsageError: a column that the plan's schema does not have.
             NotRetainedError: a file was deleted meanwhile, since the table had no use for it any more.
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
-        names = self._schema.project(columns)
-        schema = self._selected(names)
+        schema = _selected(plan.schema, columns)
         return pa.Table.from_batches(self._rows(plan, schema, None), schema)
 
     def scan(self, plan: QueryPlan, columns: Sequence[str], limit: int | None) -> pa.RecordBatchReader:
@@ -74,11 +75,8 @@ class Reader:
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
-        schema = self._selected(self._schema.project(columns))
+        schema = _selected(plan.schema, columns)
         return pa.RecordBatchReader.from_batches(schema, self._rows(plan, schema, limit))
-
-    def _selected(self, names: Sequence[str]) -> pa.Schema:
-        return pa.schema([self._schema.arrow.field(name) for name in names])
 
     def _rows(self, plan: QueryPlan, schema: pa.Schema, limit: int | None) -> Generator[pa.RecordBatch]:
         left = limit
@@ -87,7 +85,7 @@ class Reader:
                 for part, files in successive(leaf.files, keys):
                     if left == 0:
                         return
-                    ask = Ask(part, self._point(part), tuple(schema.names), left)
+                    ask = Ask(plan.schema, part, _point(plan.schema, part), tuple(schema.names), left)
                     with closing(self._part_rows(files, ask)) as batches:
                         for batch in batches:
                             taken = batch if left is None else batch.slice(0, left)
@@ -102,11 +100,11 @@ class Reader:
         """The rows asked for, of files that overlap."""
         with self._blaming(files):
             if ask.point is None and len(files) > FAN_IN_MAX:
-                local = [self._files.local(file) for file in files]
+                local = [self._files.local(file, ask.schema) for file in files]
                 paths = [opened.path for opened in local if opened.path is not None]
                 batches = self._wide().merge_in_levels(paths, ask)
             else:
-                opened = [self._files.open(file) for file in files]
+                opened = [self._files.open(file, ask.schema) for file in files]
                 tables = self._narrow.read(opened, ask)
                 if tables is None:
                     batches = self._wide().read(opened, ask)
@@ -119,24 +117,12 @@ class Reader:
                 return
             yield batch
 
-    def _point(self, keys: EncodedRange) -> Point | None:
-        """The one key that the range holds; None for any other range."""
-        if keys.max is None or keys.max != successor(keys.min):
-            return None
-        fields = self._schema.row_key
-        bound = self._schema.codec.decode_bound(keys.min)
-        # A bound that was cut short decodes like the key that it begins.
-        if len(bound.values) < len(fields) or bound.after or self._schema.codec.encode(bound.values) != keys.min:
-            return None
-        values = tuple(_scalar(field, value) for field, value in zip(fields, bound.values, strict=True))
-        return Point(values, Membership(fields, bound.values))
-
     def _wide(self) -> Engine:
         with self._engine_lock:
             if self._engine is None:
                 from lakebed.query.engine import Engine
 
-                self._engine = Engine(self._storage, self._schema, self._kept)
+                self._engine = Engine(self._storage, self._kept)
             return self._engine
 
     @contextmanager
@@ -151,6 +137,23 @@ class Reader:
                 self._files.forget(file)
                 self._files.verify(file)
             raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
+
+
+def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.arrow.field(name) for name in schema.project(columns)])
+
+
+def _point(schema: Schema, keys: EncodedRange) -> Point | None:
+    """The one key that the range holds; None for any other range."""
+    if keys.max is None or keys.max != successor(keys.min):
+        return None
+    fields = schema.row_key
+    bound = schema.codec.decode_bound(keys.min)
+    # A bound that was cut short decodes like the key that it begins.
+    if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
+        return None
+    values = tuple(_scalar(field, value) for field, value in zip(fields, bound.values, strict=True))
+    return Point(values, Membership(fields, bound.values))
 
 
 def _scalar(field: Field, value: Value) -> pa.Scalar:

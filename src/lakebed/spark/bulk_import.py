@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.files import NewFile
+    from lakebed.kernels.layout import Layout
     from lakebed.schema import Schema
     from lakebed.table import Table
 
@@ -103,38 +104,40 @@ class Importer:
         first = None if job_id is None else state.answered(job_id)
         if first is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
+        # One schema from here to the end, whoever alters the table meanwhile.
+        layout = self.table.layout()
         if format == "parquet" and not _is_frame(given):
-            return self._shuffled(_native(given, self.table, self._shuffle(())), request)
-        frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, self.table.schema)
+            return self._shuffled(_native(given, self._shuffle(layout)), layout, request)
+        frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, layout.schema)
         text = "the DataFrame" if _is_frame(given) else str(given)
-        return self._staged(frame, text, request)
+        return self._staged(frame, text, layout, request)
 
-    def _staged(self, frame: DataFrame, text: str, request: _Request) -> ImportReport:
-        frames.check_frame(frame, self.table.schema, text)
+    def _staged(self, frame: DataFrame, text: str, layout: Layout, request: _Request) -> ImportReport:
+        frames.check_frame(frame, layout.schema, text)
         try:
-            staged = frames.stage(frame, self._shuffle(()))
+            staged = frames.stage(frame, self._shuffle(layout))
         except Error as error:
             raise frames.refused_text(error, text) from error
         try:
-            return self._shuffled(_restaged(staged), request)
+            return self._shuffled(_restaged(staged), layout, request)
         finally:
             # Never part of what was committed, so to be deleted however that ended.
             frames.unstage(staged, self.table.storage, self.table.id)
 
-    def _shuffle(self, boundaries: tuple[bytes, ...]) -> Shuffle:
+    def _shuffle(self, layout: Layout) -> Shuffle:
         return Shuffle(
             place=self.place,
             table_id=self.table.id,
             job=clock.new_id(),
-            layout=self.table.layout(),
+            layout=layout,
             memory_limit_bytes=self.table.settings_in_force().memory_limit_bytes,
-            boundaries=boundaries,
+            boundaries=(),
             leaves=self.table.state().leaves.boundaries,
         )
 
-    def _shuffled(self, found: _Input, request: _Request) -> ImportReport:
-        shuffle = self._shuffle(())
-        boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, shuffle.layout.file_bytes))
+    def _shuffled(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
+        shuffle = self._shuffle(layout)
+        boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, layout.file_bytes))
         shuffle = replace(shuffle, boundaries=boundaries)
         files = self._exchange(found, shuffle) if found.documents else ()
         number, repeated = self._commit(files, request)
@@ -184,8 +187,8 @@ def _is_frame(given: Any) -> bool:
 # -- Parquet files, natively ------------------------------------------------------------------------------------
 
 
-def _native(given: Any, table: Table, shuffle: Shuffle) -> _Input:
-    schema = table.schema
+def _native(given: Any, shuffle: Shuffle) -> _Input:
+    schema = shuffle.layout.schema
     files = source.find_files(given)
     groups = tuple(group for group in source.read_footers(files, schema) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.errors import DamagedError
 from lakebed.files import CommittedFile, DataFile, LeafFile, Reference
 from lakebed.partitions import Leaves
+from lakebed.state.evolution import followed
 from lakebed.state.table import Answer, Fence
 from lakebed.state.transactions import (
     AddFiles,
+    AlterSchema,
     AlterSettings,
     CloseJob,
     CreateTable,
@@ -53,7 +55,7 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(
                 state,
                 table=transaction.table,
-                schema=transaction.schema,
+                schemas=followed((), transaction.schema),
                 settings=dict(transaction.settings),
                 leaves=Leaves.at(transaction.boundaries),
             )
@@ -76,6 +78,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case AlterSettings():
             merged = {**state.settings, **transaction.changes}
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
+        case AlterSchema():
+            return replace(state, schemas=followed(state.schemas, transaction.schema))
         case MarkDead():
             dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
             gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
@@ -177,6 +181,8 @@ def _add(
     for file in files:
         if file.id in known or file.id in state.files:
             raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
+        if not 1 <= file.schema_version <= len(state.schemas):
+            raise DamagedError(f"file {file.id} is of schema version {file.schema_version}, which there is not")
         lo, hi = hull or (sequence, sequence)
         known[file.id] = CommittedFile(lo, hi, added=state.number, file=file)
         sequence += hull is None

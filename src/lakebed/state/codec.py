@@ -21,6 +21,7 @@ from lakebed.state import bulk
 from lakebed.state.bulk import Sides, Tally
 from lakebed.state.transactions import (
     AddFiles,
+    AlterSchema,
     AlterSettings,
     CloseJob,
     CreateTable,
@@ -108,6 +109,9 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
             return {"type": "remove_range", **_encode_removal(transaction, sides)}
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
+        case AlterSchema():
+            schema = transaction.schema.to_json()
+            return {"type": "alter_schema", "schema": schema, "changes": list(transaction.changes)}
         case MarkDead():
             return {"type": "mark_dead", "files": list(transaction.files)}
         case ForgetFiles():
@@ -191,6 +195,8 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
             )
         case "alter_settings":
             return AlterSettings(document["changes"])
+        case "alter_schema":
+            return AlterSchema(Schema.from_json(document["schema"]), tuple(document["changes"]))
         case "mark_dead":
             return MarkDead(tuple(document["files"]))
         case "forget_files":

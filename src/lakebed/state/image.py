@@ -49,7 +49,7 @@ def of_table(state: TableState) -> Image[TableState]:
     document = {
         "number": state.number,
         "table": state.table,
-        "schema": state.created.to_json(),
+        "schemas": [schema.to_json() for schema in state.schemas],
         "settings": dict(state.settings),
         "boundaries": [b.hex() for b in leaves.boundaries],
         "leaves": list(leaves.ids),
@@ -88,7 +88,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
         return TableState(
             number=document["number"],
             table=document["table"],
-            schema=Schema.from_json(document["schema"]),
+            schemas=tuple(Schema.from_json(schema) for schema in document["schemas"]),
             settings=document["settings"],
             leaves=Leaves.of(
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
 from lakebed.keys import EncodedRange
+from lakebed.state.evolution import resolve_changes
 from lakebed.state.resolve_leaves import resolve_join, resolve_remove, resolve_split
 from lakebed.state.transactions import (
     AddFiles,
@@ -33,6 +34,7 @@ from lakebed.state.transactions import (
     OfferJoin,
     OfferOutput,
     OfferRemove,
+    OfferSchema,
     OfferSplit,
     OpenJob,
     RaiseMark,
@@ -56,9 +58,6 @@ if TYPE_CHECKING:
     from lakebed.files import NewFile
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
-
-SCHEMA_VERSION = 1
-"""Schemas do not change yet, so every file is of the first."""
 
 
 OPEN_REQUESTS_MAX = 100_000
@@ -128,6 +127,8 @@ def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeat
             return _resolve_submit(offer, state)
         case FailRequest() | RejectRequest():
             return offer if offer.request in state.open_requests else _not_open(offer.request, state)
+        case OfferSchema():
+            return resolve_changes(offer, state.schemas)
         case AlterSettings() | DropTable():
             return offer
         case _:
@@ -140,8 +141,12 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
     if known or len(set(names)) != len(names):
         return Rejected(f"file {known[0] if known else 'twice in one transaction'} is in the table already")
     for new in files:
-        if new.file.schema_version != SCHEMA_VERSION:
-            return Rejected(f"file {new.file.id} was written for schema version {new.file.schema_version}")
+        # Any version that the table had will do: readers find fields by their ids.
+        if not 1 <= new.file.schema_version <= len(state.schemas):
+            return Rejected(
+                f"file {new.file.id} was written for schema version {new.file.schema_version}; the table has versions "
+                f"1 to {len(state.schemas)}"
+            )
         if new.file.stamp_us < state.orphan_horizon_us:
             # A sweep may have deleted it. Judged again after every lost race: the horizon may have come meanwhile.
             return Rejected(f"file {new.file.id} was written before the orphan horizon; write it again")
@@ -229,13 +234,17 @@ def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected
             # The output would hold the bytes that were to go, though no reader saw them.
             return Rejected(f"number {fence.number} removed a range for good that job {job.id} reads; plan again")
     inputs = set(job.inputs)
+    oldest = min((new.file.schema_version for new in offer.files), default=len(state.schemas))
     drop: list[tuple[str, int]] = []
     served: set[int] = set()
     for position in state.leaves.overlapping(job.keys):
         leaf = state.leaves.ids[position]
-        held = [(r.file, leaf) for r in state.references_of(leaf) if r.file in inputs]
+        held = [file for file in state.files_of(leaf) if file.id in inputs]
+        newer = [file.id for file in held if file.schema_version > oldest]
+        if newer:
+            return Rejected(f"the output of job {offer.job} has not all fields of its input {newer[0]}; plan again")
         if held and job.keys.covers(state.leaves.range_at(position)):
-            drop += held
+            drop += [(file.id, leaf) for file in held]
             served.add(leaf)
     if not drop:
         return Rejected(f"none of the inputs of job {offer.job} is referenced any more")

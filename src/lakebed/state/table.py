@@ -51,14 +51,15 @@ class Fence:
 class TableState:
     """Everything that is known of a table at ``number``. ``references`` are by leaf id, in the order of arrival.
 
-    From ``retained_from`` on, and at every tag, no file of an older state has been given up for deletion. No file that
-    the store stamped before ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of
-    a base number below the ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too.
+    ``schemas`` are all that the table ever had, in the order of their versions. From ``retained_from`` on, and at every
+    tag, no file of an older state has been given up for deletion. No file that the store stamped before
+    ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of a base number below the
+    ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too.
     """
 
     number: int = 0
     table: str = ""
-    schema: Schema | None = None
+    schemas: tuple[Schema, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     leaves: Leaves = field(default_factory=Leaves)
     files: Layers[str, CommittedFile] = field(default_factory=Layers)
@@ -76,10 +77,10 @@ class TableState:
 
     @property
     def created(self) -> Schema:
-        """The schema of a table that exists. Raises DamagedError for a log that does not begin with its creation."""
-        if self.schema is None:
+        """The newest schema of a table that exists. Raises DamagedError for a log without its creation."""
+        if not self.schemas:
             raise DamagedError(f"the log of table {self.table or '?'} does not begin with its creation")
-        return self.schema
+        return self.schemas[-1]
 
     def held_by(self, leaf: int) -> tuple[LeafFile, ...]:
         """What a leaf refers to, with the facts of the files, in the order of arrival."""

@@ -3,8 +3,8 @@
 An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
 transaction; :class:`OfferFiles`, :class:`OfferOutput`, :class:`OfferSplit`, :class:`OfferJoin` and
-:class:`OfferRemove` are mapped onto the leaves in force when they are committed. A split offers the leaf and the keys
-only: the references it moves are those found at commit.
+:class:`OfferRemove` are mapped onto the leaves in force when they are committed, :class:`OfferSchema` onto the newest
+schema. A split offers the leaf and the keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lakebed.files import DataFile, NewFile, Reference
     from lakebed.schema import Schema
+    from lakebed.state.evolution import SchemaChange
     from lakebed.summaries import Summary
 
 
@@ -210,6 +211,21 @@ class AlterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferSchema:
+    """Changes of the schema, one after another; all of them, or none."""
+
+    changes: tuple[SchemaChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSchema:
+    """The table's next schema, resolved. ``changes`` are the words for what led to it."""
+
+    schema: Schema
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MarkDead:
     """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion.
 
@@ -287,6 +303,7 @@ Offer = (
     | OfferJoin
     | OfferRemove
     | AlterSettings
+    | OfferSchema
     | MarkDead
     | ForgetFiles
     | RaiseMark
@@ -307,6 +324,7 @@ Transaction = (
     | JoinLeaves
     | RemoveRange
     | AlterSettings
+    | AlterSchema
     | MarkDead
     | ForgetFiles
     | RaiseMark

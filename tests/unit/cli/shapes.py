@@ -58,7 +58,8 @@ def _named(document: Any, shape: str, where: str) -> list[str]:
     if shape == "settings":
         return differences(document, dict.fromkeys(settings.NAMES, "number"), where)
     if shape == "schema":
-        return differences(document, {group: [_SCHEMA_FIELD] for group in ("row_key", "sort_key", "values")}, where)
+        groups: dict[str, Any] = {group: [_SCHEMA_FIELD] for group in ("row_key", "sort_key", "values")}
+        return differences(document, {"version": "integer"} | groups, where)
     if shape in _TYPES:
         fits = isinstance(document, _TYPES[shape]) and (shape == "boolean") == isinstance(document, bool)
         return [] if fits else [f"{where}: {document!r} is no {shape}"]

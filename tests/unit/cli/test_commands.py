@@ -353,7 +353,7 @@ def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
     cli("table", "drop", table, "--yes")
     assert "stay: it was dropped too short a time ago" in cli("sweep", "--dropped").out
     cli("settings", "set", "history_s=0")
-    assert "2 objects of" in (would := cli("sweep", "--dropped", "--dry-run").out)
+    assert "1 object of" in (would := cli("sweep", "--dropped", "--dry-run").out)
     assert "would be deleted" in would
     assert cli("sweep", "--dropped").out == would.replace("would be deleted", "deleted")
     assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
@@ -362,15 +362,15 @@ def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
 
 
 def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None:
-    """One of a dead upload; the four objects of the table itself are too few for it to be few."""
-    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 2 objects\n"
+    """One of a dead upload; the one object of the table itself is too little for it to be few."""
+    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 1 object\n"
     held = lakebed.open(url).table(table)
     left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
     held.storage.create(left, b"rows")
     held.set(orphan_age_s=0)
     dry = cli("sweep", table, "--dry-run").out.splitlines()
-    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 3 objects"
-    assert dry[1].startswith("in doubt: 1 of 3 objects are orphans")
+    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
+    assert dry[1].startswith("in doubt: 1 of 2 objects are orphans")
     refused = cli("sweep", table)
     assert (refused.code, refused.out) == (3, "")
     assert "force goes on" in refused.err
@@ -415,3 +415,44 @@ def test_each_error_has_its_exit_code(
     assert ran.code == code
     assert ran.err.startswith("lakebed: ")
     assert len(ran.err.splitlines()) == 1
+
+
+# -- alter ------------------------------------------------------------------------------------------------------
+
+
+def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
+    """Each says what it did and at which number; rows read as the schema has them then, and as it had them before."""
+    assert cli("alter", "add", table, "battery", "int8").out == "table readings at number 3: add battery: int8\n"
+    assert cli("alter", "widen", table, "battery", "int32").code == 0
+    assert cli("alter", "rename", table, "place", "site").code == 0
+    assert cli("alter", "drop", table, "note").code == 0
+    shown = cli("alter", "add", table, "tags", '{"list": "string"}', "--json").json
+    assert (shown["number"], shown["schema"]["version"]) == (7, 6)
+    assert shown["schema"]["values"][-1] == {"id": 7, "name": "tags", "type": {"list": "string"}, "nullable": True}
+    (row,) = cli("get", table, "Ulm", "30", "--json").lines
+    assert list(row) == ["site", "sensor", "at", "reading", "battery", "tags"]
+    assert (row["site"], row["battery"], row["tags"]) == ("Ulm", None, None)
+    (before,) = cli("get", table, "Ulm", "30", "--json", "--at", "2").lines
+    assert before["note"] == "\U0001f980"
+    assert "rename place to site" in cli("history", table).out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["drop", "readings", "place"], 3, "place is a key field"),
+        (["drop", "readings", "colour"], 3, "no field 'colour'"),
+        (["add", "readings", "note", "string"], 3, "a field 'note' already"),
+        (["widen", "readings", "reading", "string"], 3, "cannot become string"),
+        (["add", "readings", "colour", "blue"], 2, "not a type: 'blue'"),
+        (["add", "readings", "colour", "{blue}"], 2, "not a type"),
+        (["allow-nulls", "readings", "note"], 3, "may be null already"),
+        (["rename", "readings", "note"], 2, "NEW_NAME"),
+    ],
+)
+def test_an_alter_that_cannot_be_is_refused_with_its_reason(
+    cli: Cli, table: str, words: list[str], code: int, said: str
+) -> None:
+    ran = cli("alter", *words)
+    assert ran.code == code
+    assert said in ran.err

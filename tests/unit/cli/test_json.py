@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ WORDS: dict[str, list[str]] = {
     "table drop": ["table", "drop", "readings", "--yes"],
     "table online": ["table", "online", "readings"],
     "table offline": ["table", "offline", "readings"],
+    "alter add": ["alter", "add", "readings", "battery", "int8"],
+    "alter drop": ["alter", "drop", "readings", "note"],
+    "alter rename": ["alter", "rename", "readings", "place", "site"],
+    "alter widen": ["alter", "widen", "strict", "count", "int64"],
+    "alter allow-nulls": ["alter", "allow-nulls", "strict", "count"],
     "settings show": ["settings", "show", "readings"],
     "settings set": ["settings", "set", "readings", "split_rows=10"],
     "settings list": ["settings", "list"],
@@ -54,6 +60,10 @@ def test_the_output_has_the_documented_shape(
     assert cli("write", table, parquet).code == 0
     assert cli("settings", "set", table, "split_rows=3").code == 0
     assert cli("tag", table, "before").code == 0
+    key, count = ({"id": i, "name": n, "type": "int32", "nullable": False} for i, n in enumerate(("key", "count"), 1))
+    strict = schema_file.with_name("strict.json")
+    strict.write_text(json.dumps({"row_key": [key], "values": [count]}), "utf-8")
+    assert cli("table", "create", "strict", "--schema", strict).code == 0
     assert cli("table", "create", "gone", "--schema", schema_file).code == 0
     assert cli("write", "gone", parquet).code == 0
     assert cli("table", "drop", "gone", "--yes").code == 0
@@ -101,8 +111,6 @@ def test_an_error_is_json_on_stderr_after_its_message(cli: Cli, table: str) -> N
     assert (ran.code, ran.out) == (4, "")
     message, document = ran.err.splitlines()
     assert message.startswith("lakebed: no table named 'nothing'")
-    import json
-
     error = json.loads(document)
     assert error["error"]["kind"] == "not_found"
     assert error["error"]["table"] == "nothing"

@@ -40,9 +40,9 @@ def lettered(text: str, first: int = 0) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=LETTERS.arrow)
 
 
-def one_leaf(files: tuple[DataFile, ...], *ranges: EncodedRange) -> QueryPlan:
+def one_leaf(files: tuple[DataFile, ...], *ranges: EncodedRange, schema: Schema = LETTERS) -> QueryPlan:
     """A plan over a single leaf; the ranges must be disjoint and ascend."""
-    return QueryPlan((LeafQuery(1, ranges, files),))
+    return QueryPlan((LeafQuery(1, ranges, files),), schema)
 
 
 def object_path(root: Path, file: DataFile) -> Path:

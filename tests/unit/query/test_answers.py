@@ -162,7 +162,7 @@ class Tree:
         self.state = TableState()
         bounds = sorted({schema.codec.encode(bound) for bound in boundaries} - {b""})
         self.step(CreateTable(TABLE, schema, {}, tuple(bounds)))
-        self.reader = Reader(self.storage, TABLE, schema, lambda _file: True)
+        self.reader = Reader(self.storage, TABLE, lambda _file: True)
 
     def step(self, offer):
         resolved = resolve(offer, self.state)

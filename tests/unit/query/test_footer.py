@@ -66,10 +66,11 @@ def test_row_groups_are_as_arrow_sees_them(file):
     for index, group in enumerate(footer.groups):
         arrow = metadata.row_group(index)
         assert group.size_bytes == sum(arrow.column(i).total_compressed_size for i in range(arrow.num_columns))
-        assert set(group.chunks) == {"a", "b", "s", "v", "w"}
-        filters = group.chunks["a"].bloom_filter
+        assert {SCHEMA.names[id - 1] for id in group.chunks} == {"a", "b", "s", "v", "w"}
+        filters = group.chunks[SCHEMA.by_name["a"].id].bloom_filter
         assert filters == (arrow.column(0).bloom_filter_offset, arrow.column(0).bloom_filter_length)
-    assert footer.paged == {"a", "b", "s", "v", "w"}
+    assert footer.names == {field.id: field.name for field in SCHEMA.fields}
+    assert {footer.names[id] for id in footer.paged} == {"a", "b", "s", "v", "w"}
 
 
 def test_a_start_has_as_many_fields_as_are_certain(file):
@@ -98,7 +99,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(file):
     names = ["v", "w", "a", "s", "b"]
     for begin, end in ((0, 1), (99, 101), (100, 200), (0, 1000), (999, 1000), (250, 777)):
         for position, group in enumerate(footer.groups):
-            found = pages.read(position, group, names, begin, end)
+            found = pages.read(position, group, [SCHEMA.by_name[name] for name in names], begin, end)
             wanted = table.slice(1000 * position + begin, end - begin)
             assert {name: column.to_pylist() for name, column in found.items()} == {
                 name: wanted.column(name).to_pylist() for name in names

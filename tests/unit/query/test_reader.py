@@ -37,21 +37,21 @@ def root(tmp_path):
 
 
 def reader_of(storage):
-    return Reader(storage, TABLE, LETTERS, lambda _file: True)
+    return Reader(storage, TABLE, lambda _file: True)
 
 
 def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_read(storage):
     reader = reader_of(storage)
     with pytest.raises(UsageError, match="-1"):
-        reader.scan(QueryPlan(()), ["k"], -1)
+        reader.scan(QueryPlan((), LETTERS), ["k"], -1)
     with pytest.raises(UsageError, match="stranger"):
-        reader.scan(QueryPlan(()), ["stranger"], None)
+        reader.scan(QueryPlan((), LETTERS), ["stranger"], None)
     with pytest.raises(UsageError, match="stranger"):
-        reader.get(QueryPlan(()), ["k", "stranger"])
+        reader.get(QueryPlan((), LETTERS), ["k", "stranger"])
 
 
 def test_an_empty_plan_answers_with_the_columns(storage):
-    found = reader_of(storage).get(QueryPlan(()), ["v", "k"])
+    found = reader_of(storage).get(QueryPlan((), LETTERS), ["v", "k"])
     assert found.num_rows == 0
     assert found.schema.names == ["v", "k"]
 
@@ -271,9 +271,9 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     from lakebed.query.engine import Engine
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
-    reader, engine = reader_of(storage), Engine(storage, LETTERS, KeptPages())
-    opened = [reader._files.open(file) for file in files]
-    ask = Ask(EncodedRange(key("b"), key("d")), None, ("n",), 10)
+    reader, engine = reader_of(storage), Engine(storage, KeptPages())
+    opened = [reader._files.open(file, LETTERS) for file in files]
+    ask = Ask(LETTERS, EncodedRange(key("b"), key("d")), None, ("n",), 10)
     for used in (opened[:1], opened):
         for condition in engine.conditions(used, ask):
             drawing = engine.frame(used, condition, ask).execution_plan().display_indent()

@@ -22,14 +22,13 @@ def key(text):
     return SCHEMA.codec.encode_key((text,))
 
 
-def new_file(name, letters, run=None, samples=None, stamp_us=0):
+def new_file(name, letters, run=None, samples=None, stamp_us=0, *, version=1):
     """A file with one row for each letter; its summary notes the keys of ``samples`` (all letters by default)."""
     rows = sorted(letters)
     noted = sorted(set(rows) if samples is None else {rows[0], *samples})
     summary = Summary(tuple(map(key, noted)), tuple(sum(r < n for r in rows) for n in noted), len(rows), key(rows[-1]))
-    file = DataFile(
-        name, "job-" + name, len(rows), 100 * len(rows), key(rows[0]), key(rows[-1]), 1, stamp_us, "digest", 8, "footer"
-    )
+    size_bytes, bounds = 100 * len(rows), (key(rows[0]), key(rows[-1]))
+    file = DataFile(name, "job-" + name, len(rows), size_bytes, *bounds, version, stamp_us, "digest", 8, "footer")
     return NewFile(file, summary, run or name)
 
 

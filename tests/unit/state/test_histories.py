@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lakebed.keys import EncodedRange
 from lakebed.state import codec
 from lakebed.state.apply import apply
+from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.state.resolve import resolve
 from lakebed.state.sums import table_rows
 from lakebed.state.table import Fence, check_invariants
@@ -19,6 +20,7 @@ from lakebed.state.transactions import (
     OfferJoin,
     OfferOutput,
     OfferRemove,
+    OfferSchema,
     OfferSplit,
     OpenJob,
     RaiseMark,
@@ -32,6 +34,14 @@ from lakebed.state.transactions import (
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
 LETTERS = "abcdefghijkl"
+NAMES = st.sampled_from("kvw")
+CHANGES = st.one_of(
+    st.builds(AddField, NAMES, st.sampled_from(["int8", "string"])),
+    st.builds(DropField, NAMES),
+    st.builds(RenameField, NAMES, NAMES),
+    st.builds(WidenField, NAMES, st.sampled_from(["int16", "int64"])),
+    st.builds(AllowNulls, NAMES),
+)
 STEPS = st.lists(
     st.one_of(
         st.tuples(
@@ -40,7 +50,9 @@ STEPS = st.lists(
             st.sets(st.sampled_from(LETTERS), max_size=3),
             st.integers(0, 5),
             st.integers(0, 3),
+            st.integers(0, 2),
         ),
+        st.tuples(st.just("alter"), CHANGES),
         st.tuples(st.just("submit"), st.sets(st.integers(0, 3), min_size=1)),
         st.tuples(st.just("raise_horizon"), st.integers(0, 30)),
         st.tuples(st.just("split"), st.integers(0, 20), st.sets(st.sampled_from(LETTERS), min_size=1, max_size=3)),
@@ -53,7 +65,7 @@ STEPS = st.lists(
         ),
         st.tuples(st.just("forget"), st.integers(0, 5)),
         st.tuples(st.just("open"), st.integers(0, 20)),
-        st.tuples(st.just("commit"), st.integers(0, 5)),
+        st.tuples(st.just("commit"), st.integers(0, 5), st.integers(0, 2)),
         st.tuples(st.just("close"), st.integers(0, 5)),
     ),
     max_size=25,
@@ -80,6 +92,7 @@ class History:
     def offer(self, offer):
         resolved = resolve(offer, self.state)
         if isinstance(resolved, Rejected | Repeated | TooOld):
+            assert "schema version" not in getattr(resolved, "reason", ""), resolved
             return False
         read = codec.decode_transaction(codec.encode_transaction(resolved).document)
         assert read == resolved
@@ -88,11 +101,13 @@ class History:
         self.state = after
         return True
 
-    def fresh(self, letters, samples):
+    def fresh(self, letters, samples, late):
+        """A file by whoever knows the schema of so many alters ago."""
         self.count += 1
         name = f"f{self.count}"
         self.contents[name] = letters
-        new = new_file(name, letters, samples=samples, stamp_us=self.stamp_us)
+        version = max(1, len(self.state.schemas) - late)
+        new = new_file(name, letters, samples=samples, stamp_us=self.stamp_us, version=version)
         self.summaries[name] = new.summary
         return new
 
@@ -106,7 +121,10 @@ class History:
         self.offer(RaiseMark(Mark.ORPHAN_HORIZON, stamp_us))
         assert all(job.began_us >= self.state.orphan_horizon_us for job in self.state.jobs.values())
 
-    def add(self, letters, samples, age, request):
+    def alter(self, change):
+        self.offer(OfferSchema((change,)))
+
+    def add(self, letters, samples, age, request, late):
         """Refused only behind a fence that the writer began before and its letters reach over, or as too old."""
         base = max(0, self.state.number - age)
         stopped = [
@@ -115,7 +133,7 @@ class History:
             if base < fence.number and fence.keys.min <= key(max(letters)) and key(min(letters)) < fence.keys.max
         ]
         requests = (f"r{request}",) if f"r{request}" in self.state.open_requests else ()
-        if self.offer(OfferFiles((self.fresh(letters, samples),), None, base, requests)):
+        if self.offer(OfferFiles((self.fresh(letters, samples, late),), None, base, requests)):
             assert not stopped
             assert all(self.state.answered(name) == self.state.number for name in requests)
             self.written.update(letters)
@@ -151,14 +169,19 @@ class History:
         if self.offer(OpenJob(job(name, *inputs, keys=keys, began_us=self.stamp_us))):
             self.merged[name] = "".join(c for f in inputs for c in self.contents[f] if keys.contains(key(c)))
 
-    def commit(self, index):
+    def commit(self, index, late):
+        """Behind a fence, or if it would lose a field of an input, it is refused."""
         if self.merged:
             name = sorted(self.merged)[index % len(self.merged)]
             letters = self.merged[name]
             job = self.state.jobs.get(name)
-            late = job and any(f.number >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
-            if self.offer(OfferOutput(name, (self.fresh(letters, LETTERS[::3]),) if letters else ())):
-                assert not late
+            stopped = job and any(f.number >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
+            leaves = [self.state.leaves.ids[n] for n in self.state.leaves.overlapping(job.keys)] if job else []
+            inputs = [f for leaf in leaves for f in self.state.files_of(leaf) if job and f.id in job.inputs]
+            made = (self.fresh(letters, LETTERS[::3], late),) if letters else ()
+            if self.offer(OfferOutput(name, made)):
+                assert not stopped
+                assert all(old.schema_version <= new.file.schema_version for old in inputs for new in made)
 
     def close(self, index):
         if self.state.jobs:

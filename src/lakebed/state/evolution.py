@@ -1,0 +1,219 @@
+"""How the schema of a table changes, one version after another. Pure.
+
+A change is about metadata alone: no file is rewritten. Files carry the ids of their columns, and an id means one field
+for ever, so a reader finds each field of its schema in any file, under whatever name it was written: where it is not
+there, its rows are null (so an added field may be null); where it is narrower, a cast keeps every value (so there is
+one table of what widens, :data:`lakebed.types.WIDENING`). A name that was dropped and added again is another field.
+
+Key fields may be renamed and nothing else: rows are sorted by them, and leaves are cut by their encoding.
+
+Changes are resolved against the newest schema when they are committed. All versions are kept: files of any may still
+come, from a writer or a job that began before, and a field id that any of them used is not given out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, assert_never
+
+from lakebed import types
+from lakebed.errors import DamagedError, UsageError
+from lakebed.schema import Field, Schema
+from lakebed.state.transactions import AlterSchema, OfferSchema, Rejected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class AddField:
+    """A new value field behind the others; null in all rows that are there. ``type`` is an Arrow type or its name."""
+
+    name: str
+    type: Any
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        object.__setattr__(self, "type", types.parse(self.type))
+        types.check_value_type(self.name, self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class DropField:
+    """A value field that is not read any more. Its bytes go when compactions rewrite their files."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenameField:
+    """Another name for a field, key or value."""
+
+    name: str
+    new_name: str
+
+    def __post_init__(self) -> None:
+        _check_name(self.new_name)
+
+
+@dataclass(frozen=True, slots=True)
+class WidenField:
+    """A type that keeps every value of the old one, see :data:`lakebed.types.WIDENING`; for a value field."""
+
+    name: str
+    type: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", types.parse(self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class AllowNulls:
+    """A value field that may be null from now on."""
+
+    name: str
+
+
+SchemaChange = AddField | DropField | RenameField | WidenField | AllowNulls
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"not a name for a field: {name!r}; give a text that is not empty")
+
+
+def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
+    """The changes, if there are any and they are such. Raises UsageError."""
+    strangers = [change for change in changes if not isinstance(change, SchemaChange)]
+    if strangers or not changes:
+        given = f", not {strangers[0]!r}" if strangers else ""
+        raise UsageError(f"alter takes AddField, DropField, RenameField, WidenField and AllowNulls values{given}")
+    return tuple(changes)
+
+
+def describe(change: SchemaChange) -> str:
+    """The change in words, for people."""
+    match change:
+        case AddField():
+            return f"add {change.name}: {change.type}"
+        case DropField():
+            return f"drop {change.name}"
+        case RenameField():
+            return f"rename {change.name} to {change.new_name}"
+        case WidenField():
+            return f"widen {change.name} to {change.type}"
+        case AllowNulls():
+            return f"allow nulls in {change.name}"
+        case _:
+            assert_never(change)
+
+
+# -- resolving --------------------------------------------------------------------------------------------------
+
+
+def resolve_changes(offer: OfferSchema, schemas: Sequence[Schema]) -> AlterSchema | Rejected:
+    """The next schema after those of the table, with all changes made in their order, or why one is refused."""
+    newest = schemas[-1]
+    next_id = 1 + max(field.id for schema in schemas for field in schema.fields)
+    schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
+    for change in offer.changes:
+        reason = _refusal(schema, change)
+        if reason:
+            return Rejected(reason)
+        schema = _changed(schema, change, next_id)
+        next_id += isinstance(change, AddField)
+    if schema.fields == newest.fields:
+        return Rejected("the changes leave the schema as it is")
+    return AlterSchema(schema, tuple(map(describe, offer.changes)))
+
+
+def _refusal(schema: Schema, change: SchemaChange) -> str:
+    """Why the change cannot be made to this schema; empty if it can."""
+    if isinstance(change, AddField):
+        return _taken(schema, change.name)
+    field = schema.by_name.get(change.name)
+    if field is None:
+        return f"there is no field {change.name!r}; the fields are: {', '.join(schema.names)}"
+    if isinstance(change, RenameField):
+        return _taken(schema, change.new_name)
+    if change.name in schema.sort_names:
+        return f"{change.name} is a key field, by which rows are sorted; key fields can only be renamed"
+    match change:
+        case WidenField():
+            wider = ", ".join(_wider(field.type)) or "nothing"
+            fits = types.can_become(field.type, change.type)
+            return "" if fits else f"{change.name} is {field.type} and cannot become {change.type}, only {wider}"
+        case AllowNulls():
+            return f"{change.name} may be null already" if field.nullable else ""
+        case DropField():
+            return ""
+        case _:
+            assert_never(change)
+
+
+def _taken(schema: Schema, name: str) -> str:
+    return f"there is a field {name!r} already" if name in schema.by_name else ""
+
+
+def _wider(kind: pa.DataType) -> list[str]:
+    return [name for ladder in types.WIDENING for name in ladder if types.can_become(kind, types.parse(name))]
+
+
+def _changed(schema: Schema, change: SchemaChange, next_id: int) -> Schema:
+    match change:
+        case AddField():
+            added = Field(next_id, change.name, change.type, nullable=True)
+            return Schema(schema.row_key, schema.sort_key, (*schema.values, added), version=schema.version)
+        case DropField():
+            kept = tuple(field for field in schema.values if field.name != change.name)
+            return Schema(schema.row_key, schema.sort_key, kept, version=schema.version)
+        case RenameField():
+            return _with(schema, replace(schema.by_name[change.name], name=change.new_name))
+        case WidenField():
+            return _with(schema, replace(schema.by_name[change.name], type=change.type))
+        case AllowNulls():
+            return _with(schema, replace(schema.by_name[change.name], nullable=True))
+        case _:
+            assert_never(change)
+
+
+def _with(schema: Schema, changed: Field) -> Schema:
+    """The schema with another field in the place of the one with its id."""
+    groups = [
+        tuple(changed if field.id == changed.id else field for field in group)
+        for group in (schema.row_key, schema.sort_key, schema.values)
+    ]
+    return Schema(*groups, version=schema.version)
+
+
+# -- applying ---------------------------------------------------------------------------------------------------
+
+
+def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
+    """All schemas, with the next one. Raises DamagedError if files of an earlier one could not be read by it."""
+    if schema.version != len(schemas) + 1:
+        raise DamagedError(f"schema version {schema.version} follows version {len(schemas)}", version=schema.version)
+    if schemas:
+        before = {field.id: field for field in schemas[-1].fields}
+        used = {field.id for earlier in schemas for field in earlier.fields}
+        if _keys(schema) != _keys(schemas[-1]):
+            raise DamagedError(f"schema version {schema.version} has other keys than before", version=schema.version)
+        for field in schema.values:
+            if not _follows(field, before.get(field.id), used):
+                raise DamagedError(
+                    f"schema version {schema.version}: files of earlier versions cannot be read as field {field.name}",
+                    version=schema.version,
+                )
+    return (*schemas, schema)
+
+
+def _keys(schema: Schema) -> list[list[tuple[int, pa.DataType]]]:
+    return [[(field.id, field.type) for field in group] for group in (schema.row_key, schema.sort_key)]
+
+
+def _follows(field: Field, before: Field | None, used: set[int]) -> bool:
+    if before is None:
+        return field.nullable and field.id not in used
+    same_or_wider = field.type == before.type or types.can_become(before.type, field.type)
+    return same_or_wider and field.nullable >= before.nullable
