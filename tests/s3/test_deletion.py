@@ -56,7 +56,7 @@ def test_an_orphan_of_a_whole_second_ago_is_swept_and_one_of_this_second_waits(t
     assert to_us(report.before) > stamp_us
     assert report.orphans == 1
     assert table.state().orphan_horizon_us == stamp_us + 1
-    assert len(list(table.storage.list(data_folder(table.id)))) == 4
+    assert len(list(table.storage.list(data_folder(table.id)))) == 2
     assert keys(table) == "abcd"
 
 

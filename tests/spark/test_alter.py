@@ -23,7 +23,7 @@ def new_rows(seed):
 
 
 def version_of(table):
-    return sorted(c.file.schema_version for c in table.state().files.values() if c.references)
+    return sorted(file.schema_version for file in table.state().referenced().values())
 
 
 def test_imports_before_and_after_an_alter_are_read_and_compacted_as_one(pipeline, instance, spark, tmp_path):
