@@ -65,10 +65,11 @@ LOOKS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class _Put(Generic[State]):
-    """An entry that is in the store and not proven yet, and who is to be told."""
+    """An entry that is in the store and not proven yet, who is to be told, and the floor if it was told already."""
 
     reading: Reading[State]
     judged: Judged[State]
+    floor: int | None
 
 
 class Log(Generic[State, Offered, Change]):
@@ -298,7 +299,7 @@ class Log(Generic[State, Offered, Change]):
         head = Head(slot.number, entries.digest_of(found), judged.state)
         reading.take(head, found, entries.weight_bytes(found, sides))
         self._tail.go_on_from(reading)
-        return _Put(reading, judged)
+        return _Put(reading, judged, self.backend.known_floor(slot.number))
 
     def _lose_to(self, reading: Reading[State], found: bytes) -> None:
         """Read on over the entry that won."""
@@ -314,7 +315,7 @@ class Log(Generic[State, Offered, Change]):
         earlier put of the same bytes may have been in the log: the state tells of those with a request key.
         """
         try:
-            if self._tail.prove(put.reading):
+            if self._tail.prove(put.reading, floor=put.floor):
                 put.judged.tell()
                 if self.snapshots.due():
                     self._tail.start_snapshot()

@@ -145,12 +145,14 @@ class Tail(Generic[State]):
             self.stamps.note(number, from_us(entry.stamp_us))
         reading.take(after, data, weight_bytes(data, entry.sides))
 
-    def prove(self, reading: Reading[State], amiss: Amiss | None = None) -> bool:
+    def prove(self, reading: Reading[State], amiss: Amiss | None = None, *, floor: int | None = None) -> bool:
         """Publish what was read if the floor proves it; False: the log was trimmed beyond, and opened again.
 
-        ``amiss`` is what ended the reading; it is raised if it ended in the log.
+        ``amiss`` is what ended the reading; it is raised if it ended in the log. ``floor`` is for whoever knows it, as
+        it was after the last request of the reading; else it is asked for, if such logs are ever trimmed.
         """
-        floor = self._backend.floor() if self._machine.trimmed else 0
+        if floor is None:
+            floor = self._backend.floor() if self._machine.trimmed else 0
         self.proven_s = clock.monotonic_s()
         self._floor = floor
         if floor > reading.start:
