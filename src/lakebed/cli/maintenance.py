@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
     from lakebed.instance import Instance
-    from lakebed.spark import Pipeline, Progress
+    from lakebed.spark import Launcher, Pipeline, Progress
     from lakebed.splitting.run import SplitReport
 
 FORMATS = ("parquet", "csv", "json", "orc")
-DEFAULT_MASTER = "local[*,4]"
 
 
 def add_maintenance(commands: args.Commands) -> None:
@@ -79,11 +78,11 @@ def add_maintenance(commands: args.Commands) -> None:
     maintain = args.add_command(commands, "maintain", "compact, split and collect garbage, as far as due", _maintain)
     maintain.add_argument("table", metavar="TABLE")
     for parser in (bulk, compact, maintain):
-        parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
+        args.add_launcher(parser)
 
 
 def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.bulk_import(
             arguments.table,
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
@@ -105,7 +104,7 @@ def _compact(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_compaction(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
     out.document(plain(report), _compaction_lines(report))
 
@@ -145,7 +144,7 @@ def _split(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_split(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.split(arguments.table)
     out.document(plain(report), _split_lines(report))
 
@@ -178,7 +177,7 @@ def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[
 
 
 def _collect(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
@@ -194,7 +193,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dropped:
         _sweep_dropped(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
@@ -210,7 +209,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     lines = [
@@ -224,7 +223,7 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
     lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
@@ -235,7 +234,7 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
 
 
 @contextlib.contextmanager
-def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
+def _pipeline(instance: Instance, launcher: Launcher | str | None) -> Iterator[Pipeline]:
     """Raises UsageError where PySpark is needed and not installed."""
     # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -243,7 +242,7 @@ def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
     try:
         from lakebed.spark import Pipeline
 
-        with Pipeline(instance, master=master) as pipeline:
+        with Pipeline(instance, launcher=launcher) as pipeline:
             yield pipeline
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
