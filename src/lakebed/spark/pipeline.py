@@ -30,8 +30,10 @@ from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
+from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
 from lakebed.table import Table
@@ -60,22 +62,26 @@ class MaintenanceReport:
 class Pipeline:
     """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
-    ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
-    ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
+    ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
+    used in place of a master.
 
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
 
-    def __init__(self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]") -> None:
+    def __init__(
+        self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
+    ) -> None:
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
                 "or an object store",
                 url=instance.url,
             )
-        self._instance = instance
+        self.instance = instance
+        self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
-        self._master = master
         self._started: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options)
 
@@ -97,10 +103,14 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet."""
-        session = self._given or active_session()
+        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        if self._given is not None:
+            return self._given
+        if isinstance(self.launcher, Submit):
+            raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
+        session = active_session() if isinstance(self.launcher, Local) else None
         if session is None:
-            session = self._started = start_session(self._master)
+            session = self._started = start_session(self.launcher)
         return session
 
     @cached_property
@@ -110,6 +120,7 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
+    @submitted(ImportReport)
     def bulk_import(
         self,
         table: Table | str,
@@ -133,6 +144,7 @@ class Pipeline:
         target = self._table(table)
         return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
 
+    @submitted(CompactionReport)
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
@@ -151,6 +163,7 @@ class Pipeline:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         return split(self._table(table))
 
+    @submitted(JoinReport)
     def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
         """Make one leaf of small neighbours, as far as ``join_share`` allows.
 
@@ -184,15 +197,16 @@ class Pipeline:
 
         And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
         """
-        return sweep_dropped(self._instance, dry_run=dry_run)
+        return sweep_dropped(self.instance, dry_run=dry_run)
 
+    @submitted(MaintenanceReport)
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact, split and join until there is nothing to do, then collect garbage.
 
         A table that is offline only has its garbage collected.
         """
         target = self._table(table)
-        online = self._instance.is_online(target.name)
+        online = self.instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
         joins: list[JoinReport] = []
@@ -211,7 +225,7 @@ class Pipeline:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
-        return table if isinstance(table, Table) else self._instance.table(table)
+        return table if isinstance(table, Table) else self.instance.table(table)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges
