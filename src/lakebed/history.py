@@ -21,6 +21,7 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -136,6 +137,8 @@ def detail(told: Outline) -> str:
             text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
         case CloseJob():
             text = transaction.reason
+        case ChainRuns():
+            text = f"{_some(len(transaction.files), 'file')} of leaf {transaction.leaf} made one run"
         case SplitLeaf():
             text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
         case JoinLeaves():
@@ -183,7 +186,7 @@ def _counts(told: Outline) -> tuple[int, int | None, int | None]:
             return told.added.rows or 0, None, told.dropped.references
         case RemoveRange() | DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
+        case CreateTable() | OpenJob() | CloseJob() | ChainRuns() | SplitLeaf() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0

@@ -7,7 +7,7 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
-from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
+from lakebed.compaction.run import CompactionReport, compact, prepare, run_merge_task
+from lakebed.compaction.waves import Execute, MergeTask, TaskResult
 from lakebed.errors import Error, UsageError
+from lakebed.settings import Strategy
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
-from lakebed.spark.progress import Callback, Span, watched
+from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.splitting.run import SplitReport, split
 from lakebed.table import Table
@@ -125,21 +127,16 @@ class Pipeline:
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
-        """Merge the runs of every leaf that the strategy picks (``full``: those with more than one) into one.
+        """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
+
+        ``full`` merges every leaf of more than one run whole; see :mod:`lakebed.compaction.strategies` for the others.
+        Runs that do not overlap become one without being rewritten.
 
         Raises:
             UsageError: an unknown strategy.
             DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
         """
-        target = self._table(table)
-        prepared = prepare(target, strategy)
-        merges = prepared.planned.merges
-        rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started.
-        report = compact(target, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
-        if report.failed:
-            raise report.failed[0].error
-        return report
+        return self._compact(self._table(table), strategy, None, progress)
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
@@ -167,18 +164,22 @@ class Pipeline:
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact and split until neither has anything to do, then collect garbage.
 
-        A table that is offline only has its garbage collected.
+        What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
+        merged whole. A table that is offline only has its garbage collected.
         """
         target = self._table(table)
         online = self._instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
-            compacted = self.compact(target, progress=progress)
+            rounds = [self._compact(target, None, None, progress)]
             cut = self.split(target)
-            compactions += [compacted] if compacted.number is not None else []
+            if cut.compact_first:
+                rounds.append(self._compact(target, Strategy.FULL, cut.compact_first, progress))
+            worked = [compacted for compacted in rounds if compacted.number is not None]
+            compactions += worked
             splits += [cut] if cut.number is not None else []
-            if compacted.number is None and cut.number is None:
+            if not worked and cut.number is None:
                 break
         collected = self.collect_garbage(target)
         return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), collected)
@@ -188,11 +189,21 @@ class Pipeline:
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self._instance.table(table)
 
-    def _executor(
-        self, progress: Callback | None, rows_total: int
-    ) -> Callable[[Sequence[MergeTask]], Sequence[TaskResult]]:
+    def _compact(
+        self, table: Table, strategy: str | None, leaves: Collection[int] | None, progress: Callback | None
+    ) -> CompactionReport:
+        prepared = prepare(table, strategy, leaves=leaves)
+        merges = prepared.planned.merges
+        rows = sum(merge.rows for merge in merges)
+        # With nothing to merge no session is started; else it is here, before several threads ask for it.
+        report = compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
+        if report.failed:
+            raise report.failed[0].error
+        return report
+
+    def _executor(self, progress: Callback | None, rows_total: int) -> Execute:
         place = self._place
-        done = 0
+        together = None if progress is None else Together(progress, rows_total)
 
         def work(document: Any) -> Any:
             with task_scratch() as scratch:
@@ -200,10 +211,9 @@ class Pipeline:
             return wire.encode_new_files(files)
 
         def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-            nonlocal done
-            session = self.session
-            begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
-            with watched(session, progress, Span(begun, done, rows_total, len(tasks))):
+            session, rows = self.session, sum(task.rows for task in tasks)
+            tell = None if together is None else together.part()
+            with watched(session, tell, Span(0, rows, rows, len(tasks))):
                 found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 

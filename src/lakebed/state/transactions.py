@@ -149,6 +149,15 @@ class CloseJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ChainRuns:
+    """Make one run of what a leaf has of these files, which do not overlap: the references take another run id."""
+
+    leaf: int
+    files: tuple[str, ...]
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferSplit:
     """Cut a leaf at keys strictly inside it. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
@@ -299,6 +308,7 @@ Offer = (
     | OpenJob
     | OfferOutput
     | CloseJob
+    | ChainRuns
     | OfferSplit
     | OfferJoin
     | OfferRemove
@@ -320,6 +330,7 @@ Transaction = (
     | OpenJob
     | Replace
     | CloseJob
+    | ChainRuns
     | SplitLeaf
     | JoinLeaves
     | RemoveRange
