@@ -62,7 +62,7 @@ class Settings:
         3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have so many times its bytes"
     )
     compaction_run_bytes: int = _setting(
-        4 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a leaf is left alone, but by full"
+        1 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a leaf is left alone, but by full"
     )
     compaction_chain_bytes: int = _setting(
         32 * MIB,
