@@ -1,10 +1,10 @@
-"""What a day of steady ingest costs under each compaction strategy: simulated with the planner and the state themselves.
+"""What a day of steady ingest costs under each compaction strategy: simulated with the planner itself and the state.
 
     python -m benchmarks.amplification [--batches 1000] [--gigabytes 100]
 
 No row is written: batches of random keys (or, last, of keys that grow with time) come in one after another, each one
-file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and leaves above their limits are
-split. ``full`` is run ten times a day only. Printed for each strategy, settings as they are by default:
+file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and leaves above their
+limits are split. ``full`` is run ten times a day only. Printed for each strategy, settings as they are by default:
 
 * write amplification: bytes written, by ingest and compaction, for each byte that came in;
 * space amplification: bytes on storage for each byte in the table, the most at any time, where files go 15 minutes
@@ -115,7 +115,7 @@ class Day:
         for large in due(self.state, self.settings).large:
             low, high = span(large.keys)
             keys = [CODEC.encode_key((low + (high - low) * part // large.parts,)) for part in range(1, large.parts)]
-            self.offer(OfferSplit(large.leaf, tuple(keys), {f.id: self.summaries[f.id] for f in large.files}))
+            self.offer(OfferSplit({large.leaf: tuple(keys)}, {f.id: self.summaries[f.id] for f in large.files}))
 
     def end_batch(self, delay_batches: float) -> None:
         """Look at what there is now, then delete what has been without reference for long enough."""

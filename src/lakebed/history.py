@@ -36,7 +36,7 @@ from lakebed.state.transactions import (
     RemoveTag,
     Replace,
     SetTag,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
     Transaction,
 )
@@ -139,8 +139,8 @@ def detail(told: Outline) -> str:
             text = transaction.reason
         case ChainRuns():
             text = f"{_some(len(transaction.files), 'file')} of leaf {transaction.leaf} made one run"
-        case SplitLeaf():
-            text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
+        case SplitLeaves():
+            text = ", ".join(f"leaf {leaf} cut into {len(keys) + 1}" for leaf, keys in transaction.cuts.items())
         case JoinLeaves():
             text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
         case RemoveRange():
@@ -186,7 +186,7 @@ def _counts(told: Outline) -> tuple[int, int | None, int | None]:
             return told.added.rows or 0, None, told.dropped.references
         case RemoveRange() | DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | ChainRuns() | SplitLeaf() | JoinLeaves() | AlterSettings():
+        case CreateTable() | OpenJob() | CloseJob() | ChainRuns() | SplitLeaves() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0

@@ -23,7 +23,7 @@ from lakebed.state.sums import leaf_sums
 from lakebed.summaries import even_cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.compaction.strategies import Batch, Run
     from lakebed.files import DataFile
@@ -100,15 +100,13 @@ def check_strategy(name: str | None) -> Strategy | None:
     raise UsageError(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
 
 
-def plan(
-    state: TableState, settings: Settings, strategy: Strategy | None = None, leaves: Collection[int] | None = None
-) -> CompactionPlan:
-    """What the strategy, by default the table's own, wants done to this state, or to some leaves of it alone."""
+def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
+    """What the strategy, by default the table's own, wants done to this state."""
     chosen = settings.compaction_strategy if strategy is None else strategy
     jobs = _jobs_by_leaf(state)
     found: list[_LeafPlan] = []
     sums = leaf_sums(state)
-    for leaf in state.leaves.ids if leaves is None else leaves:
+    for leaf in state.leaves.ids:
         held = sums.get(leaf)
         if held is not None and held.runs > 1:
             found.append(_plan_leaf(state, leaf, jobs.get(leaf, ()), (chosen, settings)))
@@ -125,6 +123,12 @@ def plan(
         tuple(chain.from_iterable(one.chains for one in found)),
         (*chain.from_iterable(one.skipped for one in found), *left),
     )
+
+
+def whole(state: TableState, leaves: Iterable[int]) -> CompactionPlan:
+    """Merge these leaves, whatever a strategy thinks of them: their files then lie inside them."""
+    held = {leaf: state.held_by(leaf) for leaf in leaves}
+    return CompactionPlan(tuple(_merge(state, leaf, tuple(runs_of(every))) for leaf, every in held.items() if every))
 
 
 def why_wait(open_requests: int, commits_waiting: int, settings: Settings) -> str | None:

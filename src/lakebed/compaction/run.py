@@ -36,7 +36,7 @@ from lakebed.log.outcomes import Committed, NotCommitted, number_of
 from lakebed.state.transactions import ChainRuns, CloseJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from lakebed.storage.contract import Storage
     from lakebed.table import Table
@@ -71,12 +71,12 @@ class Prepared:
     """What is to be done now, and the jobs that were released first because nobody works on them any more."""
 
     planned: CompactionPlan
-    released: tuple[str, ...]
-    waits: str | None
+    released: tuple[str, ...] = ()
+    waits: str | None = None
 
 
-def prepare(table: Table, strategy: str | None = None, *, leaves: Collection[int] | None = None) -> Prepared:
-    """Release what dead processes left open, then plan, for all leaves or for some, unless compaction has to wait.
+def prepare(table: Table, strategy: str | None = None) -> Prepared:
+    """Release what dead processes left open, then plan, unless compaction has to wait.
 
     Raises UsageError for an unknown strategy.
     """
@@ -84,7 +84,7 @@ def prepare(table: Table, strategy: str | None = None, *, leaves: Collection[int
     released = release_jobs(table)
     state, settings = table.state(), table.settings_in_force()
     waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
-    planned = CompactionPlan() if waits else plan(state, settings, chosen, leaves)
+    planned = CompactionPlan() if waits else plan(state, settings, chosen)
     return Prepared(planned, released, waits)
 
 

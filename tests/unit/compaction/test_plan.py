@@ -12,6 +12,7 @@ from lakebed.compaction.plan import (
     plan,
     share_out,
     tasks_of,
+    whole,
     why_wait,
 )
 from lakebed.errors import UsageError
@@ -21,9 +22,9 @@ from lakebed.state.transactions import ChainRuns, OfferFiles, OfferOutput, OpenJ
 from tests.unit.state.cases import job, key, new_file, step, table
 
 
-def planned(state, strategy=Strategy.FULL, leaves=None, **changes):
+def planned(state, strategy=Strategy.FULL, **changes):
     """A line a merge, ``leaf: files (runs, rows)``; then one a chain; and a line for each leaf that has to wait."""
-    found = plan(state, Settings(**changes), strategy, leaves)
+    found = plan(state, Settings(**changes), strategy)
     merges = [f"{m.leaf}: {' '.join(f.id for f in m.inputs)} ({m.runs} runs, {m.rows} rows)" for m in found.merges]
     chains = [f"{c.leaf} chained: {' '.join(c.files)} ({c.runs} runs)" for c in found.chains]
     return merges + chains + [f"{s.leaf} waits: {s.reason}" for s in found.skipped]
@@ -96,9 +97,10 @@ def test_a_table_has_at_most_so_many_jobs_and_the_worst_leaves_come_first():
     assert waiting in planned(state, compaction_jobs_max=1)
 
 
-def test_only_the_leaves_that_were_asked_for_are_planned():
-    state = step(table("m"), OfferFiles((new_file("f1", "ax", samples="m"), new_file("f2", "ax", samples="m"))))
-    assert planned(state, leaves=(2,)) == ["2: f1 f2 (2 runs, 2 rows)"]
+def test_leaves_are_merged_whole_on_demand_even_of_a_single_run():
+    state = step(table("m"), OfferFiles((new_file("f1", "ax", samples="m"), new_file("f2", "b"))))
+    found = whole(state, (1, 2, 9))
+    assert [(m.leaf, [f.id for f in m.inputs], m.rows) for m in found.merges] == [(1, ["f1", "f2"], 2), (2, ["f1"], 1)]
 
 
 def test_runs_that_do_not_overlap_are_chained_and_a_chain_that_is_merged_is_not():

@@ -32,7 +32,7 @@ def test_the_files_of_a_chain_are_one_run_and_stay_in_the_order_of_arrival():
 
 
 def test_a_file_may_be_in_a_chain_of_one_leaf_alone():
-    state = step(grown(), OfferSplit(1, (key("b"),)))
+    state = step(grown(), OfferSplit({1: (key("b"),)}))
     state = step(state, OfferFiles((new_file("f5", "p"),)))
     state = step(state, ChainRuns(3, ("f1", "f5"), "c"))
     assert (runs(state, 2), runs(state, 3)) == ("f1:f1", "c:f1 r:f2 f3:f3 r:f4 c:f5")
