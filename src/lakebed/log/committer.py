@@ -84,7 +84,7 @@ class Log(Generic[State, Offered, Change]):
         self._sides = SideObjects(snapshots, identity)
         self._tail = Tail(backend, snapshots, identity, machine, self._sides.read)
         self.past = self._tail.past
-        self._queue: Queue[Offered] = Queue()
+        self._queue = self.waiting = Queue[Offered]()
         self._turns = Turns()
         self._unsettled: Slot | None = None
         self._looked_past_end = False

@@ -28,6 +28,7 @@ from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, SnapshotPlace
+from lakebed.settings import Settings, Strategy
 from lakebed.state.codec import outline
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
@@ -333,7 +334,7 @@ def split(world, process):
 def compact(world, process):
     """A merge of a leaf: its output may be late, offered again, or never come."""
     random = world.schedule.random
-    merges = plan_compaction(process.table.state()).merges
+    merges = plan_compaction(process.table.state(), Settings(), Strategy.FULL).merges
     if not merges:
         return
     merge = merges[0]
