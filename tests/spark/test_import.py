@@ -181,9 +181,9 @@ BAD = {
         SchemaMismatchError,
         "column part is string; the table has int32",
     ),
-    "null in a key": (with_null("k"), SchemaMismatchError, "column k has 1 nulls"),
-    "null in a sort key": (with_null("ts"), SchemaMismatchError, "column ts has 1 nulls"),
-    "long key": (long_key(9), BadKeyError, "at most 8192 are allowed"),
+    "null in a key": (with_null("k"), SchemaMismatchError, "column k is null"),
+    "null in a sort key": (with_null("ts"), SchemaMismatchError, "column ts is null"),
+    "long key": (long_key(9), BadKeyError, "at most 8192 bytes are allowed"),
 }
 
 

@@ -85,14 +85,15 @@ def read_rows(paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[
 def _batches(
     paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    from lakebed.schema import check_columns, conform
+    from lakebed.ingest.intake import Intake
 
     done = 0
+    intake = Intake(schema)
     for path in paths:
         with _reading(path), _open(path, schema) as (found, batches):
-            check_columns(found, schema, str(path))
+            intake.check(found, str(path))
             for batch in batches:
-                yield conform(batch, schema, str(path))
+                yield intake.conform(batch, str(path))
                 done += batch.num_rows
                 progress(done)
 
