@@ -48,7 +48,7 @@ def test_a_generated_key_is_computed_stored_and_found(instance):
     [
         ("\"user\" || '-' || cast(n as varchar)", "string", ["a-1", "b-2", "c-3"]),
         ("n % 2", "int64", [0, 1, 1]),
-        ("md5(\"user\")", "string", None),
+        ('md5("user")', "string", None),
         ("date_trunc('month', ts)", "timestamp[us, tz=UTC]", [dt.datetime(2020, 1, 1, tzinfo=dt.UTC)] * 3),
     ],
 )  # fmt: skip
@@ -92,7 +92,9 @@ def test_a_generated_field_that_is_given_must_agree(instance):
     table = table_of(instance, "\"user\" || 'x'")
     agreeing = ROWS.append_column("g", pa.array(["cx", "ax", "bx"]))
     table.write(agreeing)
-    with pytest.raises(SchemaMismatchError, match="column g is not .* by which it is generated; 1 of 3 .* row 1: 'no'"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"column g is not .* by which it is generated; 1 of 3 .* row 1: 'no'"
+    ):
         table.write(ROWS.append_column("g", pa.array(["cx", "no", "bx"])))
     with pytest.raises(SchemaMismatchError, match="column g is int64; the table has string"):
         table.write(ROWS.append_column("g", pa.array([1, 2, 3])))
@@ -102,7 +104,7 @@ def test_a_generated_field_that_is_given_must_agree(instance):
 def test_a_key_that_comes_out_null_is_refused_or_rejected(instance):
     table = table_of(instance, '"user"')
     rows = ROWS.set_column(1, "user", pa.array(["a", None, "b"]))
-    with pytest.raises(SchemaMismatchError, match="field g, made of user as .* is null"):
+    with pytest.raises(SchemaMismatchError, match=r"field g, made of user as .* is null"):
         table.write(rows)
     kept, rejected = Intake(table.schema).sift(rows.to_batches()[0], "here")
     assert kept.column("g").to_pylist() == ["a", "b"]
