@@ -1,7 +1,7 @@
 """The files that ``lakebed write`` reads: Parquet, Arrow IPC and CSV, batch by batch, as rows of a table.
 
 What a file holds is told by its first bytes; text that is none of the others is CSV if its name says so. CSV columns
-are read as the table's types: an empty cell is null, except in a text column, where it is an empty text.
+are read as the table's types: an empty cell is null, and quotes with nothing between them are an empty text.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
     from pyarrow import csv
 
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
-    options = csv.ConvertOptions(column_types=kinds)
+    options = csv.ConvertOptions(
+        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     try:
         return csv.open_csv(path, convert_options=options)
     except pa.ArrowInvalid as error:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakebed import types
 from lakebed.errors import Error, NotFoundError, SchemaMismatchError, UsageError
 from lakebed.ingest.intake import Intake
-from lakebed.spark.batch import said_by_spark
+from lakebed.spark.batch import is_sparks, said_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -92,7 +92,10 @@ def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
     # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
     paths = items if format == "iceberg" else [_absolute(item) for item in items]
     with _reading(", ".join(paths), format):
-        return _loaded(session.read.option("mode", "FAILFAST"), paths, format)
+        frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
+        # A session of Spark Connect looks at the source only now.
+        _ = frame.schema
+        return frame
 
 
 def _absolute(item: str) -> str:
@@ -103,7 +106,8 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
     match format:
         case "csv":
             # Every file's header is checked: columns are matched by name, and files by their place otherwise.
-            options = {"header": "true", "enforceSchema": "false", "emptyValue": "", "nullValue": _NULL}
+            # Quotes within quotes are doubled, as everybody but Spark has them.
+            options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
             return reader.options(**options).csv(paths)
         case "json":
             return reader.option("primitivesAsString", "true").json(paths)
@@ -118,8 +122,6 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
 
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
     """What a query gives, which may name ``source``; analysed now, computed later. Raises UsageError if it is none."""
-    from pyspark.errors import PySparkException
-
     # Within parentheses nothing but a query stands; braces are PySpark's own.
     text = f"SELECT * FROM (\n{query.strip().rstrip(';').replace('{', '{{').replace('}', '}}')}\n)"  # noqa: S608 - the caller's own query, for his own session
     try:
@@ -128,7 +130,9 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
         else:
             frame = session.sql("WITH source AS (SELECT * FROM {lakebed_source}) " + text, lakebed_source=source)  # noqa: S608 - as above
         _ = frame.schema
-    except PySparkException as error:
+    except Exception as error:
+        if not is_sparks(error):
+            raise
         raise UsageError(f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query) from error
     return frame
 
@@ -136,33 +140,21 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
 @contextlib.contextmanager
 def _reading(names: str, format: str) -> Iterator[None]:
     """Turn what Spark says about paths and formats into the errors that any other source gives."""
-    from pyspark.errors import AnalysisException, PySparkException
-
     try:
         yield
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        text = str(error)
+        if "PATH_NOT_FOUND" in text:
             raise NotFoundError(f"nothing matches {names}", name=names) from error
-        if format in _CONNECTORS and _lacks_connector(error):
-            raise _no_connector(format) from error
+        if format in _CONNECTORS and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text):
+            raise UsageError(
+                f"this Spark session cannot read {format}: it lacks the package {_CONNECTORS[format]} of its version. "
+                "Start Spark with --packages or spark.jars.packages, and pass the session",
+                format=format,
+            ) from error
         raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
-    except PySparkException as error:
-        if format in _CONNECTORS and _lacks_connector(error):
-            raise _no_connector(format) from error
-        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
-
-
-def _lacks_connector(error: Exception) -> bool:
-    text = str(error)
-    return any(mark in text for mark in ("Failed to find", "DATA_SOURCE_NOT_FOUND", "ClassNotFoundException"))
-
-
-def _no_connector(format: str) -> UsageError:
-    return UsageError(
-        f"this Spark session cannot read {format}: it lacks the package {_CONNECTORS[format]} of its version. Start "
-        f"Spark with --packages or spark.jars.packages, and pass the session",
-        format=format,
-    )
 
 
 def refused_text(error: Error, source: str) -> Error:
