@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import BadKeyError, Error, UnknownOutcomeError
+from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.intake import Intake
 from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
@@ -82,14 +82,16 @@ class Reading:
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    casts: frozenset[str] = frozenset()
+    casts: Sequence[str] = ()
     select: str | None = None
     quarantine: str | None = None
 
     def intake(self, schema: Schema, format: str) -> Intake:
         """How rows become those of a table. Text has no types, so all of it is cast."""
-        casts = frozenset(schema.names) if format in frames.TEXT_FORMATS else frozenset(self.casts)
-        return Intake(schema, dict(self.columns), casts | frozenset(self.casts))
+        if isinstance(self.casts, str):
+            raise UsageError(f"casts is a list of names, not the text {self.casts!r}")
+        unasked = schema.names if format in frames.TEXT_FORMATS else ()
+        return Intake(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,10 @@ class Importer:
     def _quarantine(self, reading: Reading, job: str) -> Quarantine | None:
         if reading.quarantine is None:
             return None
-        remote = "://" in reading.quarantine and not reading.quarantine.startswith("file://")
-        quarantine = Quarantine(Place(reading.quarantine, self.place.options if remote else {}), job)
+        # Tasks run wherever their workers were started.
+        url = frames.absolute(reading.quarantine)
+        remote = "://" in url and not url.startswith("file://")
+        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job)
         quarantine.check()
         return quarantine
 

@@ -90,7 +90,7 @@ def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
     if format == "query":
         return _queried(session, items[0])
     # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
-    paths = items if format == "iceberg" else [_absolute(item) for item in items]
+    paths = items if format == "iceberg" else [absolute(item) for item in items]
     with _reading(", ".join(paths), format):
         frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
         # A session of Spark Connect looks at the source only now.
@@ -98,7 +98,8 @@ def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
         return frame
 
 
-def _absolute(item: str) -> str:
+def absolute(item: str) -> str:
+    """A path that means the same in any folder; a URL as it is."""
     return item if "://" in item else str(Path(item).expanduser().absolute())
 
 
