@@ -46,6 +46,9 @@ def add_maintenance(commands: args.Commands) -> None:
     bulk.add_argument("sources", metavar="SOURCE", nargs="+")
     bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
     bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    bulk.add_argument(
+        "--leaf-rows", metavar="N", type=int, help="cut leaves that would get more rows; default: setting split_rows"
+    )
     compact = args.add_command(
         commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
     )
@@ -89,6 +92,7 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
             format=arguments.format,
             job_id=arguments.job_id,
+            leaf_rows=arguments.leaf_rows,
             progress=progress,
         )
     if report.repeated:
@@ -98,6 +102,8 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
     else:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
+    if report.leaves_split:
+        text += f"; {count_text(report.leaves_split, 'leaf')} cut before"
     out.document(plain(report), [f"table {report.table} {text}"])
 
 

@@ -1,6 +1,6 @@
 """Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
 
-    check -> sample -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send -> settle -> commit
+    check -> sample -> cut leaves -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send -> settle -> commit
 
 Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
 Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.frames`), and its staged files take the
@@ -24,7 +24,8 @@ from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
-from lakebed.spark.boundaries import Part, divide, weigh
+from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
+from lakebed.spark.presplit import split_before
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
 from lakebed.state.transactions import OfferFiles
@@ -52,7 +53,8 @@ SAMPLE_THREADS = 4
 class ImportReport:
     """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
 
-    ``number`` is None if there were no rows (and no job id to remember).
+    ``number`` is None if there were no rows (and no job id to remember). ``leaves_split`` were too small for what came,
+    and cut before.
     """
 
     table: str
@@ -65,6 +67,7 @@ class ImportReport:
     reduce_tasks: int
     number: int | None
     repeated: bool = False
+    leaves_split: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +92,14 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """What is the same for every import of a pipeline into one table."""
+    """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``."""
 
     session: SparkSession
     table: Table
     place: Place
     cores: int
     progress: Callback | None = None
+    leaf_rows: int | None = None
 
     def run(self, given: Any, format: str, job_id: str | None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
@@ -136,8 +140,10 @@ class Importer:
         )
 
     def _shuffled(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
+        sample = weigh(found.parts)
+        leaves_split = self._split_leaves(found, sample)
         shuffle = self._shuffle(layout)
-        boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, layout.file_bytes))
+        boundaries = divide(sample, shuffle.leaves, self._reducers(found, layout.file_bytes))
         shuffle = replace(shuffle, boundaries=boundaries)
         files = self._exchange(found, shuffle) if found.documents else ()
         number, repeated = self._commit(files, request)
@@ -152,7 +158,14 @@ class Importer:
             reduce_tasks=len(boundaries) + 1 if found.documents else 0,
             number=number,
             repeated=repeated,
+            leaves_split=leaves_split,
         )
+
+    def _split_leaves(self, found: _Input, sample: WeightedKeys) -> int:
+        limits = self.table.settings_in_force()
+        if self.leaf_rows is not None:
+            limits = replace(limits, split_rows=self.leaf_rows)
+        return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
     def _reducers(self, found: _Input, file_bytes: int) -> int:
         busy = min(self.cores, found.size_bytes // REDUCER_BYTES_MIN)

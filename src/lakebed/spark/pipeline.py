@@ -106,6 +106,7 @@ class Pipeline:
         *,
         format: str = "parquet",
         job_id: str | None = None,
+        leaf_rows: int | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
@@ -113,14 +114,22 @@ class Pipeline:
         ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
         json or orc. ``job_id`` is a request key: to repeat an import with it, from any process, adds nothing.
 
+        Leaves that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
+        ``leaf_rows`` those that would get more than so many rows. They stay cut if the import fails. Small leaves last
+        only in a table whose ``split_rows`` says so too.
+
         Raises:
+            UsageError: ``leaf_rows`` of less than 2.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+        if leaf_rows is not None and leaf_rows < 2:
+            raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
+        importer = Importer(self.session, target, self._place, self.cores, progress, leaf_rows)
+        return importer.run(source, format, job_id)
 
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
