@@ -249,7 +249,7 @@ class KeyCodec:
         return Bound(tuple(values), after=False)
 
     def beginning(self, key: bytes) -> bytes:
-        """The part of a longer encoding, as of row key and sort key together, that is these fields'; all of a shorter."""
+        """The part of a longer encoding (row key and sort key as one) that is these fields'; all of a shorter one."""
         position = 0
         for field in self.fields:
             if field.width:

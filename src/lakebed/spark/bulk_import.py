@@ -1,6 +1,7 @@
 """Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
 
-    check -> sample -> cut leaves -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send -> settle -> commit
+    check -> sample -> cut leaves -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
+    -> settle -> commit
 
 Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
 Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.frames`), and its staged files take the

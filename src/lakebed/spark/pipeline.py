@@ -99,7 +99,7 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    def bulk_import(
+    def bulk_import(  # noqa: PLR0913 - each is the caller's to say, and all but two have a default
         self,
         table: Table | str,
         source: Any,

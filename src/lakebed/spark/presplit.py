@@ -1,8 +1,8 @@
 """Leaves that an import would make too large are cut before it, by the keys that were sampled for its shuffle.
 
-So a table begins with the leaves that it would have had after some rounds of splitting, and no file reaches over their
-ends: nothing has to be compacted to be split well. Choosing is pure (:func:`full_leaves`, :func:`cut`); :func:`split_before`
-reads summaries and commits. If the import fails after that, the table has more leaves and the same rows.
+So a table begins with the leaves that it would have had after some rounds of splitting, and no file reaches over the
+ends of large ones: nothing has to be compacted to be split well. Choosing is pure (:func:`full_leaves`, :func:`cut`);
+:func:`split_before` reads summaries and commits. If the import fails then, the table has more leaves and the same rows.
 
 A leaf is looked at if the import alone brings it a fair share of its limit; what smaller ones add up to is for
 splitting to see to. With an open job it is left alone: the job's files were made for the leaf as it is.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebed.table import Table
 
 SHARE_MIN = 0.1
-"""Of its limit an import must bring a leaf so much to have it cut. Else every import would add up every leaf's files."""
+"""Of its limit an import must bring a leaf so much to have it cut, or each import would add up every leaf's files."""
 
 PART_KEYS_MIN = 8
 """Sampled keys for each part at least: its size is then known to about a third."""
@@ -101,7 +101,7 @@ def _within(sample: WeightedKeys, keys: EncodedRange) -> tuple[tuple[bytes, ...]
 
 
 def split_before(table: Table, state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> int:
-    """Cut the leaves that would grow too large; says how many. One that another process changed meanwhile is left alone.
+    """Cut the leaves that would grow too large; says how many. One that changed meanwhile is left alone.
 
     Raises:
         DamagedError: a summary, or a file whose summary is gone, is damaged.

@@ -3,7 +3,7 @@
 import pytest
 
 import lakebed
-from lakebed.keys import EncodedRange
+from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import Settings
 from lakebed.spark.boundaries import WeightedKeys
 from lakebed.spark.presplit import FullLeaf, cut, full_leaves, split_before
@@ -24,7 +24,7 @@ def sample(text, weight=1.0):
     return WeightedKeys(tuple(keys), (weight,) * len(keys))
 
 
-def boundaries(text, parts, summaries=(), keys=EncodedRange()):
+def boundaries(text, parts, summaries=(), keys=ALL_KEYS):
     return b"".join(cut(FullLeaf(1, keys, parts, ()), sample(text), summaries, SCHEMA.codec)).decode()
 
 
