@@ -11,8 +11,7 @@ splitting to see to. With an open job it is left alone: the job's files were mad
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING
@@ -20,14 +19,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lakebed.keys import EncodedRange, KeyCodec, shortest_separator
-from lakebed.log.outcomes import NotCommitted, number_of
-from lakebed.objects import load_summaries
 from lakebed.spark.boundaries import WeightedKeys
-from lakebed.splitting.plan import FILL
-from lakebed.state.transactions import OfferSplit
+from lakebed.splitting.plan import FILL, LargeLeaf, SplitAt, Unsplittable
+from lakebed.splitting.run import cut_leaves
 
 if TYPE_CHECKING:
-    from lakebed.files import DataFile
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
     from lakebed.summaries import Summary
@@ -40,17 +36,7 @@ PART_KEYS_MIN = 8
 """Sampled keys for each part at least: its size is then known to about a third."""
 
 
-@dataclass(frozen=True, slots=True)
-class FullLeaf:
-    """A leaf that would exceed a limit, and into how many parts it should be cut. ``files`` are what it holds now."""
-
-    leaf: int
-    keys: EncodedRange
-    parts: int
-    files: tuple[DataFile, ...]
-
-
-def full_leaves(state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> tuple[FullLeaf, ...]:
+def full_leaves(state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> tuple[LargeLeaf, ...]:
     """The leaves that the sampled rows, of about ``row_bytes`` each, would bring above a limit, in key order."""
     below = np.concatenate([[0.0], np.cumsum(sample.weights)])
     edges = [0, *(bisect_left(sample.keys, boundary) for boundary in state.leaves.boundaries), len(sample.keys)]
@@ -69,14 +55,15 @@ def full_leaves(state: TableState, sample: WeightedKeys, row_bytes: float, setti
         known = (edges[position + 1] - edges[position]) // PART_KEYS_MIN
         parts = min(max(2, ceil(times / FILL)), known)
         if parts > 1:
-            found.append(FullLeaf(leaf, keys, parts, tuple(one.file for one in held)))
+            files, runs = tuple(one.file for one in held), len({one.run for one in held})
+            found.append(LargeLeaf(leaf, keys, round(rows), round(size), runs, parts, files))
     return tuple(found)
 
 
-def cut(leaf: FullLeaf, sample: WeightedKeys, summaries: Sequence[Summary], codec: KeyCodec) -> tuple[bytes, ...]:
-    """Ascending keys that cut the leaf into about even parts of what it holds and what comes; none if it is one key.
+def cut(leaf: LargeLeaf, summaries: Sequence[Summary], sample: WeightedKeys, codec: KeyCodec) -> SplitAt | Unsplittable:
+    """Where to cut the leaf into about even parts of what it holds and what comes; ``summaries`` are of its files.
 
-    ``sample`` has row key and sort key as one; all rows of one row key stay together. ``summaries`` are of its files.
+    ``sample`` has row key and sort key as one; all rows of one row key stay together.
     """
     rows: dict[bytes, float] = {}
     for key, weight in zip(*_within(sample, leaf.keys), strict=True):
@@ -91,7 +78,8 @@ def cut(leaf: FullLeaf, sample: WeightedKeys, summaries: Sequence[Summary], code
     wanted = below[-1] * np.arange(1, leaf.parts) / leaf.parts
     at = np.clip(np.searchsorted(below, wanted), 1, max(1, len(keys) - 1))
     at -= (at > 1) & (wanted - below[at - 1] < below[at] - wanted)
-    return tuple(shortest_separator(keys[p - 1], keys[p]) for p in np.unique(at).tolist() if p < len(keys))
+    found = tuple(shortest_separator(keys[p - 1], keys[p]) for p in np.unique(at).tolist() if p < len(keys))
+    return SplitAt(leaf.leaf, found) if found else Unsplittable(leaf.leaf, "a single key comes, as far as sampled")
 
 
 def _within(sample: WeightedKeys, keys: EncodedRange) -> tuple[tuple[bytes, ...], tuple[float, ...]]:
@@ -107,16 +95,6 @@ def split_before(table: Table, state: TableState, sample: WeightedKeys, row_byte
         DamagedError: a summary, or a file whose summary is gone, is damaged.
         ContentionError, UnknownOutcomeError, StorageError: the log; leaves cut before stay cut.
     """
-    done = 0
-    for leaf in full_leaves(state, sample, row_bytes, settings):
-        held: Mapping[str, Summary] = load_summaries(
-            table.storage, table.id, leaf.files, table.schema, cuts=state.leaves.boundaries
-        )
-        keys = cut(leaf, sample, list(held.values()), table.schema.codec)
-        if not keys:
-            continue
-        outcome = table.try_commit(OfferSplit(leaf.leaf, keys, held))
-        if not isinstance(outcome, NotCommitted):
-            number_of(outcome, f"table {table.name}")
-            done += 1
-    return done
+    codec = table.schema.codec
+    full = full_leaves(state, sample, row_bytes, settings)
+    return len(cut_leaves(table, full, lambda leaf, summaries: cut(leaf, summaries, sample, codec)).split)

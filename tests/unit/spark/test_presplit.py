@@ -6,8 +6,9 @@ import lakebed
 from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import Settings
 from lakebed.spark.boundaries import WeightedKeys
-from lakebed.spark.presplit import FullLeaf, cut, full_leaves, split_before
+from lakebed.spark.presplit import cut, full_leaves, split_before
 from lakebed.spark.shuffle import whole_key
+from lakebed.splitting.plan import LargeLeaf, SplitAt
 from lakebed.summaries import Summary
 
 SCHEMA = lakebed.Schema({"k": "string"}, {"s": "int32"}, {"v": "int64"})
@@ -25,7 +26,8 @@ def sample(text, weight=1.0):
 
 
 def boundaries(text, parts, summaries=(), keys=ALL_KEYS):
-    return b"".join(cut(FullLeaf(1, keys, parts, ()), sample(text), summaries, SCHEMA.codec)).decode()
+    found = cut(LargeLeaf(1, keys, 0, 0, 1, parts, ()), summaries, sample(text), SCHEMA.codec)
+    return b"".join(found.keys).decode() if isinstance(found, SplitAt) else ""
 
 
 @pytest.mark.parametrize(
@@ -105,6 +107,14 @@ def test_a_leaf_with_an_open_job_is_left_alone(tmp_path):
     file = next(iter(table.state().files))
     table.commit(OpenJob(Job("j", EncodedRange(), (file,), "o", 60, 0)))
     assert not full_leaves(table.state(), sample("cd" * 200), 1.0, LIMITS)
+
+
+def test_many_leaves_are_cut_by_one_commit(tmp_path):
+    table = state_of(tmp_path, "c", "e")
+    number = table.number
+    assert split_before(table, table.state(), sample("abcdef" * 100), 1.0, Settings(split_rows=150)) == 3
+    assert table.state().number == number + 1
+    assert table.partitions().num_rows == 6
 
 
 def test_cutting_commits_and_keeps_the_rows_of_the_leaf(tmp_path):
