@@ -1,4 +1,4 @@
-"""``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 from lakebed.cli import arguments as args
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.cli.rows import add_ranges, ranges_of
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
+from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.splitting.plan import due, small
+from lakebed.view import View
 
 if TYPE_CHECKING:
     import argparse
@@ -35,7 +38,7 @@ LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
+    """``lakebed import``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -48,6 +51,22 @@ def add_maintenance(commands: args.Commands) -> None:
     bulk.add_argument("sources", metavar="SOURCE", nargs="+")
     bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
     bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    export = args.add_command(
+        commands,
+        "export",
+        "write rows as sorted files to an empty place, on Spark",
+        _export,
+        more="URL is a folder, or s3://… and the like. All rows, or those of the ranges given, of which the predicate\n"
+        "holds. The place is whole when _SUCCESS is there; _manifest.json names every file, and the schema.\n"
+        "In JSON, nulls are left out, and NaN and infinities are null. Keys are given as to scan.",
+    )
+    export.add_argument("table", metavar="TABLE")
+    export.add_argument("url", metavar="URL")
+    add_ranges(export)
+    export.add_argument("--where", metavar="PREDICATE", help='in SQL, over the table\'s columns: "n > 3 AND s IS NULL"')
+    export.add_argument("--format", choices=EXPORT_FORMATS, default="parquet", help="default: %(default)s")
+    export.add_argument("--partitions", metavar="N", type=int, help="at most so many files; default: by file_bytes")
+    args.add_at(export)
     compact = args.add_command(
         commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
     )
@@ -91,7 +110,7 @@ def add_maintenance(commands: args.Commands) -> None:
         commands, "maintain", "compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, compact, join, maintain):
+    for parser in (bulk, export, compact, join, maintain):
         parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
 
 
@@ -112,6 +131,26 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
     out.document(plain(report), [f"table {report.table} {text}"])
+
+
+def _export(arguments: argparse.Namespace, out: Output) -> None:
+    at = args.open_view(arguments)
+    ranges = ranges_of(arguments, at.schema)
+    instance = args.open_instance(arguments)
+    with _pipeline(instance, arguments.master) as pipeline, _bar(arguments) as progress:
+        report = pipeline.export(
+            arguments.table,
+            arguments.url,
+            ranges=ranges,
+            where=arguments.where,
+            format=arguments.format,
+            partitions=arguments.partitions,
+            at=at if isinstance(at, View) else None,
+            progress=progress,
+        )
+    rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
+    text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
+    out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])
 
 
 def _compact(arguments: argparse.Namespace, out: Output) -> None:

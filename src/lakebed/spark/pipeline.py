@@ -8,7 +8,7 @@ return metadata and commit nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +27,7 @@ from lakebed.compaction.run import (
     run_merge_task,
 )
 from lakebed.errors import Error, UsageError
+from lakebed.export.run import ExportedFile, ExportReport, ExportResult, ExportTask, Wanted, export, run_export_task
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.instance import Instance
+    from lakebed.keys import KeyRange
+    from lakebed.view import View
 
 MAINTAIN_ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
@@ -167,6 +170,39 @@ class Pipeline:
         _raise_failed(compacted)
         return joined
 
+    def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
+        self,
+        table: Table | str,
+        url: str,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        where: str | None = None,
+        format: str = "parquet",
+        partitions: int | None = None,
+        at: View | None = None,
+        progress: Callback | None = None,
+    ) -> ExportReport:
+        """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty place of their own.
+
+        As it was at ``at`` (a view that :meth:`Table.at` gave), by default now; the number is pinned meanwhile.
+        ``where`` is a predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is how many
+        files there are to be at most. The place is whole when ``_SUCCESS`` is there; its ``_manifest.json`` names each
+        file with its rows and digest, and the schema. Storage options are the instance's own where the place is of the
+        same kind; else the environment has to have the credentials.
+
+        Raises:
+            UsageError: an unknown format, a predicate that means nothing, fewer than one partition, a bad URL.
+            BadKeyError: a range that does not fit the key.
+            ExistsError: the place is not empty.
+            NotRetainedError: files of that number may be deleted.
+            DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
+        """
+        target = self._table(table)
+        wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
+        place = self._place_of(url)
+        with target.pin(at.number if at is not None else None) as view:
+            return export(target, view, place.connect(), wanted, self._exporter(place, progress))
+
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
         return collect_garbage(self._table(table), dry_run=dry_run)
@@ -212,6 +248,34 @@ class Pipeline:
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self._instance.table(table)
+
+    def _place_of(self, url: str) -> Place:
+        """Another place, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
+        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self._instance.url))
+        place = Place(url, self._instance.storage_options if kind == own else {})
+        if not place.connect().shared:
+            raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
+        return place
+
+    def _exporter(
+        self, place: Place, progress: Callback | None
+    ) -> Callable[[Sequence[ExportTask]], Sequence[ExportResult]]:
+        source = self._place
+
+        def work(document: Any) -> Any:
+            with task_scratch() as scratch:
+                task = wire.decode_export_task(document)
+                return [asdict(file) for file in run_export_task(task, source.connect(), place.connect(), scratch)]
+
+        def execute(tasks: Sequence[ExportTask]) -> Sequence[ExportResult]:
+            rows = sum(task.rows for task in tasks)
+            with watched(self.session, progress, Span(0, rows, rows, len(tasks))):
+                found = run_batch(self.session, [wire.encode_export_task(task) for task in tasks], work)
+            return [
+                result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found
+            ]
+
+        return execute
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges

@@ -1,0 +1,66 @@
+"""Exports on Spark, and the way back: the same rows in a new table, whatever form they took meanwhile."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed.schema import Schema
+from tests.spark.cases import SCHEMA, assert_holds, rows
+from tests.spark.test_crashes import begin, child, wait_for
+
+PARTS = [rows(seed, 300) for seed in range(2)]
+
+
+@pytest.fixture
+def table(instance):
+    """Two leaves, two runs, and an older number with less in it."""
+    made = instance.create_table("t", SCHEMA, split_points=[("b",)])
+    for part in PARTS:
+        made.write(part)
+    return made
+
+
+def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_path):
+    """The manifest has the schema; the folder is a source as it is."""
+    told = []
+    report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=told.append)
+    assert (report.rows, report.files, told[-1].rows_done) == (600, 3, 600)
+    schema = Schema.from_json(json.loads((tmp_path / "out" / "_manifest.json").read_text())["schema"])
+    again = instance.create_table("again", schema)
+    pipeline.bulk_import(again, str(tmp_path / "out"))
+    assert again.schema == table.schema
+    assert_holds(again, *PARTS)
+
+
+def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
+    """A range, a predicate and an older number, as lines of JSON."""
+    before = table.at(number=table.number - 1)
+    ranges = [lakebed.KeyRange(("a",), ("b",))]
+    report = pipeline.export("t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=before)
+    kept = [row for row in PARTS[0].to_pylist() if "a" <= row["k"] < "b" and row["v"] is not None and row["v"] <= 0.5]
+    (path,) = (tmp_path / "out").glob("part-*.json")
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted((row["k"], row["part"], row["v"]) for row in found) == sorted(
+        (r["k"], r["part"], r["v"]) for r in kept
+    )
+    assert report.rows == len(kept) > 0
+
+
+def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, instance, tmp_path):
+    """It left files and no _SUCCESS; another place gets all rows."""
+    settings = {"file_bytes": 16_384, "row_group_rows": 1000}
+    table = instance.create_table("t", SCHEMA, settings=settings)
+    table.write(rows(1, 4000))
+    out = tmp_path / "out"
+    with child("export", Path(instance.url.removeprefix("file://")), out) as process:
+        begin(process)
+        wait_for(lambda: any(out.glob("part-*")), process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (out / "_SUCCESS").exists()
+    with pytest.raises(lakebed.ExistsError, match="did not finish"):
+        pipeline.export(table, str(out))
+    assert pipeline.export(table, str(tmp_path / "again")).rows == 4000
