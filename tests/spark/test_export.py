@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -33,6 +35,39 @@ def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_p
     pipeline.bulk_import(again, str(tmp_path / "out"))
     assert again.schema == table.schema
     assert_holds(again, *PARTS)
+
+
+def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):
+    """Its files touch, so they are one run; the originals stay whose they were; a repeat adds nothing."""
+    out = tmp_path / "out"
+    pipeline.export(table, str(out), partitions=3)
+    again = instance.create_table("again", SCHEMA, split_points=[("a",)])
+    report = pipeline.attach("again", str(out), job_id="monday")
+    assert (report.rows, report.files) == (600, 3)
+    assert_holds(again, *PARTS)
+    key = PARTS[0].select(["k", "part"]).to_pylist()[0]
+    assert again.get(*key.values()).num_rows == table.get(*key.values()).num_rows > 0
+    assert set(again.partitions().column("runs").to_pylist()) == {1}
+    stored = {Path(url.removeprefix("file://")).read_bytes() for url in again.files().column("url").to_pylist()}
+    assert stored == {path.read_bytes() for path in out.glob("part-*")}
+    assert again.verify(files=True).sound
+    assert pipeline.attach("again", str(out), job_id="monday").repeated
+
+
+def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
+    """Spark, and Arrow where it is not told, write no field ids."""
+    before = table.number
+    good = pipeline.export(table, str(tmp_path / "out")).url
+    pq.write_table(PARTS[0].replace_schema_metadata().cast(plain_schema()), tmp_path / "foreign.parquet")
+    with pytest.raises(
+        lakebed.SchemaMismatchError, match=r"foreign.parquet cannot be attached.*no field ids.*Import it"
+    ):
+        pipeline.attach(table, [good.removeprefix("file://"), str(tmp_path / "foreign.parquet")])
+    assert table.number == before
+
+
+def plain_schema():
+    return pa.schema([pa.field(field.name, field.type) for field in SCHEMA.arrow])
 
 
 def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):

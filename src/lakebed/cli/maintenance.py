@@ -1,4 +1,4 @@
-"""``lakebed import``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``attach``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -38,7 +38,7 @@ LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
+    """``lakebed import``, ``attach``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -51,6 +51,17 @@ def add_maintenance(commands: args.Commands) -> None:
     bulk.add_argument("sources", metavar="SOURCE", nargs="+")
     bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
     bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    attach = args.add_command(
+        commands,
+        "attach",
+        "add sorted Parquet files as they are, on Spark",
+        _attach,
+        more="Files of an export, or others with the table's field ids: checked row by row, copied byte for byte.\n"
+        "What is not sorted, or has other columns, is refused; import it. --job-id is as for import.",
+    )
+    attach.add_argument("table", metavar="TABLE")
+    attach.add_argument("sources", metavar="SOURCE", nargs="+")
+    attach.add_argument("--job-id", metavar="ID", help="what makes this happen once, however often it is run")
     export = args.add_command(
         commands,
         "export",
@@ -110,7 +121,7 @@ def add_maintenance(commands: args.Commands) -> None:
         commands, "maintain", "compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, export, compact, join, maintain):
+    for parser in (bulk, attach, export, compact, join, maintain):
         parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
 
 
@@ -130,6 +141,19 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
     else:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
+    out.document(plain(report), [f"table {report.table} {text}"])
+
+
+def _attach(arguments: argparse.Namespace, out: Output) -> None:
+    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline:
+        report = pipeline.attach(arguments.table, arguments.sources, job_id=arguments.job_id)
+    if report.repeated:
+        text = f"attached before, at number {report.number}; nothing was added"
+    elif report.number is None:
+        text = "no rows to attach; nothing was added"
+    else:
+        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
+        text = f"at number {report.number}: {rows} attached as {files} of {size_text(report.size_bytes)}"
     out.document(plain(report), [f"table {report.table} {text}"])
 
 

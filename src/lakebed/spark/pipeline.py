@@ -29,6 +29,7 @@ from lakebed.compaction.run import (
 from lakebed.errors import Error, UsageError
 from lakebed.export.run import ExportedFile, ExportReport, ExportResult, ExportTask, Wanted, export, run_export_task
 from lakebed.spark import wire
+from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
 from lakebed.spark.progress import Callback, Span, watched
@@ -135,6 +136,21 @@ class Pipeline:
         """
         target = self._table(table)
         return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+
+    def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
+        """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
+
+        ``source`` is a path, folder, glob or URI, or several of them. Every row is looked at first: the columns are the
+        newest schema's by field id, name and type, as those of an export are; no null stands where none may; the rows
+        are sorted by row key and sort key. ``job_id`` is as for :meth:`bulk_import`.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            SchemaMismatchError, BadKeyError, UsageError: a file does not fit, or is not sorted; names it, and the row.
+            DamagedError: a file cannot be read; names it. In every case nothing was attached.
+            UnknownOutcomeError: repeat it with the same ``job_id``.
+        """
+        return attach(self.session, self._table(table), self._place, source, job_id)
 
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
