@@ -72,9 +72,10 @@ def plain_schema():
 
 def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
     """A range, a predicate and an older number, as lines of JSON."""
-    before = table.at(number=table.number - 1)
     ranges = [lakebed.KeyRange(("a",), ("b",))]
-    report = pipeline.export("t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=before)
+    report = pipeline.export(
+        "t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=table.number - 1
+    )
     kept = [row for row in PARTS[0].to_pylist() if "a" <= row["k"] < "b" and row["v"] is not None and row["v"] <= 0.5]
     (path,) = (tmp_path / "out").glob("part-*.json")
     found = [json.loads(line) for line in path.read_text().splitlines()]

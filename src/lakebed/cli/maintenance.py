@@ -19,7 +19,6 @@ from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.splitting.plan import due, small
-from lakebed.view import View
 
 if TYPE_CHECKING:
     import argparse
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
     from lakebed.instance import Instance
-    from lakebed.spark import Pipeline, Progress
+    from lakebed.spark import Launcher, Pipeline, Progress
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
 FORMATS = ("parquet", "csv", "json", "orc")
-DEFAULT_MASTER = "local[*,4]"
 LEAVES_SHOWN = 8
 
 
@@ -122,11 +120,11 @@ def add_maintenance(commands: args.Commands) -> None:
     )
     maintain.add_argument("table", metavar="TABLE")
     for parser in (bulk, attach, export, compact, join, maintain):
-        parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
+        args.add_launcher(parser)
 
 
 def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.bulk_import(
             arguments.table,
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
@@ -145,7 +143,7 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _attach(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline:
         report = pipeline.attach(arguments.table, arguments.sources, job_id=arguments.job_id)
     if report.repeated:
         text = f"attached before, at number {report.number}; nothing was added"
@@ -158,10 +156,9 @@ def _attach(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _export(arguments: argparse.Namespace, out: Output) -> None:
-    at = args.open_view(arguments)
-    ranges = ranges_of(arguments, at.schema)
-    instance = args.open_instance(arguments)
-    with _pipeline(instance, arguments.master) as pipeline, _bar(arguments) as progress:
+    view = args.open_view(arguments)
+    ranges = ranges_of(arguments, view.schema)
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.export(
             arguments.table,
             arguments.url,
@@ -169,7 +166,7 @@ def _export(arguments: argparse.Namespace, out: Output) -> None:
             where=arguments.where,
             format=arguments.format,
             partitions=arguments.partitions,
-            at=at if isinstance(at, View) else None,
+            at=view.number if arguments.at is not None else None,
             progress=progress,
         )
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
@@ -181,7 +178,7 @@ def _compact(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_compaction(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
     out.document(plain(report), _compaction_lines(report))
 
@@ -221,7 +218,7 @@ def _split(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_split(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.split(arguments.table)
     out.document(plain(report), _split_lines(report))
 
@@ -252,7 +249,7 @@ def _join(arguments: argparse.Namespace, out: Output) -> None:
         groups = small(table.state(), table.settings_in_force())
         out.document({"table": table.name, "small": groups}, _small_lines(groups))
         return
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.join_leaves(arguments.table, progress=progress)
     lines = list(_join_lines(report))
     out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
@@ -286,7 +283,7 @@ def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[
 
 
 def _collect(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
@@ -302,7 +299,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dropped:
         _sweep_dropped(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
@@ -318,7 +315,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     lines = [
@@ -332,7 +329,7 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
     lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
@@ -344,7 +341,7 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
 
 
 @contextlib.contextmanager
-def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
+def _pipeline(instance: Instance, launcher: Launcher | str | None) -> Iterator[Pipeline]:
     """Raises UsageError where PySpark is needed and not installed."""
     # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -352,7 +349,7 @@ def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
     try:
         from lakebed.spark import Pipeline
 
-        with Pipeline(instance, master=master) as pipeline:
+        with Pipeline(instance, launcher=launcher) as pipeline:
             yield pipeline
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):

@@ -32,9 +32,12 @@ from lakebed.spark import wire
 from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
+from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
+from lakebed.storage import connect
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
 from lakebed.table import Table
 
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
 
     from lakebed.instance import Instance
     from lakebed.keys import KeyRange
-    from lakebed.view import View
 
 MAINTAIN_ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
@@ -64,22 +66,26 @@ class MaintenanceReport:
 class Pipeline:
     """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
-    ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
-    ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
+    ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
+    used in place of a master.
 
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
 
-    def __init__(self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]") -> None:
+    def __init__(
+        self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
+    ) -> None:
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
                 "or an object store",
                 url=instance.url,
             )
-        self._instance = instance
+        self.instance = instance
+        self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
-        self._master = master
         self._started: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options)
 
@@ -101,10 +107,14 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet."""
-        session = self._given or active_session()
+        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        if self._given is not None:
+            return self._given
+        if isinstance(self.launcher, Submit):
+            raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
+        session = active_session() if isinstance(self.launcher, Local) else None
         if session is None:
-            session = self._started = start_session(self._master)
+            session = self._started = start_session(self.launcher)
         return session
 
     @cached_property
@@ -114,6 +124,7 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
+    @submitted(ImportReport)
     def bulk_import(
         self,
         table: Table | str,
@@ -137,6 +148,7 @@ class Pipeline:
         target = self._table(table)
         return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
 
+    @submitted(AttachReport)
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
         """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
 
@@ -152,6 +164,7 @@ class Pipeline:
         """
         return attach(self.session, self._table(table), self._place, source, job_id)
 
+    @submitted(CompactionReport)
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
@@ -170,6 +183,7 @@ class Pipeline:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         return split(self._table(table))
 
+    @submitted(JoinReport)
     def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
         """Make one leaf of small neighbours, as far as ``join_share`` allows.
 
@@ -186,6 +200,7 @@ class Pipeline:
         _raise_failed(compacted)
         return joined
 
+    @submitted(ExportReport)
     def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
         self,
         table: Table | str,
@@ -195,12 +210,12 @@ class Pipeline:
         where: str | None = None,
         format: str = "parquet",
         partitions: int | None = None,
-        at: View | None = None,
+        at: int | None = None,
         progress: Callback | None = None,
     ) -> ExportReport:
         """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty place of their own.
 
-        As it was at ``at`` (a view that :meth:`Table.at` gave), by default now; the number is pinned meanwhile.
+        As it was at the log number ``at``, by default the newest; the number is pinned meanwhile.
         ``where`` is a predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is how many
         files there are to be at most. The place is whole when ``_SUCCESS`` is there; its ``_manifest.json`` names each
         file with its rows and digest, and the schema. Storage options are the instance's own where the place is of the
@@ -216,7 +231,7 @@ class Pipeline:
         target = self._table(table)
         wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
         place = self._place_of(url)
-        with target.pin(at.number if at is not None else None) as view:
+        with target.pin(at) as view:
             return export(target, view, place.connect(), wanted, self._exporter(place, progress))
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
@@ -236,15 +251,16 @@ class Pipeline:
 
         And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
         """
-        return sweep_dropped(self._instance, dry_run=dry_run)
+        return sweep_dropped(self.instance, dry_run=dry_run)
 
+    @submitted(MaintenanceReport)
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact, split and join until there is nothing to do, then collect garbage.
 
         A table that is offline only has its garbage collected.
         """
         target = self._table(table)
-        online = self._instance.is_online(target.name)
+        online = self.instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
         joins: list[JoinReport] = []
@@ -263,15 +279,17 @@ class Pipeline:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
-        return table if isinstance(table, Table) else self._instance.table(table)
+        return table if isinstance(table, Table) else self.instance.table(table)
 
     def _place_of(self, url: str) -> Place:
         """Another place, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
-        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self._instance.url))
-        place = Place(url, self._instance.storage_options if kind == own else {})
-        if not place.connect().shared:
+        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self.instance.url))
+        options = self.instance.storage_options if kind == own else {}
+        storage = connect(url, options)
+        if not storage.shared:
             raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
-        return place
+        # Whole, for a task may run in another folder.
+        return Place(storage.url, options)
 
     def _exporter(
         self, place: Place, progress: Callback | None
