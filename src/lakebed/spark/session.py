@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.spark.launcher import LOCAL_MASTER, Local, Remote
 
@@ -70,17 +71,21 @@ def active_session() -> SparkSession | None:
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:
-    """Start a session of our own.
+    """Start a session of our own, and say on stderr how long that took.
 
     Raises UsageError if there is no Java that can run it, or no client for Spark Connect.
     """
+    began_s = clock.monotonic_s()
     match launcher:
         case Remote(url):
-            return _connected(url)
+            session = _connected(url)
         case Local(None) if _GATEWAY in os.environ:
-            return _submitted()
+            session = _submitted()
         case Local(master):
-            return _started(master or LOCAL_MASTER)
+            session = _started(master or LOCAL_MASTER)
+    # Apart from the work, whose rates are told without it.
+    print(f"lakebed: Spark started in {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
+    return session
 
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
