@@ -76,16 +76,20 @@ def start_session(launcher: Local | Remote) -> SparkSession:
     Raises UsageError if there is no Java that can run it, or no client for Spark Connect.
     """
     began_s = clock.monotonic_s()
-    match launcher:
-        case Remote(url):
-            session = _connected(url)
-        case Local(None) if _GATEWAY in os.environ:
-            session = _submitted()
-        case Local(master):
-            session = _started(master or LOCAL_MASTER)
+    session = _any_session(launcher)
     # Apart from the work, whose rates are told without it.
     print(f"lakebed: Spark started in {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
     return session
+
+
+def _any_session(launcher: Local | Remote) -> SparkSession:
+    match launcher:
+        case Remote(url):
+            return _connected(url)
+        case Local(None) if _GATEWAY in os.environ:
+            return _submitted()
+        case Local(master):
+            return _started(master or LOCAL_MASTER)
 
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"

@@ -20,6 +20,7 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -36,7 +37,7 @@ from lakebed.state.transactions import (
     Replace,
     Request,
     SetTag,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
 )
 
@@ -69,7 +70,9 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return _replace(state, transaction)
         case CloseJob():
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
-        case SplitLeaf():
+        case ChainRuns():
+            return _chain(state, transaction)
+        case SplitLeaves():
             return _split(state, transaction)
         case JoinLeaves():
             return _join(state, transaction)
@@ -81,10 +84,7 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case AlterSchema():
             return replace(state, schemas=followed(state.schemas, transaction.schema))
         case MarkDead():
-            dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
-            gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
-            retained_from = max(state.retained_from, gone_at)
-            return replace(state, files=state.files.updated(dead), retained_from=retained_from)
+            return _mark_dead(state, transaction)
         case ForgetFiles():
             for name in transaction.files:
                 _known(state, name)
@@ -119,6 +119,12 @@ def _answered(state: TableState, added: AddFiles) -> TableState:
         return state
     left = state.open_requests.updated({}, added.requests)
     return replace(state, requests=state.requests.updated(done), open_requests=left)
+
+
+def _mark_dead(state: TableState, transaction: MarkDead) -> TableState:
+    dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
+    gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
+    return replace(state, files=state.files.updated(dead), retained_from=max(state.retained_from, gone_at))
 
 
 def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
@@ -258,18 +264,27 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
     return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
 
 
-def _split(state: TableState, transaction: SplitLeaf) -> TableState:
-    if state.leaves.position_of(transaction.leaf) is None:
-        raise DamagedError(f"entry {state.number} splits leaf {transaction.leaf}, which is not there")
-    files = state.files_of(transaction.leaf)
-    moved = {file.id: file for file in files}
-    # A reference that two exact ranks prove empty may go; one that was never there may not come.
-    strangers = {r.file for r in transaction.references} - set(moved)
+def _chain(state: TableState, transaction: ChainRuns) -> TableState:
+    held = {one.file.id: one for one in state.held_by(transaction.leaf)}
+    strangers = [name for name in transaction.files if name not in held]
     if strangers:
-        raise DamagedError(f"entry {state.number} brings {min(strangers)} into leaf {transaction.leaf} by a split")
-    state = _let_go(state, {transaction.leaf: files})
-    state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
-    return _refer(state, moved, transaction.references)
+        raise DamagedError(f"entry {state.number} chains {strangers[0]} in leaf {transaction.leaf}, which lacks it")
+    renamed = {name: held[name]._replace(run=transaction.run) for name in transaction.files}
+    # All go and come, so that they stay in the order of arrival.
+    left = state.references.dropped({transaction.leaf: list(held)})
+    return replace(state, references=left.added({transaction.leaf: [renamed.get(name, held[name]) for name in held]}))
+
+
+def _split(state: TableState, transaction: SplitLeaves) -> TableState:
+    going = {leaf: state.files_of(leaf) for leaf in transaction.cuts}
+    after = replace(_let_go(state, going), leaves=state.leaves.split(transaction.cuts))
+    parts = range(state.leaves.next_id, after.leaves.next_id)
+    held = {leaf: {file.id for file in files} for leaf, files in going.items()}
+    for reference in transaction.references:
+        # A reference that two exact ranks prove empty may go; one that was never there may not come.
+        if reference.leaf not in parts or reference.file not in held[after.leaves.parents[reference.leaf][0]]:
+            raise DamagedError(f"entry {state.number} brings {reference.file} into leaf {reference.leaf} by a split")
+    return _refer(after, {file.id: file for files in going.values() for file in files}, transaction.references)
 
 
 def _join(state: TableState, transaction: JoinLeaves) -> TableState:
@@ -283,8 +298,7 @@ def _join(state: TableState, transaction: JoinLeaves) -> TableState:
 
 
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
-    for split in transaction.splits:
-        state = _split(state, split)
+    state = _split(state, transaction.split)
     going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
     for leaf, files in going.items():
         if not files:

@@ -335,11 +335,27 @@ def test_a_leaf_is_split_and_reported(cli: Cli, table: str) -> None:
     assert len(cli("report", "files", table).out.splitlines()) == 1 + len(files)
 
 
+def test_leaves_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
+    assert cli("join", table).out == "table readings: no neighbours are small enough to be joined\n"
+    cli("settings", "set", table, "split_rows=3")
+    cli("split", table)
+    cli("settings", "set", table, "split_rows=1000")
+    count = len(cli("report", "partitions", table, "--json").json["partitions"])
+    assert cli("join", table, "--dry-run").out.startswith(f"{count} leaves (2, 3")
+    assert cli("join", table).out.endswith(") made one\n")
+    assert len(cli("report", "partitions", table, "--json").json["partitions"]) == 1
+
+
 def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str, parquet: Path) -> None:
     assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
     assert cli("compact", table, "--strategy", "magic", "--dry-run").code == 2
     cli("write", table, parquet)
-    assert cli("compact", table, "--dry-run", "--json").json["merges"][0]["runs"] == 2
+    assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
+    full = cli("compact", table, "--strategy", "full", "--dry-run", "--json").json
+    assert (full["merges"][0]["runs"], full["chains"]) == (2, [])
+    assert cli("settings", "set", table, "compaction_strategy=full").code == 0
+    assert cli("compact", table, "--dry-run", "--json").json == full
+    assert cli("settings", "set", table, "compaction_strategy=magic").code == 2
 
 
 def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:

@@ -15,6 +15,7 @@ from lakebed.files import snapshot_name
 from lakebed.keys import EncodedRange
 from lakebed.log import snapshot
 from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.settings import Settings, Strategy
 from lakebed.state.table import check_invariants
 from lakebed.state.transactions import (
     AlterSettings,
@@ -58,7 +59,7 @@ def read(store):
 
 def cut(store):
     """A table of two leaves, cut at m, with one file in both."""
-    return committed(created(store), OfferSplit(1, (key("m"),)), adding("f1"))
+    return committed(created(store), OfferSplit({1: (key("m"),)}), adding("f1"))
 
 
 # -- merges and removals ----------------------------------------------------------------------------------------
@@ -110,7 +111,8 @@ def test_a_leaf_without_a_living_file_does_not_stop_compaction(store):
     state = log.head.state
     assert drawn(state) == ["f3:4 f4:~2", "f4:~2"]
     committed(log, *merging("none-2", "f4", "", keys=HIGH), MarkDead(("f2",)))
-    assert [[file.id for file in merge.inputs] for merge in plan_compaction(log.head.state).merges] == [["f3", "f4"]]
+    merges = plan_compaction(log.head.state, Settings(), Strategy.FULL).merges
+    assert [[file.id for file in merge.inputs] for merge in merges] == [["f3", "f4"]]
 
 
 def test_a_worker_that_stood_still_past_its_claim_commits_nothing(store):
@@ -212,7 +214,7 @@ def test_nothing_on_the_way_of_a_read_or_a_commit_rests_on_a_listing(store):
     """The log is what a listing of many pages says, which is no picture of one moment."""
     blind = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "list")]))
     log = committed(created(blind), *(adding(f"f{n}") for n in range(8)))
-    committed(log, OfferSplit(1, (key("m"),)), *merging("g", "f0 f1", "aabb", keys=LOW))
+    committed(log, OfferSplit({1: (key("m"),)}), *merging("g", "f0 f1", "aabb", keys=LOW))
     reader = log_on(blind)
     assert reader.follow() == log.head.state
     assert reader.entry_stamp(reader.head.number) <= reader.now()

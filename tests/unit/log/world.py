@@ -28,6 +28,7 @@ from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, SnapshotPlace
+from lakebed.settings import Settings, Strategy
 from lakebed.state.codec import outline
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
@@ -45,7 +46,7 @@ from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage
+from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage, TellingLogs
 from tests.unit.state.cases import key, new_file
 
 TABLE_ID = "table-00"
@@ -65,7 +66,7 @@ class Process:
 
     def __init__(self, world, name):
         self.name = name
-        self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
+        self.table = Table(TABLE_ID, "t", world.storage, world.logs(world.storage), dict)
         self.log = self.table.log
         self.log._tail._advancing = Lock(world.schedule)
         self.seen = None
@@ -82,6 +83,7 @@ class World:
         self.inner = ClockedStorage(connect("memory://simulation"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
         self.storage = SteppedStorage(self.faulty, self.schedule, self.random.choice([0, 0.05, 0.3]))
+        self.logs = self.random.choice([ObjectLogs, TellingLogs])
         self.processes = []
         self.names = count()
         self.contents = {}
@@ -276,7 +278,7 @@ def sign_of(offer):
         case CloseJob():
             return "close_job", offer.job
         case OfferSplit():
-            return "split_leaf", offer.leaf
+            return "split_leaves", min(offer.cuts)
         case CreateTable():
             return "create_table", offer.table
 
@@ -291,8 +293,8 @@ def signs_in(document):
             return [(kind, change.job.id)]
         case "replace" | "close_job":
             return [(kind, change.job)]
-        case "split_leaf":
-            return [(kind, change.leaf)]
+        case "split_leaves":
+            return [(kind, leaf) for leaf in change.cuts]
         case "raise_mark":
             return [(kind, (change.mark.value, change.value))]
         case _:
@@ -326,13 +328,13 @@ def split(world, process):
     state = process.table.state()
     leaf = world.schedule.random.choice(state.leaves.ids)
     letters = sorted(world.schedule.random.sample(LETTERS, world.schedule.random.randint(1, 2)))
-    world.commit(process, OfferSplit(leaf, tuple(KEYS[letter] for letter in letters)))
+    world.commit(process, OfferSplit({leaf: tuple(KEYS[letter] for letter in letters)}))
 
 
 def compact(world, process):
     """A merge of a leaf: its output may be late, offered again, or never come."""
     random = world.schedule.random
-    merges = plan_compaction(process.table.state()).merges
+    merges = plan_compaction(process.table.state(), Settings(), Strategy.FULL).merges
     if not merges:
         return
     merge = merges[0]
