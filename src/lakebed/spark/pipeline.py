@@ -7,6 +7,7 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,9 +28,10 @@ from lakebed.splitting.run import SplitReport, split
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.instance import Instance
+    from lakebed.keys import KeyRange
 
 MAINTAIN_ROUNDS_MAX = 8
 """Rounds of splitting and compacting in one call: each makes leaves smaller, and two are enough as a rule."""
@@ -121,6 +123,21 @@ class Pipeline:
         """
         target = self._table(table)
         return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+
+    def read(
+        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
+    ) -> DataFrame:
+        """A DataFrame of all rows with a key in any of the ranges (all rows if none is given), each task's in key order.
+
+        It is of the newest number, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        """
+        from lakebed.spark.datasource.options import read_options
+
+        target = self._table(table)
+        given = read_options(self._place, target.name, target.schema, ranges)
+        given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
+        given |= {} if number is None else {"at": str(number)}
+        return self.session.read.format("lakebed").options(**given).load()
 
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None

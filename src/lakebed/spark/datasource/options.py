@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
+from lakebed.spark import wire
 from lakebed.spark.batch import Place
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ STORAGE = "storage."
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
-READ = ("columns", "ranges", "at", "partition_bytes")
+READ = ("columns", "ranges", "at", "partition_bytes", "push_filters")
 STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger")
 WRITE = ("commit_id",)
 STREAM_WRITE = ("checkpointlocation",)
@@ -102,17 +103,27 @@ class Options:
         listed = _json(text, "ranges")
         if not isinstance(listed, list) or not listed:
             raise UsageError(f'ranges = {text!r}: a JSON list such as [{{"min": ["a"], "max": ["b"]}}]')
-        return tuple(schema.codec.encode_range(_range(one, schema.row_key)) for one in listed)
+        return tuple(_encoded(one, schema) for one in listed)
 
-    def locate(self, table: Table) -> View:
-        """The view asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag; the newest by default."""
+    def locate(self, table: Table, number: int | None = None) -> View:
+        """The view asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag.
+
+        By default that of ``number``, or the newest.
+        """
         text = self.given.get("at")
         if text is None:
-            return table.at(number=table.state().number)
+            return table.at(number=table.state().number if number is None else number)
         if text.isdigit():
             return table.at(number=int(text))
         # No tag has a colon, and every time has one.
         return table.at(time=text) if ":" in text else table.at(tag=text)
+
+    def flag(self, name: str) -> bool:
+        """Whether it is ``true``; by default it is not."""
+        text = self.given.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise UsageError(f"{name} = {text!r}: must be true or false")
+        return text == "true"
 
     def count(self, name: str) -> int | None:
         """A whole number above 0; None if it is not given."""
@@ -131,6 +142,15 @@ def _json(text: str, name: str) -> Any:
         raise UsageError(f"{name} = {text!r}: not JSON ({error})") from error
 
 
+def _encoded(given: Any, schema: Schema) -> EncodedRange:
+    match given:
+        case {"encoded": [low, high], **rest} if not rest:
+            # As :func:`read_options` says it.
+            return wire.decode_range([low, high])
+        case _:
+            return schema.codec.encode_range(_range(given, schema.row_key))
+
+
 def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
     match given:
         case {"key": key, **rest} if not rest:
@@ -143,9 +163,7 @@ def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
         case {"starts_with": values, **rest} if not rest:
             return KeyRange.starts_with(*_values(values, fields))
         case {**bounds} if bounds and not set(bounds) - {"min", "max"}:
-            low, high = (
-                None if bounds.get(name) is None else _values(bounds[name], fields) for name in ("min", "max")
-            )
+            low, high = (None if bounds.get(name) is None else _values(bounds[name], fields) for name in ("min", "max"))
             return KeyRange(low, high)
     raise UsageError(f"not a range: {given!r}; an object with key, prefix, starts_with, or min and max")
 
@@ -165,3 +183,11 @@ def parse(given: Mapping[str, str]) -> Options:
     """The options that Spark hands over."""
     return Options({name.lower(): text for name, text in given.items()})
 
+
+def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
+    """The options by which these ranges of a table are read. Raises BadKeyError for a range that does not fit."""
+    given = {"instance": place.url, "table": table} | {STORAGE + name: text for name, text in place.options.items()}
+    if ranges:
+        encoded = [schema.codec.encode_range(one) for one in ranges]
+        given["ranges"] = json.dumps([{"encoded": wire.encode_range(keys)} for keys in encoded])
+    return given

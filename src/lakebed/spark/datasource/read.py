@@ -1,7 +1,12 @@
 """Reading a table, as a batch: planned beside the driver, read beside the executors, nothing in between.
 
-The plan is of one number of the log, the newest when Spark plans the query unless the option ``at`` says which. It
+A frame is of one number of the log, the newest when it was loaded unless the option ``at`` says which. The plan
 travels with the tasks, which so open no log: they read the files that it names, by the query path of every reader.
+
+*Filters are pushed down on demand only.* Spark 4.3 keeps what it learnt from pushing filters with the frame, or the
+view, and takes it for every later query of it, whatever filters that one has: rows would be missing without a word. So
+the option ``push_filters`` is for a frame that is used once; by default Spark does the filtering, and key ranges are
+said outright by the option ``ranges``, which belongs to the frame.
 
 A file that is no longer there was given up in between (``gc_delay_s`` and ``history_s`` after the last reference to it
 went), which a task is told, and tells. Spark has no place at the end of a scan to take a pin away, so none is put.
@@ -77,12 +82,14 @@ class Scan:
 class TableReader(DataSourceReader):
     """A batch read of some columns of a table."""
 
-    def __init__(self, options: Options, spark: StructType) -> None:
-        """Raises UsageError, NotFoundError, NotRetainedError."""
+    def __init__(self, options: Options, spark: StructType, number: int | None = None) -> None:
+        """``number`` is that of the table when the frame was loaded. Raises UsageError, NotFoundError,
+        NotRetainedError.
+        """
         options.check(*READ)
         self._options = options
         self._table: Table | None = options.open_table()
-        self._view: View | None = options.locate(self._table)
+        self._view: View | None = options.locate(self._table, number)
         self._pushed: tuple[EncodedRange, ...] | None = None
         schema = self._view.schema
         self._scan = Scan(options.place, self._table.id, schema, columns.check_asked(spark, schema))
@@ -93,7 +100,7 @@ class TableReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
-        """Takes the filters on the key; gives back those that Spark has to look at.
+        """Takes the filters on the key, if it may; gives back those that Spark has to look at.
 
         Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is off, as it is by
         default, instead of not calling it. It tells by ``__func__``, so this is not a method but gives one.
@@ -101,7 +108,9 @@ class TableReader(DataSourceReader):
         return _PushFilters(self)
 
     def take(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        """Keep what the filters say about the key; returns the others."""
+        """Keep what the filters say about the key, if the option ``push_filters`` is on; returns the others."""
+        if not self._options.flag("push_filters"):
+            return filters
         pushed = push(filters, self._planned[1].schema.codec)
         self._pushed = pushed.ranges
         return [one for position, one in enumerate(filters) if position not in pushed.done]
@@ -149,9 +158,7 @@ class _PushFilters:
 def weights(state: TableState, leaves: Sequence[LeafQuery]) -> dict[int, int]:
     """The bytes of each leaf: of each file as much as its share of the rows."""
     return {
-        leaf.leaf: sum(
-            held.file.size_bytes * held.rows // max(1, held.file.rows) for held in state.held_by(leaf.leaf)
-        )
+        leaf.leaf: sum(held.file.size_bytes * held.rows // max(1, held.file.rows) for held in state.held_by(leaf.leaf))
         for leaf in leaves
     }
 

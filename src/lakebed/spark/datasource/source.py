@@ -1,6 +1,7 @@
 """The data source as Spark sees it: a name, a schema, and who reads and writes.
 
-An instance is made anew in each of Spark's planning workers, from nothing but the options, and travels to others.
+One is made in a Python worker when a frame is loaded, from nothing but the options, and travels to the workers that
+plan its queries.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from pyspark.sql.datasource import DataSource
 from lakebed.spark.datasource import columns, options
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -24,19 +30,23 @@ class DefaultSource(DataSource):
         """What stands in ``format(…)`` and ``USING …``."""
         return "lakebed"
 
+    number: int | None = None
+    """The number of the table when the frame was loaded; None if Spark was told a schema and did not ask for it."""
+
     def schema(self) -> StructType:
         """The table's columns, or those of the option ``columns``, as Spark knows them."""
         given = options.parse(self.options)
         given.check(*options.READ, *options.STREAM_READ)
         table = given.open_table()
-        schema = given.locate(table).schema
-        return columns.spark_schema(schema, given.columns(schema))
+        view = given.locate(table)
+        self.number = view.number
+        return columns.spark_schema(view.schema, given.columns(view.schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns of ``schema``."""
         from lakebed.spark.datasource.read import TableReader
 
-        return TableReader(options.parse(self.options), schema)
+        return TableReader(options.parse(self.options), schema, self.number)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """A batch write of rows with the columns of ``schema``."""

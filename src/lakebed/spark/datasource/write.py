@@ -76,9 +76,7 @@ class Sender:
         schema = self.layout.schema
         rows = (columns.from_spark(batch, schema, SOURCE) for batch in batches if batch.num_rows)
         with task_scratch() as scratch:
-            run = sort_runs(
-                rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts
-            )
+            run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)
             files = send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
         return wire.dump(wire.encode_new_files(files))
 
@@ -105,9 +103,7 @@ class TableWriter(DataSourceArrowWriter):
         self._options = options
         self._sender = Sender.of(options, spark)
         self._commit_id = options.given.get("commit_id")
-        self._answered = (
-            None if self._commit_id is None else options.open_table().state().answered(self._commit_id)
-        )
+        self._answered = None if self._commit_id is None else options.open_table().state().answered(self._commit_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task: its rows become a run of files."""
