@@ -24,6 +24,7 @@ from lakebed.spark.datasource.pushdown import push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
 KEYS = list(itertools.product(["", "a", "ab", "b", "\U0010ffff"], [-(2**31), -1, 0, 1, 2**31 - 1]))
+NAIVE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC).replace(tzinfo=None)
 K, N, V = ("k",), ("n",), ("v",)
 
 
@@ -103,7 +104,7 @@ def test_too_many_points_are_left_to_spark_field_by_field(monkeypatch):
     ("kind", "value", "near"),
     [
         ("date", dt.date(2020, 1, 1), dt.date(2020, 1, 2)),
-        ("timestamp[us]", dt.datetime(2020, 1, 1), dt.datetime(2020, 1, 1, 0, 0, 0, 1)),
+        ("timestamp[us]", NAIVE, NAIVE + dt.timedelta(microseconds=1)),
         ("timestamp[ns, tz=UTC]", dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2020, 1, 2, tzinfo=dt.UTC)),
         ("binary", b"\x00", b"\x00\x00"),
         ("int64", -(2**63), 2**63 - 1),
@@ -117,5 +118,5 @@ def test_keys_of_every_type_are_compared_as_spark_hands_them_over(kind, value, n
 
 def test_a_time_that_the_key_cannot_hold_exactly_stays_with_spark():
     schema = Schema({"k": "timestamp[s]"})
-    filters = [GreaterThan(K, dt.datetime(2020, 1, 1, 0, 0, 0, 5))]
+    filters = [GreaterThan(K, NAIVE + dt.timedelta(microseconds=5))]
     assert left_over(filters, schema, [])[1] == filters

@@ -28,7 +28,8 @@ def share_out(leaves: Sequence[LeafQuery], weights: Mapping[int, int], share_byt
         size: float = weights[leaf.leaf]
         parts = [leaf]
         if size >= 2 * share_bytes:
-            parts, size = _cut(leaf, share_bytes, sample)
+            parts, asked = _cut(leaf, share_bytes, sample)
+            size = min(size, asked)
         if held and held_bytes + size > share_bytes:
             shares.append(tuple(held))
             held, held_bytes = [], 0
@@ -42,9 +43,13 @@ def share_out(leaves: Sequence[LeafQuery], weights: Mapping[int, int], share_byt
 
 def _cut(leaf: LeafQuery, share_bytes: int, sample: Sample) -> tuple[list[LeafQuery], float]:
     """The leaf's query in parts of about equal weight, as far as is known where its keys lie; and what it weighs."""
-    keys = sample(leaf.files)
-    parts = [_inside(leaf, file, keys.get(file.id, (file.min_key, file.max_key))) for file in leaf.files]
-    size = sum(file.size_bytes * part.rows / file.rows for file, part in zip(leaf.files, parts, strict=True))
+    sampled = sample(leaf.files)
+    parts = [_inside(leaf, file, sampled.get(file.id, (file.min_key, file.max_key))) for file in leaf.files]
+    size = sum(
+        # Of a file whose keys nobody noted, all may be asked for.
+        file.size_bytes * (part.rows / file.rows if file.id in sampled else 1)
+        for file, part in zip(leaf.files, parts, strict=True)
+    )
     cuts = divide(weigh([part for part in parts if part.keys]), (), round(size / share_bytes))
     spans = zip((b"", *cuts), (*cuts, None), strict=True)
     found = (_within(leaf, EncodedRange(low, high)) for low, high in spans)

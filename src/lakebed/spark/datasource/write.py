@@ -143,10 +143,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if not messages:
             return
         if len(queries) != 1 or None in queries:
-            raise RejectedError(
+            raise Error(
                 f"batch {batchId}: Spark did not tell the tasks which query they are of, so a repeat could not be told "
-                "from a new batch; nothing was added",
-                reason="no query id",
+                "from a new batch; nothing was added"
             )
         request_key = f"spark-stream/{queries.pop()}/{batchId}"
         self._sender.commit(self._options.open_table(), messages, request_key)
