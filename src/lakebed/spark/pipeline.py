@@ -127,7 +127,7 @@ class Pipeline:
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
     ) -> DataFrame:
-        """A DataFrame of all rows with a key in any of the ranges (all rows if none is given), each task's in key order.
+        """A DataFrame of all rows with a key in any of the ranges (all if none is given), each task's in key order.
 
         It is of the newest number, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
         """

@@ -1,4 +1,4 @@
-"""Procedures in SQL: ``SELECT * FROM lakebed_compact('t')``. Spark lets no Python add a ``CALL``, so they are functions.
+"""Procedures in SQL: ``SELECT * FROM lakebed_compact('t')``. They are functions, since no Python can add a ``CALL``.
 
     register(session, "s3://bucket/lake")
 
@@ -153,8 +153,10 @@ def partitions(table: Table) -> Iterator[Row]:
 PROCEDURES: Mapping[str, tuple[Callable[..., Iterator[Row]], str]] = {
     "lakebed_compact": (
         compact,
-        "leaves bigint, files_in bigint, files_out bigint, row_count bigint, bytes_in bigint, bytes_out bigint, "
-        "number bigint",
+        (
+            "leaves bigint, files_in bigint, files_out bigint, row_count bigint, bytes_in bigint, bytes_out bigint, "
+            "number bigint"
+        ),
     ),
     "lakebed_split": (split, "leaf bigint, parts int, number bigint"),
     "lakebed_import": (import_files, "row_count bigint, source_files bigint, number bigint, repeated boolean"),
@@ -171,18 +173,24 @@ PROCEDURES: Mapping[str, tuple[Callable[..., Iterator[Row]], str]] = {
     "lakebed_tags": (tags, "name string, number bigint"),
     "lakebed_history": (
         history,
-        "number bigint, time timestamp, writer string, type string, rows_added bigint, rows_removed bigint, "
-        "files_added bigint, bytes_added bigint, request_key string, detail string",
+        (
+            "number bigint, time timestamp, writer string, type string, rows_added bigint, rows_removed bigint, "
+            "files_added bigint, bytes_added bigint, request_key string, detail string"
+        ),
     ),
     "lakebed_files": (
         files,
-        "file_id string, url string, leaf bigint, row_count bigint, exact boolean, size_bytes bigint, min_key string, "
-        "max_key string, number bigint",
+        (
+            "file_id string, url string, leaf bigint, row_count bigint, exact boolean, size_bytes bigint, "
+            "min_key string, max_key string, number bigint"
+        ),
     ),
     "lakebed_partitions": (
         partitions,
-        "leaf bigint, min_key string, max_key string, row_count bigint, exact boolean, size_bytes bigint, "
-        "files bigint, runs bigint",
+        (
+            "leaf bigint, min_key string, max_key string, row_count bigint, exact boolean, size_bytes bigint, "
+            "files bigint, runs bigint"
+        ),
     ),
 }
 """By their names in SQL: what runs, given a table and SQL's further arguments, and the columns of its rows."""

@@ -43,7 +43,7 @@ def test_a_table_is_filled_looked_at_and_looked_after_by_procedures(table, tmp_p
     (compacted,) = call(table, "lakebed_compact", strategy="full")
     assert (compacted["leaves"], compacted["files_in"], compacted["row_count"]) == (1, 2, 130)
     (cut,) = call(table, "lakebed_split")
-    assert cut["leaf"] == 0
+    assert cut["leaf"] == 1
     leaves = call(table, "lakebed_partitions")
     assert len(leaves) == cut["parts"]
     assert (leaves[0]["min_key"], sum(leaf["row_count"] for leaf in leaves)) == (None, 130)
