@@ -10,7 +10,7 @@ from lakebed.spark import Pipeline
 
 def main() -> None:
     verb, url, *rest = sys.argv[1:]
-    with Pipeline(lakebed.open(url), master="local[2,4]") as pipeline:
+    with Pipeline(lakebed.open(url), launcher="local[2,4]") as pipeline:
         # So that the moments that matter are not lost in the start of a JVM.
         pipeline.session.range(1).count()
         print("ready", flush=True)

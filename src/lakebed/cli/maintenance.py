@@ -1,4 +1,4 @@
-"""``lakebed import``, ``compact``, ``split``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -16,7 +16,7 @@ from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
-from lakebed.splitting.plan import due
+from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
     import argparse
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
     from lakebed.instance import Instance
-    from lakebed.spark import Pipeline, Progress
-    from lakebed.splitting.run import SplitReport
+    from lakebed.spark import Launcher, Pipeline, Progress
+    from lakebed.splitting.plan import SmallLeaves
+    from lakebed.splitting.run import JoinReport, SplitReport
 
 FORMATS = ("parquet", "csv", "json", "orc")
-DEFAULT_MASTER = "local[*,4]"
+LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``compact``, ``split``, ``gc``, ``sweep``, ``maintain``."""
+    """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -53,6 +54,15 @@ def add_maintenance(commands: args.Commands) -> None:
     compact.add_argument("--strategy", metavar="NAME", help="default: full, every leaf with more than one run")
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
+    join = args.add_command(
+        commands,
+        "join",
+        "make one leaf of small neighbours",
+        _join,
+        more="As far as the setting join_share allows. Leaves that a file keeps apart are compacted first, on Spark:\n"
+        "it was merged away in one of them, where its rows must not come back.",
+    )
+    join.add_argument("table", metavar="TABLE")
     collect = args.add_command(
         commands,
         "gc",
@@ -74,16 +84,18 @@ def add_maintenance(commands: args.Commands) -> None:
     sweep.add_argument("table", metavar="TABLE", nargs="?")
     sweep.add_argument("--dropped", action="store_true", help="in place of a table: the files of all dropped ones")
     sweep.add_argument("--force", action="store_true", help="go on where someone should look first, and has")
-    for parser in (compact, split, collect, sweep):
+    for parser in (compact, split, join, collect, sweep):
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
-    maintain = args.add_command(commands, "maintain", "compact, split and collect garbage, as far as due", _maintain)
+    maintain = args.add_command(
+        commands, "maintain", "compact, split, join and collect garbage, as far as due", _maintain
+    )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, compact, maintain):
-        parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
+    for parser in (bulk, compact, join, maintain):
+        args.add_launcher(parser)
 
 
 def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.bulk_import(
             arguments.table,
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
@@ -105,7 +117,7 @@ def _compact(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_compaction(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
     out.document(plain(report), _compaction_lines(report))
 
@@ -145,7 +157,7 @@ def _split(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_split(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.split(arguments.table)
     out.document(plain(report), _split_lines(report))
 
@@ -170,6 +182,38 @@ def _plan_split(arguments: argparse.Namespace, out: Output) -> None:
     out.document(document, _plan_lines(large, "no leaf is too large"))
 
 
+def _join(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dry_run:
+        table = args.open_table(arguments)
+        groups = small(table.state(), table.settings_in_force())
+        out.document({"table": table.name, "small": groups}, _small_lines(groups))
+        return
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+        report = pipeline.join_leaves(arguments.table, progress=progress)
+    lines = list(_join_lines(report))
+    out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
+
+
+def _join_lines(report: JoinReport) -> Iterator[str]:
+    for leaves in report.joined:
+        yield f"{_some_leaves(leaves)} made one"
+    for apart in report.not_joined:
+        yield f"{_some_leaves(apart.leaves)} stay apart: {apart.reason}"
+
+
+def _small_lines(groups: Sequence[SmallLeaves]) -> Iterator[str]:
+    if not groups:
+        yield "no neighbours are small enough to be joined"
+    for group in groups:
+        first = f", after {_some_leaves(group.compact_first)} are compacted" if group.compact_first else ""
+        yield f"{_some_leaves(group.leaves)} would be one of {count_text(group.rows, 'row')}{first}"
+
+
+def _some_leaves(leaves: Sequence[int]) -> str:
+    shown = ", ".join(map(str, leaves[:LEAVES_SHOWN])) + (" …" if len(leaves) > LEAVES_SHOWN else "")
+    return f"{count_text(len(leaves), 'leaf')} ({shown})"
+
+
 def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[str]:
     if not rows:
         yield nothing
@@ -178,7 +222,7 @@ def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[
 
 
 def _collect(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
@@ -194,7 +238,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dropped:
         _sweep_dropped(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
@@ -210,7 +254,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), DEFAULT_MASTER) as pipeline:
+    with _pipeline(args.open_instance(arguments), None) as pipeline:
         report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     lines = [
@@ -224,18 +268,19 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
-    lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split"]
+    lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
+    lines += [line for join in report.joins for line in _join_lines(join)]
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     out.document(plain(report), lines)
 
 
 @contextlib.contextmanager
-def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
+def _pipeline(instance: Instance, launcher: Launcher | str | None) -> Iterator[Pipeline]:
     """Raises UsageError where PySpark is needed and not installed."""
     # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -243,7 +288,7 @@ def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
     try:
         from lakebed.spark import Pipeline
 
-        with Pipeline(instance, master=master) as pipeline:
+        with Pipeline(instance, launcher=launcher) as pipeline:
             yield pipeline
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):

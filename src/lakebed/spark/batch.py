@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Error
+from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.storage import connect
+from lakebed.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +42,14 @@ class Place:
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    version: str = VERSION
 
     def connect(self) -> Storage:
-        """The store, as seen from the calling process."""
+        """The store, as seen from the calling process. Raises UsageError in a task of another version of Lakebed."""
+        if self.version != VERSION:
+            raise UsageError(
+                f"the driver has Lakebed {self.version}, and the tasks have {VERSION}; install the same on both sides"
+            )
         return connect(self.url, self.options)
 
 
@@ -134,7 +140,16 @@ def spark_errors() -> Iterator[None]:
             begin = start + len(_MARK)
             document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
             raise wire.decode_error(document) from None
+        if missing := _MISSING.search(text):
+            raise UsageError(
+                f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "
+                "or send it along (docs/clusters.md)",
+                module=missing[1],
+            ) from error
         raise Error(f"Spark gave up: {said_by_spark(error)}") from error
+
+
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
 def said_by_spark(error: BaseException) -> str:

@@ -17,14 +17,26 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
-from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
+from lakebed.compaction.plan import whole
+from lakebed.compaction.run import (
+    CompactionReport,
+    MergeTask,
+    Prepared,
+    TaskResult,
+    compact,
+    prepare,
+    run_merge_task,
+)
 from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
-from lakebed.splitting.run import SplitReport, split
+from lakebed.spark.submission import submitted
+from lakebed.splitting.plan import small
+from lakebed.splitting.run import JoinReport, SplitReport, join, split
 from lakebed.table import Table
 
 if TYPE_CHECKING:
@@ -34,7 +46,7 @@ if TYPE_CHECKING:
     from lakebed.keys import KeyRange
 
 MAINTAIN_ROUNDS_MAX = 8
-"""Rounds of splitting and compacting in one call: each makes leaves smaller, and two are enough as a rule."""
+"""Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +57,33 @@ class MaintenanceReport:
     online: bool
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
+    joins: tuple[JoinReport, ...]
     collection: CollectionReport
 
 
 class Pipeline:
-    """Bulk import, compaction, splitting and garbage collection for the tables of one instance.
+    """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
-    ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
-    ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
+    ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
+    used in place of a master.
 
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
 
-    def __init__(self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]") -> None:
+    def __init__(
+        self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
+    ) -> None:
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
                 "or an object store",
                 url=instance.url,
             )
-        self._instance = instance
+        self.instance = instance
+        self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
-        self._master = master
         self._started: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options)
 
@@ -88,10 +105,14 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet."""
-        session = self._given or active_session()
+        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        if self._given is not None:
+            return self._given
+        if isinstance(self.launcher, Submit):
+            raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
+        session = active_session() if isinstance(self.launcher, Local) else None
         if session is None:
-            session = self._started = start_session(self._master)
+            session = self._started = start_session(self.launcher)
         return session
 
     @cached_property
@@ -101,6 +122,7 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
+    @submitted(ImportReport)
     def bulk_import(
         self,
         table: Table | str,
@@ -139,6 +161,7 @@ class Pipeline:
         given |= {} if number is None else {"at": str(number)}
         return self.session.read.format("lakebed").options(**given).load()
 
+    @submitted(CompactionReport)
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
@@ -149,18 +172,30 @@ class Pipeline:
             DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
         """
         target = self._table(table)
-        prepared = prepare(target, strategy)
-        merges = prepared.planned.merges
-        rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started.
-        report = compact(target, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
-        if report.failed:
-            raise report.failed[0].error
+        report = self._merge(target, prepare(target, strategy), progress)
+        _raise_failed(report)
         return report
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         return split(self._table(table))
+
+    @submitted(JoinReport)
+    def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
+        """Make one leaf of small neighbours, as far as ``join_share`` allows.
+
+        Metadata only, and without Spark; but leaves that a file keeps apart, for it was merged away in one of them and
+        not in the others, are compacted first.
+
+        Raises DamagedError as :meth:`compact` does; leaves that need no compaction are joined all the same.
+        """
+        target = self._table(table)
+        state = target.state()
+        first = [leaf for group in small(state, target.settings_in_force()) for leaf in group.compact_first]
+        compacted = self._merge(target, Prepared(whole(state, first), ()), progress)
+        joined = join(target)
+        _raise_failed(compacted)
+        return joined
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
@@ -179,31 +214,41 @@ class Pipeline:
 
         And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
         """
-        return sweep_dropped(self._instance, dry_run=dry_run)
+        return sweep_dropped(self.instance, dry_run=dry_run)
 
+    @submitted(MaintenanceReport)
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: compact and split until neither has anything to do, then collect garbage.
+        """Do all that is due: compact, split and join until there is nothing to do, then collect garbage.
 
         A table that is offline only has its garbage collected.
         """
         target = self._table(table)
-        online = self._instance.is_online(target.name)
+        online = self.instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
+        joins: list[JoinReport] = []
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
             compacted = self.compact(target, progress=progress)
             cut = self.split(target)
+            joined = self.join_leaves(target, progress=progress)
             compactions += [compacted] if compacted.number is not None else []
             splits += [cut] if cut.number is not None else []
-            if compacted.number is None and cut.number is None:
+            joins += [joined] if joined.number is not None else []
+            if compacted.number is None and cut.number is None and joined.number is None:
                 break
         collected = self.collect_garbage(target)
-        return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), collected)
+        return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), tuple(joins), collected)
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
-        return table if isinstance(table, Table) else self._instance.table(table)
+        return table if isinstance(table, Table) else self.instance.table(table)
+
+    def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
+        merges = prepared.planned.merges
+        rows = sum(merge.rows for merge in merges)
+        # With nothing to merge no session is started.
+        return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
 
     def _executor(
         self, progress: Callback | None, rows_total: int
@@ -225,3 +270,8 @@ class Pipeline:
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
         return execute
+
+
+def _raise_failed(report: CompactionReport) -> None:
+    if report.failed:
+        raise report.failed[0].error
