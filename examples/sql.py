@@ -40,7 +40,9 @@ def run(spark: SparkSession, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    from lakebed.spark.session import start_session
+    from pyspark.sql import SparkSession
 
     with tempfile.TemporaryDirectory() as scratch:
-        run(start_session("local[2,4]"), Path(sys.argv[1] if len(sys.argv) > 1 else scratch))
+        run(
+            SparkSession.builder.master("local[2,4]").getOrCreate(), Path(sys.argv[1] if len(sys.argv) > 1 else scratch)
+        )

@@ -202,7 +202,8 @@ def register(session: SparkSession, instance_url: str, storage_options: Mapping[
 
     place = Place(instance_url, dict(storage_options or {}))
     for name, (run, columns) in PROCEDURES.items():
-        session.udtf.register(name, udtf(_function(place, run), returnType=columns))
+        function: Any = udtf(_function(place, run), returnType=columns)
+        session.udtf.register(name, function)
 
 
 def _function(place: Place, run: Callable[..., Iterator[Row]]) -> type:
