@@ -22,7 +22,7 @@ from lakebed.spark.batch import Place, on_one_core, task_scratch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebed.compaction.run import MergeTask, TaskResult
+    from lakebed.compaction.waves import MergeTask, TaskResult
     from lakebed.table import Table
 
 Row = tuple[Any, ...]
@@ -70,18 +70,19 @@ def import_files(table: Table, source: str, commit_id: str) -> Iterator[Row]:
     """Add the rows of Parquet files: a path, folder, glob or URI."""
     import pyarrow as pa
 
+    from lakebed.ingest.intake import Intake
     from lakebed.spark import source as sources
 
     files = sources.find_files(source)
-    schema = table.state().created
-    groups = sources.read_footers(files, schema)
+    intake = Intake(table.state().created)
+    groups = sources.read_footers(files, intake)
     batches = (
-        batch
+        intake.conform(batch, file.uri)
         for number, file in enumerate(files)
-        for batch in sources.read_rows(file, [group.index for group in groups if group.file == number], schema)
+        for batch in sources.read_rows(file, [group.index for group in groups if group.file == number])
     )
     known = table.outcome(commit_id)
-    number = table.write(pa.RecordBatchReader.from_batches(schema.arrow, batches), commit_id=commit_id)
+    number = table.write(pa.RecordBatchReader.from_batches(intake.schema.arrow, batches), commit_id=commit_id)
     yield 0 if known is not None else sum(group.rows for group in groups), len(files), number, known is not None
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakebed import types
 from lakebed.errors import SchemaMismatchError, UsageError
-from lakebed.schema import conform
+from lakebed.ingest.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,12 +99,9 @@ def check_given(spark: StructType, schema: Schema, source: str) -> None:
 
     A value column that may be null may be missing.
     """
-    from lakebed.schema import check_columns
-
     given = arrow_of(spark)
-    absent = [field for field in schema.values if field.nullable and field.name not in given.names]
     fields = [_meant(field, schema) for field in given]
-    check_columns(pa.schema([*fields, *(pa.field(f.name, f.type) for f in absent)]), schema, source)
+    Intake(schema).check(pa.schema([*fields, *_absent(given, schema)]), source)
 
 
 def from_spark(rows: pa.RecordBatch, schema: Schema, source: str) -> pa.RecordBatch:
@@ -112,17 +109,17 @@ def from_spark(rows: pa.RecordBatch, schema: Schema, source: str) -> pa.RecordBa
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
-    fields, columns = [], []
-    for field in schema.fields:
-        position = rows.schema.get_field_index(field.name)
-        if position < 0:
-            fields.append(field.arrow)
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        meant = _meant(rows.schema.field(position), schema)
-        fields.append(meant)
-        columns.append(_cast(rows.column(position), meant.type, field.name, "the table"))
-    return conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), schema, source)
+    meant, absent = [_meant(field, schema) for field in rows.schema], _absent(rows.schema, schema)
+    columns = [
+        *(_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant),
+        *(pa.nulls(rows.num_rows, field.type) for field in absent),
+    ]
+    return Intake(schema).conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*meant, *absent])), source)
+
+
+def _absent(given: pa.Schema, schema: Schema) -> list[pa.Field]:
+    """The columns that are null because they are missing."""
+    return [field.arrow for field in schema.values if field.nullable and field.name not in given.names]
 
 
 def _meant(given: pa.Field, schema: Schema) -> pa.Field:
