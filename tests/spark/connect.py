@@ -5,6 +5,7 @@ PySpark starts the server; both listen on the loopback address only.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -16,7 +17,9 @@ from lakebed.spark import Pipeline, procedures
 def main() -> None:
     instance = lakebed.create(sys.argv[1])
     instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}), split_points=[50])
-    session = SparkSession.builder.remote("local[2]").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    # What the server runs sources, procedures and tasks with.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = SparkSession.builder.remote("local[2]").getOrCreate()
     assert "connect" in type(session).__module__
     options = {"instance": instance.url, "table": "t"}
     frame = session.range(100).selectExpr("id AS k", "concat('v', id) AS v")

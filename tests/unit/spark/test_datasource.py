@@ -283,7 +283,7 @@ def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance)
     with pytest.raises(SchemaMismatchError, match="column small is int16 and holds a value that the table cannot keep"):
         write(table, made)
     made = pa.table({"k": pa.array([None], pa.int64())})
-    with pytest.raises(SchemaMismatchError, match="column k has 1 nulls; it is not nullable"):
+    with pytest.raises(SchemaMismatchError, match="column k is null, and is not nullable"):
         write(table, made)
     assert table.state().number == 1
 
