@@ -107,6 +107,9 @@ def _add_import(commands: args.Commands) -> argparse.ArgumentParser:
     bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
     bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
     bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    bulk.add_argument(
+        "--leaf-rows", metavar="N", type=int, help="cut leaves that would get more rows; default: setting split_rows"
+    )
     return bulk
 
 
@@ -135,6 +138,7 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
             select=arguments.select,
             quarantine=arguments.quarantine,
             job_id=arguments.job_id,
+            leaf_rows=arguments.leaf_rows,
             progress=progress,
         )
     if report.repeated:
@@ -144,6 +148,8 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
     else:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
+    if report.leaves_split:
+        text += f"; {count_text(report.leaves_split, 'leaf')} cut before"
     aside = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
     out.document(plain(report), [f"table {report.table} {text}", *aside])
 

@@ -128,6 +128,7 @@ class Pipeline:
         select: str | None = None,
         quarantine: str | Path | None = None,
         job_id: str | None = None,
+        leaf_rows: int | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
@@ -141,8 +142,13 @@ class Pipeline:
         place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
         reason, in a folder named by the job, and the others are imported. See docs/import.md.
 
+        Leaves that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
+        ``leaf_rows`` those that would get more than so many rows. They stay cut if the import fails. Small leaves last
+        only in a table whose ``split_rows`` says so too.
+
         Raises:
-            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks.
+            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
+                ``leaf_rows`` of less than 2.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
@@ -150,8 +156,11 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
+        if leaf_rows is not None and leaf_rows < 2:
+            raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
         reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id, reading)
+        importer = Importer(self.session, target, self._place, self.cores, progress, leaf_rows)
+        return importer.run(source, format, job_id, reading)
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
