@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import BadKeyError, Error
+from lakebed.ingest.sources import BATCH_ROWS, find_files, read_rows
 from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
@@ -27,7 +28,7 @@ from lakebed.spark.batch import Place, scattered, spark_errors
 from lakebed.spark.boundaries import Part, divide, weigh
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
-from lakebed.state.transactions import OfferFiles
+from lakebed.state.transactions import OfferFiles, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +190,7 @@ def _is_frame(given: Any) -> bool:
 
 def _native(given: Any, shuffle: Shuffle) -> _Input:
     schema = shuffle.layout.schema
-    files = source.find_files(given)
+    files = find_files(given)
     groups = tuple(group for group in source.read_footers(files, schema) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return _Input(
@@ -215,15 +216,14 @@ def _tasks(groups: Sequence[source.Group], bytes_max: int) -> list[list[source.G
     return tasks
 
 
-def _document(task: Sequence[source.Group], files: Sequence[source.SourceFile]) -> Any:
+def _document(task: Sequence[source.Group], files: Sequence[Source]) -> Any:
     numbers = sorted({group.file for group in task})
     return [
-        [files[n].uri, files[n].size_bytes, files[n].modified_ns, [g.index for g in task if g.file == n]]
-        for n in numbers
+        [files[n].url, files[n].size_bytes, files[n].version, [g.index for g in task if g.file == n]] for n in numbers
     ]
 
 
-def _sampled(files: Sequence[source.SourceFile], groups: Sequence[source.Group], schema: Schema) -> tuple[Part, ...]:
+def _sampled(files: Sequence[Source], groups: Sequence[source.Group], schema: Schema) -> tuple[Part, ...]:
     keyed = whole_key(schema)
     chosen = set(source.chosen_groups(groups))
 
@@ -253,8 +253,8 @@ def native_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
     schema = shuffle.layout.schema
 
     def rows() -> Iterator[pa.RecordBatch]:
-        for uri, size_bytes, modified_ns, groups in document:
-            yield from source.read_rows(source.SourceFile(uri, size_bytes, modified_ns), groups, schema)
+        for *found, groups in document:
+            yield from read_rows(Source(*found), groups, schema)
 
     yield from sort_chunks(rows(), schema, memory_limit_bytes=shuffle.memory_limit_bytes)
 
@@ -287,5 +287,5 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
         storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
         pq.ParquetFile(path, memory_map=True) as parquet,
     ):
-        batches = parquet.iter_batches(batch_size=source.BATCH_ROWS, use_threads=False)
+        batches = parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
         yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

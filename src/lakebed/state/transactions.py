@@ -58,7 +58,7 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file as it was when it was found. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
+    """A user's file as it was found. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
 
     url: str
     size_bytes: int
