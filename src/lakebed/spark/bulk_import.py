@@ -108,7 +108,7 @@ class Importer:
         # One schema from here to the end, whoever alters the table meanwhile.
         layout = self.table.layout()
         if format == "parquet" and not _is_frame(given):
-            return self._shuffled(_native(given, self._shuffle(layout)), layout, request)
+            return self._imported(_native(find_files(given), self._shuffle(layout)), layout, request)
         frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, layout.schema)
         text = "the DataFrame" if _is_frame(given) else str(given)
         return self._staged(frame, text, layout, request)
@@ -120,7 +120,7 @@ class Importer:
         except Error as error:
             raise frames.refused_text(error, text) from error
         try:
-            return self._shuffled(_restaged(staged), layout, request)
+            return self._imported(_restaged(staged), layout, request)
         finally:
             # Never part of what was committed, so to be deleted however that ended.
             frames.unstage(staged, self.table.storage, self.table.id)
@@ -136,11 +136,20 @@ class Importer:
             leaves=self.table.state().leaves.boundaries,
         )
 
-    def _shuffled(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
+    def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
+        """The rows of Parquet files as new data files of the table, sent and not committed."""
+        layout = self.table.layout()
+        found = _native(files, self._shuffle(layout))
+        return self._exchange(found, self._divided(found, layout))
+
+    def _divided(self, found: _Input, layout: Layout) -> Shuffle:
         shuffle = self._shuffle(layout)
         boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, layout.file_bytes))
-        shuffle = replace(shuffle, boundaries=boundaries)
-        files = self._exchange(found, shuffle) if found.documents else ()
+        return replace(shuffle, boundaries=boundaries)
+
+    def _imported(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
+        shuffle = self._divided(found, layout)
+        files = self._exchange(found, shuffle)
         number, repeated = self._commit(files, request)
         return ImportReport(
             table=self.table.name,
@@ -150,7 +159,7 @@ class Importer:
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
             source_files=found.files,
             map_tasks=len(found.documents),
-            reduce_tasks=len(boundaries) + 1 if found.documents else 0,
+            reduce_tasks=len(shuffle.boundaries) + 1 if found.documents else 0,
             number=number,
             repeated=repeated,
         )
@@ -160,7 +169,9 @@ class Importer:
         return max(1, busy, -(-found.size_bytes // file_bytes))
 
     def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
-        """Map, shuffle, reduce: one Spark job, one action."""
+        """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
+        if not found.documents:
+            return ()
         total = sum(found.rows)
         span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
         with watched(self.session, self.progress, span), spark_errors():
@@ -188,9 +199,8 @@ def _is_frame(given: Any) -> bool:
 # -- Parquet files, natively ------------------------------------------------------------------------------------
 
 
-def _native(given: Any, shuffle: Shuffle) -> _Input:
+def _native(files: Sequence[Source], shuffle: Shuffle) -> _Input:
     schema = shuffle.layout.schema
-    files = find_files(given)
     groups = tuple(group for group in source.read_footers(files, schema) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return _Input(

@@ -18,6 +18,10 @@ from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
 from lakebed.errors import Error, UsageError
+from lakebed.ingest.jobs import IngestReport, IngestTask, Target, ingest, run_ingest_task
+from lakebed.ingest.jobs import TaskResult as IngestResult
+from lakebed.ingest.jobs import prepare as prepare_ingest
+from lakebed.ingest.plan import Method
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
@@ -41,6 +45,7 @@ class MaintenanceReport:
 
     table: str
     online: bool
+    ingest: IngestReport
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
     collection: CollectionReport
@@ -122,6 +127,26 @@ class Pipeline:
         target = self._table(table)
         return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
 
+    def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
+        """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
+
+        ``method`` says how rows are sorted, whatever there is of them: ``sort`` by one task a job, ``shuffle`` by many
+        as a bulk import. Requests that failed, or were rejected, are in the report, with the reason.
+
+        Raises:
+            UsageError: an unknown method.
+            StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
+        """
+        if method not in (None, *Method):
+            raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
+        target = self._table(table)
+        planned = prepare_ingest(target, force=force, method=None if method is None else Method(method))
+        # With nothing to ingest no session is started.
+        report = ingest(target, planned, self._sorter(target), cores=self.cores if planned.jobs else 1)
+        if report.errors:
+            raise report.errors[0]
+        return report
+
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
@@ -165,11 +190,12 @@ class Pipeline:
         return sweep_dropped(self._instance, dry_run=dry_run)
 
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: compact and split until neither has anything to do, then collect garbage.
+        """Do all that is due: ingest, compact and split until neither has anything to do, then collect garbage.
 
-        A table that is offline only has its garbage collected.
+        A table that is offline is neither compacted nor split.
         """
         target = self._table(table)
+        ingested = self.ingest(target)
         online = self._instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
@@ -181,12 +207,37 @@ class Pipeline:
             if compacted.number is None and cut.number is None:
                 break
         collected = self.collect_garbage(target)
-        return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), collected)
+        return MaintenanceReport(target.name, online, ingested, tuple(compactions), tuple(splits), collected)
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self._instance.table(table)
+
+    def _sorter(self, table: Table) -> Callable[[Target, Sequence[IngestTask]], Sequence[IngestResult]]:
+        place = self._place
+
+        def execute(target: Target, tasks: Sequence[IngestTask]) -> Sequence[IngestResult]:
+            def work(document: Any) -> Any:
+                with task_scratch() as scratch:
+                    files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
+                return wire.encode_new_files(files)
+
+            made: dict[str, IngestResult] = {}
+            small = [task for task in tasks if task.method is Method.SORT]
+            found = run_batch(self.session, [wire.encode_ingest_task(task) for task in small], work) if small else []
+            for task, result in zip(small, found, strict=True):
+                made[task.job] = result if isinstance(result, Error) else wire.decode_new_files(result)
+            for task in tasks:
+                if task.method is Method.SHUFFLE:
+                    importer = Importer(self.session, table, place, self.cores)
+                    try:
+                        made[task.job] = importer.sort([part.file for part in task.parts])
+                    except Error as error:
+                        made[task.job] = error
+            return [made[task.job] for task in tasks]
+
+        return execute
 
     def _executor(
         self, progress: Callback | None, rows_total: int
