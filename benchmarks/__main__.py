@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "compaction")
+NAMES = ("commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction")
 
 
 def main() -> int:
