@@ -35,7 +35,7 @@ from lakebed.state.transactions import (
     RemoveTag,
     Replace,
     SetTag,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
     Transaction,
 )
@@ -136,8 +136,8 @@ def detail(told: Outline) -> str:
             text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
         case CloseJob():
             text = transaction.reason
-        case SplitLeaf():
-            text = f"leaf {transaction.leaf} cut into {len(transaction.keys) + 1}"
+        case SplitLeaves():
+            text = ", ".join(f"leaf {leaf} cut into {len(keys) + 1}" for leaf, keys in transaction.cuts.items())
         case JoinLeaves():
             text = f"leaves {', '.join(map(str, transaction.leaves))} made one"
         case RemoveRange():
@@ -183,7 +183,7 @@ def _counts(told: Outline) -> tuple[int, int | None, int | None]:
             return told.added.rows or 0, None, told.dropped.references
         case RemoveRange() | DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | SplitLeaf() | JoinLeaves() | AlterSettings():
+        case CreateTable() | OpenJob() | CloseJob() | SplitLeaves() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0

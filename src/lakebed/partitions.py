@@ -77,27 +77,52 @@ class Leaves:
         last = len(self.boundaries) if keys.max is None else bisect_left(self.boundaries, keys.max)
         return self.boundaries[bisect_right(self.boundaries, keys.min) : last]
 
-    def split(self, leaf: int, keys: tuple[bytes, ...]) -> Leaves:
-        """The leaves with one cut at ascending keys strictly inside it; the parts get the next ids in key order.
+    def split(self, cuts: Mapping[int, tuple[bytes, ...]]) -> Leaves:
+        """The leaves with some cut at ascending keys strictly inside them; the parts get the next ids, cut by cut.
 
         Raises DamagedError if there is no such leaf, or a key is not inside it.
         """
-        position = self.position_of(leaf)
-        if position is None:
-            raise DamagedError(f"there is no leaf {leaf} to split", leaf=leaf)
-        low, high = self._lower[leaf], self.range_at(position).max
-        ascending = all(a < b for a, b in zip((low, *keys), keys, strict=False))
-        if not keys or not ascending or (high is not None and keys[-1] >= high):
-            raise DamagedError(f"the keys to split leaf {leaf} at do not ascend strictly inside it", leaf=leaf)
-        parts = tuple(range(self.next_id, self.next_id + len(keys) + 1))
+        if not cuts:
+            return self
+        parents, lower, next_id = self.parents.mutate(), self._lower.mutate(), self.next_id
+        found: list[tuple[int, range, tuple[bytes, ...]]] = []
+        for leaf, keys in cuts.items():
+            refused = self.refuses(leaf, keys)
+            if refused is not None:
+                raise DamagedError(refused, leaf=leaf)
+            low = lower.pop(leaf)
+            parts = range(next_id, next_id + len(keys) + 1)
+            next_id = parts.stop
+            parents.update(dict.fromkeys(parts, (leaf,)))
+            lower.update(zip(parts, (low, *keys), strict=True))
+            found.append((self.position(low), parts, keys))
+        boundaries: list[bytes] = []
+        ids: list[int] = []
+        done = 0
+        for position, parts, keys in sorted(found):
+            boundaries += (*self.boundaries[done:position], *keys)
+            ids += (*self.ids[done:position], *parts)
+            boundaries += self.boundaries[position : position + 1]
+            done = position + 1
         return replace(
             self,
-            boundaries=(*self.boundaries[:position], *keys, *self.boundaries[position:]),
-            ids=(*self.ids[:position], *parts, *self.ids[position + 1 :]),
-            next_id=self.next_id + len(parts),
-            parents=self.parents.update(dict.fromkeys(parts, (leaf,))),
-            _lower=self._lower.delete(leaf).update(zip(parts, (low, *keys), strict=True)),
+            boundaries=(*boundaries, *self.boundaries[done:]),
+            ids=(*ids, *self.ids[done:]),
+            next_id=next_id,
+            parents=parents.finish(),
+            _lower=lower.finish(),
         )
+
+    def refuses(self, leaf: int, keys: tuple[bytes, ...]) -> str | None:
+        """Why a leaf cannot be cut at these keys; None: it can."""
+        position = self.position_of(leaf)
+        if position is None:
+            return f"leaf {leaf} is gone: it was split or joined before"
+        inside = self.range_at(position)
+        ascending = all(a < b for a, b in zip((inside.min, *keys), keys, strict=False))
+        if not keys or not ascending or (inside.max is not None and keys[-1] >= inside.max):
+            return f"the keys to split leaf {leaf} at do not ascend strictly inside it"
+        return None
 
     def join(self, leaves: tuple[int, ...]) -> Leaves:
         """The leaves with two or more neighbours made one, which takes the next id.

@@ -40,8 +40,7 @@ def removed(state: TableState, offer: OfferRemove) -> Removed:
     removal = resolve_remove(offer, state)
     if not isinstance(removal, RemoveRange):
         return Removed(0, exact=True, files=0)
-    for split in removal.splits:
-        state = apply(state, split, state.number)
+    state = apply(state, removal.split, state.number)
     going = [r for leaf in removal.leaves for r in state.references_of(leaf)]
     return Removed(sum(r.rows for r in going), all(r.exact for r in going), len({r.file for r in going}))
 

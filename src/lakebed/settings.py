@@ -28,6 +28,13 @@ class Settings:
 
     split_rows: int = _setting(50_000_000, "rows", 2, 10**12, "a leaf with more rows is split")
     split_bytes: int = _setting(4 * GIB, "bytes", 1024, 2**50, "a leaf with more bytes is split")
+    join_share: float = _setting(
+        0.1,
+        "share",
+        0.0,
+        0.5,
+        "neighbouring leaves are joined while they come to at most so much of split_rows and split_bytes; 0: never",
+    )
     file_bytes: int = _setting(
         256 * MIB, "bytes", 4096, 4 * GIB, "a data file is cut at about this size; small footers keep point reads quick"
     )

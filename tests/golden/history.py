@@ -46,7 +46,7 @@ def everything():
         RaiseMark(Mark.FORGET_LINE, 1),
         OfferFiles((new_file("f2", "bx"),), None, 3),
         OpenJob(job("j1", "f1", "f2", began_us=5)),
-        OfferSplit(1, (key("m"),)),
+        OfferSplit({1: (key("m"),)}),
         OfferOutput("j1", (new_file("f3", "abbxyz"),)),
         OpenJob(job("j2", "f3", keys=low, began_us=6)),
         CloseJob("j2", "gave up"),

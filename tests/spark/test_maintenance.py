@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from lakebed import DamagedError, UsageError, files
@@ -182,3 +183,17 @@ def test_splitting_and_collection_start_no_spark(instance, table):
     assert pipeline.collect_garbage("t").files == 0
     assert pipeline.compact("t").leaves == 0
     assert "session" not in vars(pipeline)
+
+
+def test_leaves_that_an_old_file_keeps_apart_are_compacted_and_then_joined(pipeline, instance):
+    """The first leaf merged the file away; joined as they are, the second would bring its rows back there."""
+    table = instance.create_table("t", SCHEMA, split_points=[("b",)], settings=SMALL | {"split_rows": 10_000})
+    wide, low = rows(1, 100), rows(2, 100)
+    low = low.filter(pc.less(low.column("k"), "b"))
+    for part in (wide, low):
+        table.write(part)
+    assert pipeline.compact(table).leaves == 1
+    first, second = table.state().leaves.ids
+    assert pipeline.join_leaves(table).joined == ((first, second),)
+    assert table.partitions().column("files").to_pylist() == [2]
+    assert_holds(table, wide, low)

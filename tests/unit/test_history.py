@@ -36,11 +36,11 @@ def test_every_transaction_is_one_row_newest_first(table):
     table.write(rows("abc"), commit_id="monday")
     table.write(rows("de"))
     job = compact(table)
-    table.commit(OfferSplit(1, (table.schema.codec.encode_key(("c",)),)))
+    table.commit(OfferSplit({1: (table.schema.codec.encode_key(("c",)),)}))
     table.set(page_rows=500)
     assert told(table, "number", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
         (7, "alter_settings", 0, 0, 0, 0),
-        (6, "split_leaf", 0, 0, 0, 0),
+        (6, "split_leaves", 0, 0, 0, 0),
         (5, "replace", 5, None, 1, 2),
         (4, "open_job", 0, 0, 0, 0),
         (3, "add_files", 2, 0, 1, 0),
@@ -121,7 +121,7 @@ def test_every_kind_of_transaction_is_told_in_words():
         "add_files": "1 reference in 1 leaf",
         "raise_mark": "retained_from to 20",
         "open_job": "over 2 files, for 60 s",
-        "split_leaf": "leaf 1 cut into 2",
+        "split_leaves": "leaf 1 cut into 2",
         "replace": "4 references replaced by 2",
         "close_job": "gave up",
         "mark_dead": "2 files",

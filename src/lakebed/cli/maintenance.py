@@ -1,4 +1,4 @@
-"""``lakebed import``, ``ingest``, ``compact``, ``split``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``ingest``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -17,7 +17,7 @@ from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
 from lakebed.ingest.plan import Method
-from lakebed.splitting.plan import due
+from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
     import argparse
@@ -28,15 +28,17 @@ if TYPE_CHECKING:
     from lakebed.ingest.jobs import IngestReport
     from lakebed.instance import Instance
     from lakebed.spark import Pipeline, Progress
-    from lakebed.splitting.run import SplitReport
+    from lakebed.splitting.plan import SmallLeaves
+    from lakebed.splitting.run import JoinReport, SplitReport
 
 FORMATS = ("parquet", "csv", "json", "orc")
 METHODS = tuple(map(str, Method))
 DEFAULT_MASTER = "local[*,4]"
+LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``ingest``, ``compact``, ``split``, ``gc``, ``sweep``, ``maintain``."""
+    """``lakebed import``, ``ingest``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -68,6 +70,15 @@ def add_maintenance(commands: args.Commands) -> None:
     compact.add_argument("--strategy", metavar="NAME", help="default: full, every leaf with more than one run")
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
+    join = args.add_command(
+        commands,
+        "join",
+        "make one leaf of small neighbours",
+        _join,
+        more="As far as the setting join_share allows. Leaves that a file keeps apart are compacted first, on Spark:\n"
+        "it was merged away in one of them, where its rows must not come back.",
+    )
+    join.add_argument("table", metavar="TABLE")
     collect = args.add_command(
         commands,
         "gc",
@@ -89,13 +100,13 @@ def add_maintenance(commands: args.Commands) -> None:
     sweep.add_argument("table", metavar="TABLE", nargs="?")
     sweep.add_argument("--dropped", action="store_true", help="in place of a table: the files of all dropped ones")
     sweep.add_argument("--force", action="store_true", help="go on where someone should look first, and has")
-    for parser in (compact, split, collect, sweep):
+    for parser in (compact, split, join, collect, sweep):
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     maintain = args.add_command(
-        commands, "maintain", "ingest, compact, split and collect garbage, as far as due", _maintain
+        commands, "maintain", "ingest, compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, ingest, compact, maintain):
+    for parser in (bulk, ingest, compact, join, maintain):
         parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
 
 
@@ -209,6 +220,38 @@ def _plan_split(arguments: argparse.Namespace, out: Output) -> None:
     out.document(document, _plan_lines(large, "no leaf is too large"))
 
 
+def _join(arguments: argparse.Namespace, out: Output) -> None:
+    if arguments.dry_run:
+        table = args.open_table(arguments)
+        groups = small(table.state(), table.settings_in_force())
+        out.document({"table": table.name, "small": groups}, _small_lines(groups))
+        return
+    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
+        report = pipeline.join_leaves(arguments.table, progress=progress)
+    lines = list(_join_lines(report))
+    out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
+
+
+def _join_lines(report: JoinReport) -> Iterator[str]:
+    for leaves in report.joined:
+        yield f"{_some_leaves(leaves)} made one"
+    for apart in report.not_joined:
+        yield f"{_some_leaves(apart.leaves)} stay apart: {apart.reason}"
+
+
+def _small_lines(groups: Sequence[SmallLeaves]) -> Iterator[str]:
+    if not groups:
+        yield "no neighbours are small enough to be joined"
+    for group in groups:
+        first = f", after {_some_leaves(group.compact_first)} are compacted" if group.compact_first else ""
+        yield f"{_some_leaves(group.leaves)} would be one of {count_text(group.rows, 'row')}{first}"
+
+
+def _some_leaves(leaves: Sequence[int]) -> str:
+    shown = ", ".join(map(str, leaves[:LEAVES_SHOWN])) + (" …" if len(leaves) > LEAVES_SHOWN else "")
+    return f"{count_text(len(leaves), 'leaf')} ({shown})"
+
+
 def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[str]:
     if not rows:
         yield nothing
@@ -266,9 +309,10 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
     lines = list(_ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
-    lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split"]
+    lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
+    lines += [line for join in report.joins for line in _join_lines(join)]
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     out.document(plain(report), lines)

@@ -93,6 +93,16 @@ def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
     return CompactionPlan(tuple(merges), tuple(skipped))
 
 
+def whole(state: TableState, leaves: Iterable[int]) -> CompactionPlan:
+    """Merge these leaves, whatever a strategy thinks of them: their files then lie inside them."""
+    positions = {leaf: state.leaves.position_of(leaf) for leaf in leaves}
+    sums = leaf_sums(state)
+    return CompactionPlan(
+        tuple(_leaf_merge(state, position, sums[leaf]) for leaf, position in positions.items() if position is not None),
+        (),
+    )
+
+
 def _leaf_merge(state: TableState, position: int, held: LeafSums) -> LeafMerge:
     return LeafMerge(
         leaf=held.leaf,

@@ -16,18 +16,28 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
-from lakebed.compaction.run import CompactionReport, MergeTask, TaskResult, compact, prepare, run_merge_task
+from lakebed.compaction.plan import whole
+from lakebed.compaction.run import (
+    CompactionReport,
+    MergeTask,
+    Prepared,
+    TaskResult,
+    compact,
+    prepare,
+    run_merge_task,
+)
 from lakebed.errors import Error, UsageError
-from lakebed.ingest.jobs import IngestReport, IngestTask, Target, ingest, run_ingest_task
-from lakebed.ingest.jobs import TaskResult as IngestResult
+from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
 from lakebed.ingest.plan import Method
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.ingest import ingest_executor
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
-from lakebed.splitting.run import SplitReport, split
+from lakebed.splitting.plan import small
+from lakebed.splitting.run import JoinReport, SplitReport, join, split
 from lakebed.table import Table
 
 if TYPE_CHECKING:
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from lakebed.instance import Instance
 
 MAINTAIN_ROUNDS_MAX = 8
-"""Rounds of splitting and compacting in one call: each makes leaves smaller, and two are enough as a rule."""
+"""Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +58,12 @@ class MaintenanceReport:
     ingest: IngestReport
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
+    joins: tuple[JoinReport, ...]
     collection: CollectionReport
 
 
 class Pipeline:
-    """Bulk import, compaction, splitting and garbage collection for the tables of one instance.
+    """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
     ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
     ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
@@ -139,10 +150,7 @@ class Pipeline:
         """
         if method not in (None, *Method):
             raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
-        target = self._table(table)
-        planned = prepare_ingest(target, force=force, method=None if method is None else Method(method))
-        # With nothing to ingest no session is started.
-        report = ingest(target, planned, self._sorter(target), cores=self.cores if planned.jobs else 1)
+        report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
         if report.errors:
             raise report.errors[0]
         return report
@@ -157,18 +165,29 @@ class Pipeline:
             DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
         """
         target = self._table(table)
-        prepared = prepare(target, strategy)
-        merges = prepared.planned.merges
-        rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started.
-        report = compact(target, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
-        if report.failed:
-            raise report.failed[0].error
+        report = self._merge(target, prepare(target, strategy), progress)
+        _raise_failed(report)
         return report
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         return split(self._table(table))
+
+    def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
+        """Make one leaf of small neighbours, as far as ``join_share`` allows.
+
+        Metadata only, and without Spark; but leaves that a file keeps apart, for it was merged away in one of them and
+        not in the others, are compacted first.
+
+        Raises DamagedError as :meth:`compact` does; leaves that need no compaction are joined all the same.
+        """
+        target = self._table(table)
+        state = target.state()
+        first = [leaf for group in small(state, target.settings_in_force()) for leaf in group.compact_first]
+        compacted = self._merge(target, Prepared(whole(state, first), ()), progress)
+        joined = join(target)
+        _raise_failed(compacted)
+        return joined
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
@@ -190,54 +209,49 @@ class Pipeline:
         return sweep_dropped(self._instance, dry_run=dry_run)
 
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: ingest, compact and split until neither has anything to do, then collect garbage.
+        """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
-        A table that is offline is neither compacted nor split.
+        A table that is offline is neither compacted nor split nor joined.
         """
         target = self._table(table)
-        ingested = self.ingest(target)
+        ingested = self._ingest(target)
         online = self._instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
+        joins: list[JoinReport] = []
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
             compacted = self.compact(target, progress=progress)
             cut = self.split(target)
+            joined = self.join_leaves(target, progress=progress)
             compactions += [compacted] if compacted.number is not None else []
             splits += [cut] if cut.number is not None else []
-            if compacted.number is None and cut.number is None:
+            joins += [joined] if joined.number is not None else []
+            if compacted.number is None and cut.number is None and joined.number is None:
                 break
         collected = self.collect_garbage(target)
-        return MaintenanceReport(target.name, online, ingested, tuple(compactions), tuple(splits), collected)
+        if ingested.errors:
+            # A store of sources that does not answer keeps nobody from the rest.
+            raise ingested.errors[0]
+        return MaintenanceReport(
+            target.name, online, ingested, tuple(compactions), tuple(splits), tuple(joins), collected
+        )
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self._instance.table(table)
 
-    def _sorter(self, table: Table) -> Callable[[Target, Sequence[IngestTask]], Sequence[IngestResult]]:
-        place = self._place
+    def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
+        planned = prepare_ingest(table, force=force, method=method)
+        # With nothing to ingest no session is started.
+        execute = ingest_executor(lambda: Importer(self.session, table, self._place, self.cores))
+        return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
-        def execute(target: Target, tasks: Sequence[IngestTask]) -> Sequence[IngestResult]:
-            def work(document: Any) -> Any:
-                with task_scratch() as scratch:
-                    files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
-                return wire.encode_new_files(files)
-
-            made: dict[str, IngestResult] = {}
-            small = [task for task in tasks if task.method is Method.SORT]
-            found = run_batch(self.session, [wire.encode_ingest_task(task) for task in small], work) if small else []
-            for task, result in zip(small, found, strict=True):
-                made[task.job] = result if isinstance(result, Error) else wire.decode_new_files(result)
-            for task in tasks:
-                if task.method is Method.SHUFFLE:
-                    importer = Importer(self.session, table, place, self.cores)
-                    try:
-                        made[task.job] = importer.sort([part.file for part in task.parts])
-                    except Error as error:
-                        made[task.job] = error
-            return [made[task.job] for task in tasks]
-
-        return execute
+    def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
+        merges = prepared.planned.merges
+        rows = sum(merge.rows for merge in merges)
+        # With nothing to merge no session is started.
+        return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
 
     def _executor(
         self, progress: Callback | None, rows_total: int
@@ -259,3 +273,8 @@ class Pipeline:
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
         return execute
+
+
+def _raise_failed(report: CompactionReport) -> None:
+    if report.failed:
+        raise report.failed[0].error

@@ -1,7 +1,7 @@
-"""Which leaves are too large, and the keys to cut them at. Pure: no I/O.
+"""Which leaves are too large, and the keys to cut them at; which small neighbours should be one. Pure: no I/O.
 
-Two steps, because the second needs summaries, which have to be loaded: :func:`due` says which leaves exceed
-``split_rows`` or ``split_bytes``; :func:`choose` picks the keys of one.
+A split takes two steps, because the second needs summaries, which have to be loaded: :func:`due` says which leaves
+exceed ``split_rows`` or ``split_bytes``; :func:`choose` picks the keys of one.
 
 Candidates are keys noted in the summaries of the leaf's files, strictly above the least key present: below any of them
 there is a row, and at it or above there is one too. A leaf is cut into as many parts as its size calls for at once,
@@ -13,6 +13,9 @@ the steps between noted keys; if that could be more than a tenth of the leaf, it
 
 A boundary is shortened to the shortest byte string that still parts the noted keys around it: every state and every
 later log entry holds it.
+
+Joins go the other way (:func:`small`), and never undo a split, nor a split a join: a join makes a leaf of at most half
+of what a split begins at, and of the even parts of a split two come to more than that.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from lakebed.keys import shortest_separator
+from lakebed.state.resolve_leaves import reaching_over
 from lakebed.state.sums import leaf_sums
 from lakebed.summaries import candidates, error_rows, even_cuts
 
@@ -41,6 +45,12 @@ ERROR_SHARE_MAX = 0.1
 
 FILL = 0.75
 """How full of its limit a part is meant to be: were it full, it would be split again for being a row too large."""
+
+FAR_ABOVE = 4
+"""A leaf of so many times its limit is cut also under an open job, which commits under the parts (decision 0005)."""
+
+JOINED_MAX = 10_000
+"""Leaves that one join may make one: some tens of kB of its entry. Many more empty ones take a few calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +100,25 @@ class SplitPlan:
     waiting: tuple[NotSplit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SmallLeaves:
+    """Neighbours in key order that should be one leaf.
+
+    ``compact_first`` are those of them that refer to files which keep them apart: compacted, they have others.
+    """
+
+    leaves: tuple[int, ...]
+    rows: int
+    size_bytes: int
+    compact_first: tuple[int, ...]
+
+
 def due(state: TableState, settings: Settings) -> SplitPlan:
-    """The leaves that exceed a limit. One with an open job waits: the job's files were made for the leaf as it is."""
+    """The leaves that exceed a limit.
+
+    One with an open job waits, unless it is far above: the job's files were made for the leaf as it is, and each part
+    would refer to all of them.
+    """
     large, waiting = [], []
     sums = leaf_sums(state)
     for position, leaf in enumerate(state.leaves.ids):
@@ -102,8 +129,9 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
         if parts < 2:
             continue
         keys = state.leaves.range_at(position)
+        far = max(held.rows / settings.split_rows, held.size_bytes / settings.split_bytes) > FAR_ABOVE
         job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
-        if job is None:
+        if job is None or far:
             files = state.files_of(leaf)
             large.append(LargeLeaf(leaf, keys, held.rows, held.size_bytes, held.runs, parts, files))
         else:
@@ -129,3 +157,37 @@ def choose(large: LargeLeaf, summaries: Sequence[Summary]) -> SplitAt | CompactF
     cuts = even_cuts(summaries, large.parts, low, high)
     noted = sorted({key for summary in summaries for key in summary.keys if large.keys.contains(key)})
     return SplitAt(large.leaf, tuple(shortest_separator(noted[bisect_left(noted, key) - 1], key) for key in cuts))
+
+
+def small(state: TableState, settings: Settings) -> tuple[SmallLeaves, ...]:
+    """The neighbours to join, each group as long as its leaves come to no more than ``join_share`` of the limits.
+
+    Leaves with an open job are left alone, and so is a table without rows: its leaves wait for what they were made for.
+    """
+    rows_max, bytes_max = (int(settings.join_share * most) for most in (settings.split_rows, settings.split_bytes))
+    sums = leaf_sums(state)
+    if not sums or not rows_max:
+        return ()
+    busy = {position for job in state.jobs.values() for position in state.leaves.overlapping(job.keys)}
+    found: list[SmallLeaves] = []
+    group: list[int] = []
+    rows = size_bytes = 0
+    for position, leaf in enumerate(state.leaves.ids):
+        held = sums.get(leaf)
+        more_rows, more_bytes = (held.rows, held.size_bytes) if held else (0, 0)
+        full = rows + more_rows > rows_max or size_bytes + more_bytes > bytes_max or len(group) == JOINED_MAX
+        if full or position in busy:
+            found += _together(group, rows, size_bytes, state)
+            group, rows, size_bytes = [], 0, 0
+        if position not in busy:
+            group.append(leaf)
+            rows, size_bytes = rows + more_rows, size_bytes + more_bytes
+    return (*found, *_together(group, rows, size_bytes, state))
+
+
+def _together(leaves: Sequence[int], rows: int, size_bytes: int, state: TableState) -> list[SmallLeaves]:
+    if len(leaves) < 2:
+        return []
+    files = reaching_over(leaves, state)
+    compact_first = [leaf for leaf in leaves if any(file.id in files for file in state.files_of(leaf))]
+    return [SmallLeaves(tuple(leaves), rows, size_bytes, tuple(compact_first))]

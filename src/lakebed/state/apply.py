@@ -36,7 +36,7 @@ from lakebed.state.transactions import (
     Replace,
     Request,
     SetTag,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
 )
 
@@ -72,7 +72,7 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return _replace(state, transaction)
         case CloseJob():
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
-        case SplitLeaf():
+        case SplitLeaves():
             return _split(state, transaction)
         case JoinLeaves():
             return _join(state, transaction)
@@ -268,18 +268,16 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
     return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
 
 
-def _split(state: TableState, transaction: SplitLeaf) -> TableState:
-    if state.leaves.position_of(transaction.leaf) is None:
-        raise DamagedError(f"entry {state.number} splits leaf {transaction.leaf}, which is not there")
-    files = state.files_of(transaction.leaf)
-    moved = {file.id: file for file in files}
-    # A reference that two exact ranks prove empty may go; one that was never there may not come.
-    strangers = {r.file for r in transaction.references} - set(moved)
-    if strangers:
-        raise DamagedError(f"entry {state.number} brings {min(strangers)} into leaf {transaction.leaf} by a split")
-    state = _let_go(state, {transaction.leaf: files})
-    state = replace(state, leaves=state.leaves.split(transaction.leaf, transaction.keys))
-    return _refer(state, moved, transaction.references)
+def _split(state: TableState, transaction: SplitLeaves) -> TableState:
+    going = {leaf: state.files_of(leaf) for leaf in transaction.cuts}
+    after = replace(_let_go(state, going), leaves=state.leaves.split(transaction.cuts))
+    parts = range(state.leaves.next_id, after.leaves.next_id)
+    held = {leaf: {file.id for file in files} for leaf, files in going.items()}
+    for reference in transaction.references:
+        # A reference that two exact ranks prove empty may go; one that was never there may not come.
+        if reference.leaf not in parts or reference.file not in held[after.leaves.parents[reference.leaf][0]]:
+            raise DamagedError(f"entry {state.number} brings {reference.file} into leaf {reference.leaf} by a split")
+    return _refer(after, {file.id: file for files in going.values() for file in files}, transaction.references)
 
 
 def _join(state: TableState, transaction: JoinLeaves) -> TableState:
@@ -293,8 +291,7 @@ def _join(state: TableState, transaction: JoinLeaves) -> TableState:
 
 
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
-    for split in transaction.splits:
-        state = _split(state, split)
+    state = _split(state, transaction.split)
     going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
     for leaf, files in going.items():
         if not files:

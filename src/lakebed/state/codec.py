@@ -41,7 +41,7 @@ from lakebed.state.transactions import (
     Request,
     SetTag,
     Source,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
     Transaction,
 )
@@ -100,8 +100,8 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
             return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction, sides)}
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
-        case SplitLeaf():
-            return {"type": "split_leaf", **_encode_split(transaction, sides)}
+        case SplitLeaves():
+            return {"type": "split_leaves", **_encode_split(transaction, sides)}
         case JoinLeaves():
             references = bulk.encode_references(transaction.references, sides)
             return {"type": "join_leaves", "leaves": list(transaction.leaves), "references": references}
@@ -158,10 +158,7 @@ def outline(document: Mapping[str, Any]) -> Outline:
 
 def _inlined(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with an empty list for each that is in a side object."""
-    inline = {name: [] if bulk.claims(value) else value for name, value in document.items()}
-    if "splits" in inline:
-        inline["splits"] = list(map(_inlined, inline["splits"]))
-    return inline
+    return {name: [] if bulk.claims(value) else value for name, value in document.items()}
 
 
 def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transaction:
@@ -183,7 +180,7 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
             return Replace(document["job"], drop, *_decode_added(document, sides))
         case "close_job":
             return CloseJob(document["job"], document["reason"])
-        case "split_leaf":
+        case "split_leaves":
             return _decode_split(document, sides)
         case "join_leaves":
             return JoinLeaves(tuple(document["leaves"]), bulk.decode_references(document["references"], sides))
@@ -191,7 +188,7 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
             return RemoveRange(
                 tuple(decode_range(*keys) for keys in document["ranges"]),
                 document["fence"],
-                tuple(_decode_split(split, sides) for split in document["splits"]),
+                _decode_split(document, sides),
                 tuple(document["leaves"]),
             )
         case "alter_settings":
@@ -293,24 +290,25 @@ def decode_request(document: Mapping[str, Any]) -> Request:
     return Request(document["id"], files, *(document[name] for name in names))
 
 
-def _encode_split(split: SplitLeaf, sides: Sides) -> dict[str, Any]:
+def _encode_split(split: SplitLeaves, sides: Sides) -> dict[str, Any]:
     return {
-        "leaf": split.leaf,
-        "keys": [k.hex() for k in split.keys],
+        "cuts": [[leaf, [k.hex() for k in keys]] for leaf, keys in split.cuts.items()],
         "references": bulk.encode_references(split.references, sides),
     }
 
 
-def _decode_split(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> SplitLeaf:
-    keys = tuple(bytes.fromhex(k) for k in document["keys"])
-    return SplitLeaf(document["leaf"], keys, bulk.decode_references(document["references"], sides))
+def _decode_split(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> SplitLeaves:
+    cuts = {leaf: tuple(bytes.fromhex(k) for k in keys) for leaf, keys in document["cuts"]}
+    if len(cuts) != len(document["cuts"]):
+        raise ValueError("a leaf is cut twice")
+    return SplitLeaves(cuts, bulk.decode_references(document["references"], sides))
 
 
 def _encode_removal(removal: RemoveRange, sides: Sides) -> dict[str, Any]:
     return {
         "ranges": [encode_range(keys) for keys in removal.ranges],
         "fence": removal.fence,
-        "splits": [_encode_split(split, sides) for split in removal.splits],
+        **_encode_split(removal.split, sides),
         "leaves": list(removal.leaves),
     }
 

@@ -45,7 +45,7 @@ from lakebed.state.transactions import (
     Repeated,
     Replace,
     SetTag,
-    SplitLeaf,
+    SplitLeaves,
     SubmitRequests,
     TooOld,
     Transaction,
@@ -82,10 +82,10 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
 def _added(resolved: Transaction | Rejected | Repeated | TooOld) -> int:
     """How many references it brings."""
     match resolved:
-        case AddFiles() | Replace() | SplitLeaf() | JoinLeaves():
+        case AddFiles() | Replace() | SplitLeaves() | JoinLeaves():
             return len(resolved.references)
         case RemoveRange():
-            return sum(len(split.references) for split in resolved.splits)
+            return len(resolved.split.references)
         case _:
             return 0
 

@@ -23,7 +23,7 @@ from lakebed.state.transactions import (
     Rejected,
     RemoveRange,
     Repeated,
-    SplitLeaf,
+    SplitLeaves,
 )
 from lakebed.summaries import Summary
 
@@ -37,34 +37,40 @@ FENCES_MAX = 1_000
 """Every add is held against every fence. Garbage collection takes them down once they are as old as request keys."""
 
 
-def resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaf | Rejected:
-    """A split of the leaf as it is now, or why there is none."""
-    position = state.leaves.position_of(offer.leaf)
-    if position is None:
-        return Rejected(f"leaf {offer.leaf} is gone: it was split or joined before")
-    keys = state.leaves.range_at(position)
-    ascending = all(a < b for a, b in zip((keys.min, *offer.keys), offer.keys, strict=False))
-    if not offer.keys or not ascending or (keys.max is not None and offer.keys[-1] >= keys.max):
-        return Rejected(f"the keys to split leaf {offer.leaf} at do not ascend strictly inside it")
-    parts = state.leaves.split(offer.leaf, offer.keys)
+def resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaves | Rejected:
+    """A split of the leaves as they are now, or why there is none."""
+    if not offer.cuts:
+        return Rejected("a split names a leaf at least")
+    for leaf, keys in offer.cuts.items():
+        refused = state.leaves.refuses(leaf, keys)
+        if refused is not None:
+            return Rejected(refused)
     references: list[Reference] = []
-    for held in state.held_by(offer.leaf):
-        for index, (rows, exact) in enumerate(_split_shares(held, offer, keys)):
-            if (rows or not exact) and held.file.reaches(parts.range_at(position + index)):
-                references.append(Reference(held.file.id, parts.ids[position + index], rows, exact, held.run))
-    return SplitLeaf(offer.leaf, offer.keys, tuple(references))
+    next_id = state.leaves.next_id
+    for leaf, keys in offer.cuts.items():
+        position = state.leaves.position_of(leaf)
+        assert position is not None
+        whole = state.leaves.range_at(position)
+        edges = (whole.min, *keys)
+        parts = [EncodedRange(low, high) for low, high in zip(edges, (*keys, whole.max), strict=True)]
+        for held in state.held_by(leaf):
+            counts = _split_shares(held, parts, offer.summaries.get(held.file.id))
+            for index, (part, (rows, exact)) in enumerate(zip(parts, counts, strict=True)):
+                if (rows or not exact) and held.file.reaches(part):
+                    references.append(Reference(held.file.id, next_id + index, rows, exact, held.run))
+        next_id += len(parts)
+    return SplitLeaves(offer.cuts, tuple(references))
 
 
-def _split_shares(held: LeafFile, offer: OfferSplit, keys: EncodedRange) -> list[tuple[int, bool]]:
+def _split_shares(held: LeafFile, parts: Sequence[EncodedRange], summary: Summary | None) -> list[tuple[int, bool]]:
     """The rows of one reference in each part of its leaf; they sum to what the reference had."""
     file = held.file
-    edges = [keys.min, *offer.keys]
-    summary = offer.summaries.get(file.id)
     if summary is None:
         # Arrived after the split was planned: even shares over the parts that its bounds reach.
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
-    ranks = [summary.rank(edge) for edge in edges]
-    ranks.append((summary.rows, True) if keys.max is None else summary.rank(keys.max))
+    ranks = [summary.rank(part.min) for part in parts]
+    end = parts[-1].max
+    ranks.append((summary.rows, True) if end is None else summary.rank(end))
     counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
     if all(exact for _, exact in counts):
         return counts
@@ -98,20 +104,34 @@ def resolve_join(offer: OfferJoin, state: TableState) -> JoinLeaves | Rejected:
     for job in state.jobs.values():
         if not job.keys.intersect(whole).empty:
             return Rejected(f"job {job.id} is open there; join when it is closed")
-    held = [{one.file.id: one for one in state.held_by(leaf)} for leaf in offer.leaves]
+    for name, leaf in reaching_over(offer.leaves, state).items():
+        return Rejected(f"file {name} reaches into leaf {leaf}, which has no rows of it; compact first")
     joined: dict[str, Reference] = {}
-    for name in dict.fromkeys(itertools.chain.from_iterable(held)):
-        parts = [references[name] for references in held if name in references]
-        file = parts[0].file
-        for leaf, references, keys in zip(offer.leaves, held, ranges, strict=True):
-            if name not in references and file.reaches(keys):
-                return Rejected(f"file {name} reaches into leaf {leaf}, which has no rows of it; compact first")
-        rows, exact = sum(one.rows for one in parts), all(one.exact for one in parts)
-        joined[name] = Reference(name, state.leaves.next_id, rows, exact, parts[0].run)
+    for one in itertools.chain.from_iterable(map(state.held_by, offer.leaves)):
+        name = one.file.id
+        rows, exact = (joined[name].rows, joined[name].exact) if name in joined else (0, True)
+        joined[name] = Reference(name, state.leaves.next_id, rows + one.rows, exact and one.exact, one.run)
     spans = {name: (state.files[name].sequence_hi, state.files[name].sequence_lo) for name in joined}
     return JoinLeaves(
         offer.leaves, tuple(joined[name] for name in sorted(joined, key=lambda name: (spans[name], name)))
     )
+
+
+def reaching_over(leaves: Sequence[int], state: TableState) -> dict[str, int]:
+    """The files that keep neighbours apart, by id; each with a leaf that it reaches and that has none of it."""
+    first = state.leaves.position_of(leaves[0])
+    assert first is not None
+    held: dict[str, tuple[DataFile, set[int]]] = {}
+    for position, leaf in enumerate(leaves, first):
+        for file in state.files_of(leaf):
+            held.setdefault(file.id, (file, set()))[1].add(position)
+    found: dict[str, int] = {}
+    for name, (file, positions) in held.items():
+        low = max(first, state.leaves.position(file.min_key))
+        high = min(first + len(leaves) - 1, state.leaves.position(file.max_key))
+        if len(positions) <= high - low:
+            found[name] = next(state.leaves.ids[p] for p in range(low, high + 1) if p not in positions)
+    return found
 
 
 def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repeated | Rejected:
@@ -121,18 +141,19 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
         return Rejected("there is no key in the ranges to remove")
     if offer.fence and len(state.fences) + len(ranges) > FENCES_MAX:
         return Rejected(f"there are {len(state.fences)} fences, at most {FENCES_MAX}; collect garbage, and try again")
-    splits: list[SplitLeaf] = []
+    cuts = {}
     leaves: list[int] = []
     for leaf, ends in _cuts(ranges, state).items():
-        split = resolve_split(OfferSplit(leaf, ends, offer.summaries), state)
-        assert isinstance(split, SplitLeaf), split
-        after = apply(state, split, state.number)
-        going = _inside(after, split, ranges)
+        split = resolve_split(OfferSplit({leaf: ends}, offer.summaries), state)
+        assert isinstance(split, SplitLeaves), split
+        going = _inside(apply(state, split, state.number), split, ranges)
         if len(going) == len(split.references):
             leaves += [leaf] if going else []
         elif going:
-            splits.append(split)
-            state = after
+            cuts[leaf] = ends
+    split = resolve_split(OfferSplit(cuts, offer.summaries), state) if cuts else SplitLeaves({}, ())
+    assert isinstance(split, SplitLeaves), split
+    state = apply(state, split, state.number)
     for keys in ranges:
         for position in state.leaves.overlapping(keys):
             leaf = state.leaves.ids[position]
@@ -140,7 +161,7 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
                 leaves.append(leaf)
     if not leaves and not offer.fence:
         return Repeated(state.number)
-    return RemoveRange(ranges, offer.fence, tuple(splits), tuple(leaves))
+    return RemoveRange(ranges, offer.fence, split, tuple(leaves))
 
 
 def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[DataFile]:
@@ -161,7 +182,7 @@ def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[
     return cuts
 
 
-def _inside(after: TableState, split: SplitLeaf, ranges: Sequence[EncodedRange]) -> set[int]:
+def _inside(after: TableState, split: SplitLeaves, ranges: Sequence[EncodedRange]) -> set[int]:
     """Which references of a split, by their place among them, lie inside the ranges."""
     inside = set()
     for place, reference in enumerate(split.references):

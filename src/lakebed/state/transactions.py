@@ -4,11 +4,12 @@ An *offer* is what a caller wants; a *transaction* is what the log holds: resolv
 outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
 transaction; :class:`OfferFiles`, :class:`OfferOutput`, :class:`OfferSplit`, :class:`OfferJoin` and
 :class:`OfferRemove` are mapped onto the leaves in force when they are committed, :class:`OfferSchema` onto the newest
-schema. A split offers the leaf and the keys only: the references it moves are those found at commit.
+schema. A split offers leaves and keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from lakebed.keys import EncodedRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lakebed.files import DataFile, NewFile, Reference
     from lakebed.schema import Schema
     from lakebed.state.evolution import SchemaChange
@@ -156,21 +155,23 @@ class CloseJob:
     reason: str
 
 
+Cuts = Mapping[int, tuple[bytes, ...]]
+"""Leaves by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new ids."""
+
+
 @dataclass(frozen=True, slots=True)
 class OfferSplit:
-    """Cut a leaf at keys strictly inside it. ``summaries`` (by file id) only sharpen the estimates of rows."""
+    """Cut leaves, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
-    leaf: int
-    keys: tuple[bytes, ...]
+    cuts: Cuts
     summaries: Mapping[str, Summary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class SplitLeaf:
-    """A split, resolved: the references of the new leaves, which take the next leaf ids in key order."""
+class SplitLeaves:
+    """A split, resolved: the references of the new leaves, which take the next leaf ids, cut by cut in key order."""
 
-    leaf: int
-    keys: tuple[bytes, ...]
+    cuts: Cuts
     references: tuple[Reference, ...]
 
 
@@ -203,11 +204,11 @@ class OfferRemove:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRange:
-    """A removal, resolved: first these splits, then every reference of these leaves goes."""
+    """A removal, resolved: first this split, if it cuts any leaf, then every reference of these leaves goes."""
 
     ranges: tuple[EncodedRange, ...]
     fence: bool
-    splits: tuple[SplitLeaf, ...]
+    split: SplitLeaves
     leaves: tuple[int, ...]
 
 
@@ -332,7 +333,7 @@ Transaction = (
     | OpenJob
     | Replace
     | CloseJob
-    | SplitLeaf
+    | SplitLeaves
     | JoinLeaves
     | RemoveRange
     | AlterSettings

@@ -335,6 +335,17 @@ def test_a_leaf_is_split_and_reported(cli: Cli, table: str) -> None:
     assert len(cli("report", "files", table).out.splitlines()) == 1 + len(files)
 
 
+def test_leaves_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
+    assert cli("join", table).out == "table readings: no neighbours are small enough to be joined\n"
+    cli("settings", "set", table, "split_rows=3")
+    cli("split", table)
+    cli("settings", "set", table, "split_rows=1000")
+    count = len(cli("report", "partitions", table, "--json").json["partitions"])
+    assert cli("join", table, "--dry-run").out.startswith(f"{count} leaves (2, 3")
+    assert cli("join", table).out.endswith(") made one\n")
+    assert len(cli("report", "partitions", table, "--json").json["partitions"]) == 1
+
+
 def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str, parquet: Path) -> None:
     assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
     assert cli("compact", table, "--strategy", "magic", "--dry-run").code == 2

@@ -40,6 +40,8 @@ WORDS: dict[str, list[str]] = {
     "compact --dry-run": ["compact", "readings", "--dry-run"],
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],
+    "join": ["join", "readings"],
+    "join --dry-run": ["join", "readings", "--dry-run"],
     "gc": ["gc", "readings"],
     "sweep": ["sweep", "readings"],
     "sweep --dropped": ["sweep", "--dropped"],

@@ -58,7 +58,7 @@ def read(store):
 
 def cut(store):
     """A table of two leaves, cut at m, with one file in both."""
-    return committed(created(store), OfferSplit(1, (key("m"),)), adding("f1"))
+    return committed(created(store), OfferSplit({1: (key("m"),)}), adding("f1"))
 
 
 # -- merges and removals ----------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_nothing_on_the_way_of_a_read_or_a_commit_rests_on_a_listing(store):
     """The log is what a listing of many pages says, which is no picture of one moment."""
     blind = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "list")]))
     log = committed(created(blind), *(adding(f"f{n}") for n in range(8)))
-    committed(log, OfferSplit(1, (key("m"),)), *merging("g", "f0 f1", "aabb", keys=LOW))
+    committed(log, OfferSplit({1: (key("m"),)}), *merging("g", "f0 f1", "aabb", keys=LOW))
     reader = log_on(blind)
     assert reader.follow() == log.head.state
     assert reader.entry_stamp(reader.head.number) <= reader.now()

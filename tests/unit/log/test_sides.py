@@ -100,7 +100,7 @@ def test_a_table_of_many_leaves_is_written_read_and_seen_as_it_was(tmp_path):
     """The log in SQLite, side objects beside the data; more leaves than a line has references, in another process."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=f"sqlite:///{tmp_path}/logs.db")
     table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
-    table.commit(OfferSplit(1, tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")))
+    table.commit(OfferSplit({1: tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")}))
     first = table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
     table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
     assert len(list(table.storage.list(f"tables/{table.id}/log/side"))) == 2
@@ -114,7 +114,7 @@ def test_the_log_may_lie_in_another_store_than_its_side_objects(tmp_path):
     """Verification calls neither of them foreign."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
-    table.commit(OfferSplit(1, tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")))
+    table.commit(OfferSplit({1: tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")}))
     table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
     assert len(list((tmp_path / "lake").rglob("side/*.arrow"))) == 1
     assert not list((tmp_path / "logs").rglob("*.arrow"))
@@ -222,13 +222,13 @@ def test_history_does_not_read_side_objects(store):
     """They may even be gone."""
     log = table_on(store)
     log.commit(long("f1"))
-    log.commit(OfferSplit(1, tuple(map(key, ("aa", "ab", "ac", "ad")))))
+    log.commit(OfferSplit({1: tuple(map(key, ("aa", "ab", "ac", "ad")))}))
     reader = log_on(CountingStorage(store))
     reader.follow()
     store.delete(names(store))
     rows = list(history_rows(reader, "table-00"))
     assert [(row.type, row.detail, row.rows_added) for row in rows] == [
-        ("split_leaf", "leaf 1 cut into 5", 0),
+        ("split_leaves", "leaf 1 cut into 5", 0),
         ("add_files", "8 references in 8 leaves", 8),
         ("create_table", "8 leaves", 0),
     ]
@@ -340,7 +340,7 @@ def test_after_a_split_that_was_faster_others_are_put_and_the_first_ones_swept(s
     racing = Overtaken(store, None)
     log = log_on(racing)
     log.follow()
-    racing.meanwhile = lambda: other.commit(OfferSplit(1, (key("ab"),)))
+    racing.meanwhile = lambda: other.commit(OfferSplit({1: (key("ab"),)}))
     assert log.commit(long("f1", LETTERS + "az")) == Committed(3)
     assert len(names(store)) == 2
     more(other, NAMED_WITHIN)

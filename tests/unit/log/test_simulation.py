@@ -30,7 +30,7 @@ QUOTA = {
     "add_files": 700,
     "replace": 50,
     "close_job": 20,
-    "split_leaf": 40,
+    "split_leaves": 40,
     "mark_dead": 20,
     "forget_files": 12,
     "snapshots": 500,

@@ -96,7 +96,7 @@ def test_a_reader_of_one_leaf_fetches_the_one_part_that_it_lies_in(store, monkey
     """And whoever adds files, or asks for one that is not there, fetches none."""
     monkeypatch.setattr(columns, "PART_BYTES", 512)
     log = created(store)
-    log.commit(OfferSplit(1, tuple(map(key, "bcdefgh"))))
+    log.commit(OfferSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}", f"r{count:03d}"))
     log = with_snapshot(store)
@@ -122,7 +122,7 @@ def test_tables_share_a_cache_of_so_many_bytes(store, monkeypatch):
     """What was not used for longest goes, and is fetched again."""
     monkeypatch.setattr(columns, "PART_BYTES", 512)
     log = created(store)
-    log.commit(OfferSplit(1, tuple(map(key, "bcdefgh"))))
+    log.commit(OfferSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}"))
     with_snapshot(store)

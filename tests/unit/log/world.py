@@ -276,7 +276,7 @@ def sign_of(offer):
         case CloseJob():
             return "close_job", offer.job
         case OfferSplit():
-            return "split_leaf", offer.leaf
+            return "split_leaves", min(offer.cuts)
         case CreateTable():
             return "create_table", offer.table
 
@@ -291,8 +291,8 @@ def signs_in(document):
             return [(kind, change.job.id)]
         case "replace" | "close_job":
             return [(kind, change.job)]
-        case "split_leaf":
-            return [(kind, change.leaf)]
+        case "split_leaves":
+            return [(kind, leaf) for leaf in change.cuts]
         case "raise_mark":
             return [(kind, (change.mark.value, change.value))]
         case _:
@@ -326,7 +326,7 @@ def split(world, process):
     state = process.table.state()
     leaf = world.schedule.random.choice(state.leaves.ids)
     letters = sorted(world.schedule.random.sample(LETTERS, world.schedule.random.randint(1, 2)))
-    world.commit(process, OfferSplit(leaf, tuple(KEYS[letter] for letter in letters)))
+    world.commit(process, OfferSplit({leaf: tuple(KEYS[letter] for letter in letters)}))
 
 
 def compact(world, process):

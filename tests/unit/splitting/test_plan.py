@@ -1,11 +1,13 @@
-"""Which leaves are cut and where: leaves of letters, a row a letter."""
+"""Which leaves are cut and where, and which are joined: leaves of letters, a row a letter."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import Settings
-from lakebed.splitting.plan import CompactFirst, LargeLeaf, SplitAt, Unsplittable, choose, due
-from lakebed.state.transactions import OfferFiles, OpenJob
+from lakebed.splitting.plan import CompactFirst, LargeLeaf, SplitAt, Unsplittable, choose, due, small
+from lakebed.state.transactions import OfferFiles, OfferJoin, OfferOutput, OfferSplit, OpenJob
 from tests.unit.state.cases import SCHEMA, job, key, new_file, step, table
 
 LETTERS = "abcdefghijklmnopqrstuvwx"
@@ -90,8 +92,8 @@ def test_a_boundary_is_as_short_as_parts_the_keys_around_it():
 SMALL = Settings(split_rows=4, split_bytes=10_000)
 
 
-def lines(state, settings=SMALL):
-    found = due(state, settings)
+def lines(state, limits=SMALL):
+    found = due(state, limits)
     return [f"{leaf.leaf}: {leaf.parts} parts" for leaf in found.large] + [
         f"{wait.leaf} waits: {wait.reason}" for wait in found.waiting
     ]
@@ -114,7 +116,98 @@ def test_bytes_count_as_rows_do():
     ]
 
 
-def test_a_leaf_with_an_open_job_waits():
-    state = step(table(), OfferFiles((new_file("f", LETTERS),)))
+def test_a_leaf_with_an_open_job_waits_unless_it_is_far_above_its_limit():
+    """Of four times the limit, and five times; the job commits under the parts."""
+    state = step(table(), OfferFiles((new_file("f", LETTERS[:20]),)))
     state = step(state, OpenJob(job("job-1", "f")))
-    assert lines(state) == ["1 waits: job job-1 is open there"]
+    assert lines(state, Settings(split_rows=5, split_bytes=10_000)) == ["1 waits: job job-1 is open there"]
+    assert lines(state) == ["1: 7 parts"]
+
+
+# -- small neighbours -------------------------------------------------------------------------------------------
+
+TENTH = Settings(split_rows=40, split_bytes=10**6, join_share=0.1)
+"""Neighbours of up to four rows are joined."""
+
+
+def groups(state, limits=TENTH):
+    """Leaves that should be one, joined by a plus; one that has to be compacted first has an exclamation mark."""
+    return [
+        "+".join(f"{leaf}{'!' if leaf in group.compact_first else ''}" for leaf in group.leaves)
+        for group in small(state, limits)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
+        ("a g m s", ["1+2+3+4"]),
+        ("a g m ss", ["1+2+3"]),
+        ("aaaa g m s", ["2+3+4"]),
+        ("aaaa gggg m s", ["3+4"]),
+        ("aaaaa s", ["2+3+4"]),
+        ("a m", ["1+2+3+4"]),
+        ("", []),
+    ],
+    ids=["all", "a row too many", "a full one", "two", "a large one", "empty ones", "an empty table"],
+)
+def test_neighbours_are_joined_as_long_as_they_are_small_together(letters, expected):
+    """A file a leaf; leaves begin at g, m and s."""
+    state = table("g", "m", "s")
+    for some in letters.split():
+        state = step(state, OfferFiles((new_file("f" + some[0], some),)))
+    assert groups(state) == expected
+
+
+def test_bytes_keep_neighbours_apart_as_rows_do_and_a_share_of_none_keeps_all():
+    state = step(table("m"), OfferFiles((new_file("f1", "ab"), new_file("f2", "xy"))))
+    assert groups(state, Settings(split_rows=40, split_bytes=4_000)) == ["1+2"]
+    assert groups(state, Settings(split_rows=40, split_bytes=3_990)) == []
+    assert groups(state, Settings(split_rows=40, join_share=0)) == []
+
+
+def test_a_leaf_with_an_open_job_is_not_joined():
+    state = step(table("g", "m"), OfferFiles((new_file("f1", "a"), new_file("f2", "h"), new_file("f3", "x"))))
+    state = step(state, OpenJob(job("j1", "f1", keys=EncodedRange(b"", key("g")))))
+    assert groups(state) == ["2+3"]
+
+
+def test_leaves_that_a_file_keeps_apart_are_compacted_first():
+    """It was merged away in the first; the third has it still, and reaches into no other that has not."""
+    state = step(table("g", "m"), OfferFiles((new_file("f1", "ahx", samples="gm"), new_file("f2", "y"))))
+    state = step(state, OpenJob(job("j1", "f1", keys=EncodedRange(b"", key("g")))))
+    state = step(state, OfferOutput("j1", (new_file("f3", "a"),)))
+    assert groups(state) == ["1+2!+3!"]
+    for name, file, keys in (("j2", "h", EncodedRange(key("g"), key("m"))), ("j3", "x", EncodedRange(key("m"), None))):
+        state = step(state, OpenJob(job(name, "f1", keys=keys)))
+        state = step(state, OfferOutput(name, (new_file("f" + name, file),)))
+    assert groups(state) == ["1+2+3"]
+
+
+LEAVES = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", max_size=12), min_size=1, max_size=8)
+
+
+@settings(max_examples=100)
+@given(LEAVES, st.integers(2, 12), st.floats(0, 0.5), st.sets(st.sampled_from(LETTERS[1:]), max_size=8))
+def test_splits_and_joins_do_not_undo_each_other(contents, split_rows, join_share, boundaries):
+    """What was joined is not due for a split; and in turns they come to rest."""
+    limits = Settings(split_rows=split_rows, join_share=join_share)
+    state = table(*sorted(boundaries))
+    files = [new_file(f"f{place}", letters, "run") for place, letters in enumerate(contents) if letters]
+    summaries = {new.file.id: new.summary for new in files}
+    if files:
+        state = step(state, OfferFiles(tuple(files)))
+    for _ in range(12):
+        cut = [choose(leaf, [summaries[f.id] for f in leaf.files]) for leaf in due(state, limits).large]
+        cut = [one for one in cut if isinstance(one, SplitAt)]
+        if cut:
+            state = step(state, OfferSplit({one.leaf: one.keys for one in cut}, summaries))
+        planned = small(state, limits)
+        for group in planned:
+            joined = state.leaves.next_id
+            state = step(state, OfferJoin(group.leaves))
+            assert joined not in [large.leaf for large in due(state, limits).large]
+        assert not small(state, limits)
+        if not cut and not planned:
+            return
+    raise AssertionError("splits and joins go on and on")

@@ -11,7 +11,7 @@ from lakebed.state import bulk, codec
 from lakebed.state.apply import apply
 from lakebed.state.bulk import INLINE_MAX, Tally
 from lakebed.state.resolve import resolve
-from lakebed.state.transactions import AddFiles, OfferFiles, OpenJob, Rejected, Replace, SplitLeaf
+from lakebed.state.transactions import AddFiles, OfferFiles, OpenJob, Rejected, Replace, SplitLeaves
 from tests.unit.state.cases import job, new_file, step, table
 
 
@@ -33,13 +33,13 @@ def written(transaction):
 
 
 @pytest.mark.parametrize("count", [0, 1, INLINE_MAX, INLINE_MAX + 1, 5 * INLINE_MAX])
-@pytest.mark.parametrize("kind", [AddFiles, Replace, SplitLeaf])
+@pytest.mark.parametrize("kind", [AddFiles, Replace, SplitLeaves])
 def test_references_come_back_whether_in_the_line_or_beside_it(kind, count):
     """In their order; beside it from one more than a line may have."""
     transaction = {
         AddFiles: AddFiles((), references(count), "request"),
         Replace: Replace("j1", pairs(count), (), references(count)),
-        SplitLeaf: SplitLeaf(7, (b"k",), references(count)),
+        SplitLeaves: SplitLeaves({7: (b"k",), 9: (b"x",)}, references(count)),
     }[kind]
     document, sides = written(transaction)
     assert codec.decode_transaction(document, sides) == transaction
@@ -127,7 +127,7 @@ def test_more_references_than_one_transaction_may_add_are_refused(monkeypatch):
 def test_a_pair_that_is_dropped_twice_is_damage():
     """The counts of its file would be wrong for good."""
     state = step(table(), OfferFiles((new_file("f1", "az"), new_file("f2", "az"))))
-    state = apply(state, SplitLeaf(1, (b"m",), tuple(Reference(f, 2, 2, True, f) for f in ("f1", "f2"))), 3)
+    state = apply(state, SplitLeaves({1: (b"m",)}, tuple(Reference(f, 2, 2, True, f) for f in ("f1", "f2"))), 3)
     state = apply(state, OpenJob(job("j1", "f1")), 4)
     with pytest.raises(DamagedError, match="drops f1 from leaf 2, which does not hold it"):
         apply(state, Replace("j1", (("f1", 2), ("f1", 2)), (), ()), 5)

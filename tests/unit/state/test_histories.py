@@ -159,7 +159,7 @@ class History:
 
     def split(self, position, letters):
         leaf = self.state.leaves.ids[position % len(self.state.leaves)]
-        self.offer(OfferSplit(leaf, tuple(sorted(map(key, letters)))))
+        self.offer(OfferSplit({leaf: tuple(sorted(map(key, letters)))}))
 
     def open(self, position):
         position %= len(self.state.leaves)

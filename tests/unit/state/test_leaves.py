@@ -3,6 +3,7 @@
 import pytest
 
 from lakebed.errors import DamagedError
+from lakebed.files import Reference
 from lakebed.keys import EncodedRange
 from lakebed.partitions import Leaves
 from lakebed.state.apply import apply
@@ -20,13 +21,17 @@ from lakebed.state.transactions import (
     OfferJoin,
     OfferOutput,
     OfferRemove,
+    OfferSplit,
     OpenJob,
     RaiseMark,
     Rejected,
     RemoveRange,
     Repeated,
+    SplitLeaves,
 )
 from tests.unit.state.cases import drawn, job, key, new_file, step, table, through_an_image
+
+UNCUT = SplitLeaves({}, ())
 
 
 def refused(state, offer):
@@ -43,6 +48,45 @@ def span(text):
 def lettered(state):
     """The boundaries as letters."""
     return "".join(state.created.codec.decode_values(bound)["k"] for bound in state.leaves.boundaries)
+
+
+# -- splits -----------------------------------------------------------------------------------------------------
+
+
+def test_several_leaves_are_cut_at_once_and_their_parts_are_numbered_cut_by_cut():
+    """A file that lies in two of them moves in both; the leaf between stays as it is."""
+    state = step(table("g", "n"), OfferFiles((new_file("f1", "abhpy", samples="gn"), new_file("f2", "cd"))))
+    summaries = {"f1": new_file("f1", "abhpy", samples="bcgnq").summary}
+    state = step(state, OfferSplit({3: (key("q"),), 1: (key("b"), key("c"))}, summaries))
+    assert drawn(state) == ["f1:1", "f1:1", "f2:2", "f1:1", "f1:1", "f1:1"]
+    assert (lettered(state), state.leaves.ids) == ("bcgnq", (6, 7, 8, 2, 4, 5))
+    assert dict(state.leaves.parents) == {4: (3,), 5: (3,), 6: (1,), 7: (1,), 8: (1,)}
+    assert through_an_image(state) == state
+
+
+def test_a_split_is_made_in_all_of_its_leaves_or_in_none():
+    assert "leaf 9 is gone" in refused(table("g"), OfferSplit({1: (key("b"),), 9: (key("z"),)}))
+    assert "a leaf at least" in refused(table("g"), OfferSplit({}))
+
+
+@pytest.mark.parametrize(
+    ("cuts", "reference"),
+    [
+        ({9: ("b",)}, ("f1", 3)),
+        ({1: ("z",)}, ("f1", 3)),
+        ({1: ("b",)}, ("f2", 3)),
+        ({1: ("b",)}, ("f1", 2)),
+    ],
+    ids=["no such leaf", "not inside it", "brought in", "to another leaf"],
+)
+def test_a_split_that_does_not_fit_is_damage(cuts, reference):
+    state = step(table("g"), OfferFiles((new_file("f1", "ac"), new_file("f2", "xy"))))
+    file, leaf = reference
+    bad = SplitLeaves(
+        {leaf: tuple(map(key, keys)) for leaf, keys in cuts.items()}, (Reference(file, leaf, 1, True, file),)
+    )
+    with pytest.raises(DamagedError):
+        apply(state, bad, state.number + 1)
 
 
 # -- joins ------------------------------------------------------------------------------------------------------
@@ -210,7 +254,7 @@ def test_a_fence_falls_when_the_forget_line_keeps_out_the_same_offers():
 def test_there_are_at_most_so_many_fences():
     state = table()
     for _ in range(FENCES_MAX):
-        state = apply(state, RemoveRange((span("am"),), fence=True, splits=(), leaves=()), state.number + 1)
+        state = apply(state, RemoveRange((span("am"),), True, UNCUT, ()), state.number + 1)
     assert "collect garbage" in refused(state, OfferRemove((span("am"),), fence=True))
 
 
@@ -221,4 +265,4 @@ def test_only_the_files_that_an_end_cuts_need_their_summaries():
 
 def test_a_removal_from_a_leaf_that_is_not_there_is_damage():
     with pytest.raises(DamagedError):
-        apply(table(), RemoveRange((span("am"),), fence=False, splits=(), leaves=(7,)), 2)
+        apply(table(), RemoveRange((span("am"),), False, UNCUT, (7,)), 2)

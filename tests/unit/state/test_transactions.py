@@ -57,7 +57,7 @@ def test_a_leaf_between_two_exact_ranks_without_rows_gets_no_reference():
 def test_a_writer_with_an_old_view_is_mapped_onto_the_leaves_as_they_are_now():
     """Its offer names files only."""
     offer = OfferFiles((new_file("f1", "abyz"),))
-    state = step(table(), OfferSplit(1, (key("m"),)))
+    state = step(table(), OfferSplit({1: (key("m"),)}))
     assert drawn(step(state, offer)) == ["f1:~2", "f1:~2"]
 
 
@@ -66,7 +66,7 @@ def test_a_split_moves_what_arrived_after_it_was_planned():
     summaries = {"f1": new_file("f1", "abyz").summary}
     state = step(table(), OfferFiles((new_file("f1", "abyz"),)))
     state = step(state, OfferFiles((new_file("f2", "abyz"),)))
-    state = step(state, OfferSplit(1, (key("m"),), summaries))
+    state = step(state, OfferSplit({1: (key("m"),)}, summaries))
     assert drawn(state) == ["f1:~2 f2:~2", "f1:~2 f2:~2"]
     assert dict(state.leaves.parents) == {2: (1,), 3: (1,)}
 
@@ -74,7 +74,7 @@ def test_a_split_moves_what_arrived_after_it_was_planned():
 def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
     """A file below the cut stays below it; an estimate of 0 proves nothing."""
     state = step(table(), OfferFiles((new_file("f1", "ab"), new_file("f2", "ayz"))))
-    state = step(state, OfferSplit(1, (key("c"), key("m")), {"f2": new_file("f2", "ayz", samples="ay").summary}))
+    state = step(state, OfferSplit({1: (key("c"), key("m"))}, {"f2": new_file("f2", "ayz", samples="ay").summary}))
     assert drawn(state) == ["f1:2 f2:~1", "f2:~0", "f2:~2"]
 
 
@@ -90,7 +90,7 @@ def test_a_split_into_several_leaves_drops_what_bounds_prove_empty():
 )
 def test_a_split_outside_its_leaf_is_refused(leaf, keys, says):
     """Leaf 2 is [g, n)."""
-    assert says in refused(table("g", "n"), OfferSplit(leaf, tuple(map(key, keys))))
+    assert says in refused(table("g", "n"), OfferSplit({leaf: tuple(map(key, keys))}))
 
 
 def test_a_request_key_answers_with_its_first_number():
@@ -139,7 +139,7 @@ def test_a_job_commits_under_the_leaves_that_a_split_made_meanwhile():
     """Leaf by leaf; rows written after its start stay."""
     state = step(table(), OfferFiles((new_file("f1", "az"),)))
     state = step(state, OpenJob(job("j1", "f1")))
-    state = step(state, OfferSplit(1, (key("m"),)))
+    state = step(state, OfferSplit({1: (key("m"),)}))
     state = step(state, OfferFiles((new_file("f2", "bc"),)))
     state = step(state, OfferOutput("j1", (new_file("f3", "az"),)))
     assert drawn(state) == ["f2:2 f3:~1", "f3:~1"]
@@ -149,7 +149,7 @@ def test_a_leaf_without_an_input_of_the_job_gains_nothing():
     """After two splits f1 does not reach the middle leaf, so the output's estimate of none there is not referenced."""
     state = step(table(), OfferFiles((new_file("f1", "az"),)))
     state = step(state, OpenJob(job("j1", "f1")))
-    state = step(state, OfferSplit(1, (key("g"), key("n")), {"f1": new_file("f1", "az", samples="gn").summary}))
+    state = step(state, OfferSplit({1: (key("g"), key("n"))}, {"f1": new_file("f1", "az", samples="gn").summary}))
     state = step(state, OfferOutput("j1", (new_file("f3", "az", samples=""),)))
     assert drawn(state) == ["f3:~1", "", "f3:~1"]
 
@@ -157,7 +157,7 @@ def test_a_leaf_without_an_input_of_the_job_gains_nothing():
 def test_a_job_planned_before_a_split_is_not_opened_after_it():
     """Half of its input may be merged away already, and would come back with its output."""
     state = step(table(), OfferFiles((new_file("f1", "az"),)))
-    state = step(state, OfferSplit(1, (key("m"),)))
+    state = step(state, OfferSplit({1: (key("m"),)}))
     assert "was split" in refused(state, OpenJob(job("j1", "f1")))
 
 
