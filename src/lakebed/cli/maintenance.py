@@ -1,4 +1,4 @@
-"""``lakebed import``, ``ingest``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -7,16 +7,16 @@ Splitting and garbage collection only touch metadata and start no Spark; nor doe
 from __future__ import annotations
 
 import contextlib
-import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
+from lakebed.cli.pipeline import DEFAULT_MASTER
+from lakebed.cli.pipeline import open_pipeline as _pipeline
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.cli.requests import ingest_lines
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
-from lakebed.ingest.plan import Method
 from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
@@ -25,20 +25,16 @@ if TYPE_CHECKING:
 
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
-    from lakebed.ingest.jobs import IngestReport
-    from lakebed.instance import Instance
-    from lakebed.spark import Pipeline, Progress
+    from lakebed.spark import Progress
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
 FORMATS = ("parquet", "csv", "json", "orc")
-METHODS = tuple(map(str, Method))
-DEFAULT_MASTER = "local[*,4]"
 LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``ingest``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
+    """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     bulk = args.add_command(
         commands,
         "import",
@@ -51,18 +47,6 @@ def add_maintenance(commands: args.Commands) -> None:
     bulk.add_argument("sources", metavar="SOURCE", nargs="+")
     bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
     bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
-    ingest = args.add_command(
-        commands,
-        "ingest",
-        "carry out the open requests, as far as due, on Spark",
-        _ingest,
-        more="They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as\n"
-        "ingest_age_s. A file that is gone or was changed since it was submitted is rejected; one that cannot be\n"
-        "read is tried ingest_tries_max times. `lakebed requests` says why.",
-    )
-    ingest.add_argument("table", metavar="TABLE")
-    ingest.add_argument("--force", action="store_true", help="whether due or not")
-    ingest.add_argument("--method", choices=METHODS, help="how rows are sorted; default: by the size of each job")
     compact = args.add_command(
         commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
     )
@@ -106,7 +90,7 @@ def add_maintenance(commands: args.Commands) -> None:
         commands, "maintain", "ingest, compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, ingest, compact, join, maintain):
+    for parser in (bulk, compact, join, maintain):
         parser.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
 
 
@@ -127,28 +111,6 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
     out.document(plain(report), [f"table {report.table} {text}"])
-
-
-def _ingest(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), arguments.master) as pipeline:
-        report = pipeline.ingest(arguments.table, force=arguments.force, method=arguments.method)
-    out.document(plain(report), _ingest_lines(report))
-
-
-def _ingest_lines(report: IngestReport) -> Iterator[str]:
-    if report.number is None:
-        yield f"table {report.table}: nothing to ingest"
-    else:
-        yield (
-            f"table {report.table} at number {report.number}: {count_text(report.requests, 'request')} of "
-            f"{size_text(report.source_bytes)} carried out by {count_text(report.jobs, 'job')}: "
-            f"{count_text(report.rows, 'row')} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
-        )
-    for failed in report.failed:
-        fate = "was rejected" if failed.rejected else "failed, and will be tried again"
-        yield f"{failed.url} {fate}: {failed.reason}"
-    if report.waiting:
-        yield f"{count_text(report.waiting, 'request')} open"
 
 
 def _compact(arguments: argparse.Namespace, out: Output) -> None:
@@ -308,7 +270,7 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     with _pipeline(args.open_instance(arguments), arguments.master) as pipeline, _bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
-    lines = list(_ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
+    lines = list(ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
     lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
@@ -316,27 +278,6 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     out.document(plain(report), lines)
-
-
-@contextlib.contextmanager
-def _pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
-    """Raises UsageError where PySpark is needed and not installed."""
-    # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_of_the_bridge)
-    try:
-        from lakebed.spark import Pipeline
-
-        with Pipeline(instance, master=master) as pipeline:
-            yield pipeline
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
-            raise
-        raise UsageError(f"this needs {error.name}, which is not installed: pip install 'lakebed[spark]'") from error
-
-
-def _not_of_the_bridge(record: logging.LogRecord) -> bool:
-    return "py4j" not in Path(record.pathname).parts
 
 
 @contextlib.contextmanager

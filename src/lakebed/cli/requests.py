@@ -1,11 +1,13 @@
-"""``lakebed submit`` and ``requests``: files put on record to be ingested, and what became of them."""
+"""``lakebed submit``, ``requests`` and ``ingest``: files put on record, what became of them, and carrying them out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.render import columns, count_text, size_text
+from lakebed.cli.pipeline import DEFAULT_MASTER, open_pipeline
+from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing
 
 if TYPE_CHECKING:
@@ -13,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.cli.render import Output
+    from lakebed.ingest.jobs import IngestReport
     from lakebed.ingest.requests import SubmitReport
+
+METHODS = tuple(map(str, Method))
 
 
 def add_requests(commands: args.Commands) -> None:
-    """``lakebed submit``, ``requests``."""
+    """``lakebed submit``, ``requests``, ``ingest``."""
     submit = args.add_command(
         commands,
         "submit",
@@ -37,6 +42,19 @@ def add_requests(commands: args.Commands) -> None:
         _requests,
     )
     requests.add_argument("table", metavar="TABLE")
+    ingest = args.add_command(
+        commands,
+        "ingest",
+        "carry out the open requests, as far as due, on Spark",
+        _ingest,
+        more="They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as\n"
+        "ingest_age_s. A file that is gone or was changed since it was submitted is rejected; one that cannot be\n"
+        "read is tried ingest_tries_max times. `lakebed requests` says why.",
+    )
+    ingest.add_argument("table", metavar="TABLE")
+    ingest.add_argument("--force", action="store_true", help="whether due or not")
+    ingest.add_argument("--method", choices=METHODS, help="how rows are sorted; default: by the size of each job")
+    ingest.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
 
 
 def _submit(arguments: argparse.Namespace, out: Output) -> None:
@@ -67,3 +85,26 @@ def _requests(arguments: argparse.Namespace, out: Output) -> None:
     cells = [[size_text(row[name]) if name == "size_bytes" else row[name] for name in shown] for row in found]
     names = [name.removesuffix("_bytes") for name in shown]
     out.document({"table": table.name, "requests": found}, columns(names, cells) if found else ["no requests"])
+
+
+def _ingest(arguments: argparse.Namespace, out: Output) -> None:
+    with open_pipeline(args.open_instance(arguments), arguments.master) as pipeline:
+        report = pipeline.ingest(arguments.table, force=arguments.force, method=arguments.method)
+    out.document(plain(report), ingest_lines(report))
+
+
+def ingest_lines(report: IngestReport) -> Iterator[str]:
+    """What an ingest did, for people."""
+    if report.number is None:
+        yield f"table {report.table}: nothing to ingest"
+    else:
+        yield (
+            f"table {report.table} at number {report.number}: {count_text(report.requests, 'request')} of "
+            f"{size_text(report.source_bytes)} carried out by {count_text(report.jobs, 'job')}: "
+            f"{count_text(report.rows, 'row')} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
+        )
+    for failed in report.failed:
+        fate = "was rejected" if failed.rejected else "failed, and will be tried again"
+        yield f"{failed.url} {fate}: {failed.reason}"
+    if report.waiting:
+        yield f"{count_text(report.waiting, 'request')} open"

@@ -101,14 +101,9 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case SubmitRequests():
             return _submit(state, transaction)
         case FailRequest():
-            request = _open_request(state, transaction.request)
-            failed = replace(request, failures=request.failures + 1, reason=transaction.reason)
-            return replace(state, open_requests=state.open_requests.updated({request.id: failed}))
+            return _fail(state, transaction)
         case RejectRequest():
-            request = _open_request(state, transaction.request)
-            given_up = replace(request, rejected=number, reason=transaction.reason)
-            left = state.open_requests.updated({}, [request.id])
-            return replace(state, open_requests=left, rejected=(*state.rejected, given_up)[-REJECTED_MAX:])
+            return _reject(state, transaction)
         case DropTable():
             return replace(state, dropped=True)
         case _:
@@ -133,6 +128,18 @@ def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
         raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
     rejected = tuple(request for request in state.rejected if request.id not in requests)
     return replace(state, open_requests=state.open_requests.updated(requests), rejected=rejected)
+
+
+def _fail(state: TableState, failed: FailRequest) -> TableState:
+    request = _open_request(state, failed.request)
+    request = replace(request, failures=request.failures + 1, reason=failed.reason)
+    return replace(state, open_requests=state.open_requests.updated({request.id: request}))
+
+
+def _reject(state: TableState, rejected: RejectRequest) -> TableState:
+    request = replace(_open_request(state, rejected.request), rejected=state.number, reason=rejected.reason)
+    left = state.open_requests.updated({}, [request.id])
+    return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
 
 def _open_request(state: TableState, name: str) -> Request:
