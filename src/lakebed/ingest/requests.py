@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import NotRetainedError, RejectedError
-from lakebed.ingest.sources import find_files, modified_ns
+from lakebed.ingest.sources import find_files, identity, modified_ns
 from lakebed.log.outcomes import number_of
 from lakebed.log.stamps import EPOCH, to_us
 from lakebed.state.resolve import OPEN_REQUESTS_MAX
@@ -111,7 +111,7 @@ def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *
 
 def request_id(file: Source, meant: str = "") -> str:
     """The request key of a file; ``meant`` sets apart what is to be done once more."""
-    text = f"{file.url}\n{file.size_bytes}\n{file.version}\n{meant}"
+    text = f"{file.url}\n{file.size_bytes}\n{identity(file.version)}\n{meant}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

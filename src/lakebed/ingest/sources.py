@@ -14,8 +14,10 @@ import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -68,17 +70,42 @@ def _find(item: str) -> list[Source]:
         what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
         raise NotFoundError(f"{what} {item}", name=item)
     prefix = _prefix(item)
-    return [Source(prefix + file.path, file.size, version_of(file)) for file in files]
-
-
-def version_of(file: pafs.FileInfo) -> str:
-    """What tells a file from another of the same name: its modification stamp, in ns; 0 where the store has none."""
-    return str(file.mtime_ns or 0)
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        versions = list(pool.map(lambda file: _version(system, file), files))
+    return [Source(prefix + file.path, file.size, version) for file, version in zip(files, versions, strict=True)]
 
 
 def modified_ns(file: Source) -> int:
     """When the file was modified, by its store's clock: ns since 1970; 0 if it does not tell."""
-    return int(file.version)
+    return int(file.version.partition(" ")[0])
+
+
+def identity(version: str) -> str:
+    """The part of a version that tells whether it is the same file: the ETag, or else the stamp."""
+    return version.partition(" ")[2] or version
+
+
+def _version(system: pafs.FileSystem, file: pafs.FileInfo) -> str:
+    """A file's modification stamp in ns (0: the store does not tell) and, after a blank, its ETag where it has one.
+
+    The stamp alone tells no two files apart that an object store was given in one second.
+    """
+    etag = _etag(system, file.path)
+    return f"{file.mtime_ns or 0} {etag}" if etag else str(file.mtime_ns or 0)
+
+
+def _etag(system: pafs.FileSystem, path: str) -> str | None:
+    from pyarrow import fs as pafs
+
+    if isinstance(system, pafs.LocalFileSystem):
+        return None
+    try:
+        with system.open_input_file(path) as source:
+            told = {name.lower(): value for name, value in (source.metadata() or {}).items()}
+    except FileNotFoundError:
+        return None
+    etag = told.get("etag")
+    return etag.decode() if etag else None
 
 
 def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -88,10 +115,16 @@ def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
     if "://" not in uri:
         return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
     try:
-        system, path = pafs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", uri))
+        system, path = pafs.FileSystem.from_uri(_quoted(re.sub(r"^s3[an]://", "s3://", uri)))
     except (pa.ArrowInvalid, OSError) as error:
         raise UsageError(f"cannot read from {uri}: {error}", name=uri) from error
     return system, path
+
+
+def _quoted(uri: str) -> str:
+    """The URI with its path as Arrow reads one: names in a bucket are any text, in which nothing is escaped."""
+    scheme, bucket, path = re.fullmatch(r"([^:]*)://([^/]*)(.*)", uri, re.DOTALL).groups()  # type: ignore[union-attr]
+    return uri if scheme == "file" else f"{scheme}://{bucket}{quote(path)}"
 
 
 def _prefix(item: str) -> str:
@@ -146,11 +179,12 @@ def amiss(file: Source) -> str | None:
     system, path = open_system(file.url)
     try:
         there = system.get_file_info(path)
+        version = _version(system, there) if there.is_file else ""
     except OSError as error:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
     if there.type == pafs.FileType.NotFound:
         return f"{file.url} is not there any more"
-    if (there.size, version_of(there)) != (file.size_bytes, file.version):
+    if (there.size, identity(version)) != (file.size_bytes, identity(file.version)):
         return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size} now"
     return None
 

@@ -57,7 +57,7 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A user's file as it was found. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
+    """A user's file as it was found. ``version`` is stamp and ETag: the same URL with other bytes is another file."""
 
     url: str
     size_bytes: int
