@@ -8,7 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction")
+NAMES = (
+    "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction",
+    "amplification",
+)  # fmt: skip
 
 
 def main() -> int:

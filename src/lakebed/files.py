@@ -23,6 +23,9 @@ SUMMARY_BYTES_MIN = 128 * 1024
 NUMBER_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
 
+CALLS_FOLDER = "calls"
+"""Where calls lie that a driver in another process carries out."""
+
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 _SIDE = re.compile(rf"([0-9]{{{NUMBER_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
@@ -203,6 +206,16 @@ def is_pin_name(table_id: str, name: str) -> bool:
     """Whether an object is a pin of that table."""
     match = _PIN_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
+
+
+def call_request_name(call_id: str) -> str:
+    """The object of a call that a driver in another process is to carry out."""
+    return f"{CALLS_FOLDER}/{call_id}/request.json"
+
+
+def call_answer_name(call_id: str) -> str:
+    """The object of what came of it."""
+    return f"{CALLS_FOLDER}/{call_id}/answer.json"
 
 
 def entry_name(prefix: str, number: int) -> str:

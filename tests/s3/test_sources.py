@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
+from lakebed.ingest.intake import Intake
 from lakebed.ingest.sources import amiss, find_files, open_system, read_file
 from lakebed.storage import connect
 from tests.unit.collection.cases import SCHEMA, letters, made, rows
@@ -47,7 +48,7 @@ def test_any_name_in_a_bucket_is_found_and_read(inbox, put):
         pq.write_table(rows("yz"), out)
     files = find_files([f"{inbox}/[no]d?.parquet", f"{inbox}/a*"])
     assert [file.url for file in files] == [f"{inbox}/odd.parquet", f"{inbox}/a b%20?é.parquet"]
-    assert sum(batch.num_rows for file in files for batch in read_file(file, SCHEMA)) == 3
+    assert sum(batch.num_rows for file in files for batch in read_file(file, Intake(SCHEMA))) == 3
 
 
 def test_the_same_bytes_put_again_are_the_same_file(inbox, put):

@@ -10,7 +10,7 @@ from lakebed.spark import Pipeline
 
 def main() -> None:
     verb, url, *rest = sys.argv[1:]
-    with Pipeline(lakebed.open(url), master="local[2,4]") as pipeline:
+    with Pipeline(lakebed.open(url), launcher="local[2,4]") as pipeline:
         # So that the moments that matter are not lost in the start of a JVM.
         pipeline.session.range(1).count()
         print("ready", flush=True)
@@ -18,7 +18,7 @@ def main() -> None:
         if verb == "import":
             print(pipeline.bulk_import("t", rest[0], job_id=rest[1]))
         else:
-            print(pipeline.compact("t"))
+            print(pipeline.compact("t", strategy="full"))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.cli.render import Output
+    from lakebed.spark.launcher import Submit
     from lakebed.view import View
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
@@ -172,6 +173,30 @@ def open_view(arguments: argparse.Namespace) -> lakebed.Table | View:
         return table.at(number=int(at))
     # A tag has no colon, and a time of day has one.
     return table.at(time=at) if ":" in at else table.at(tag=at)
+
+
+def add_launcher(parser: argparse.ArgumentParser) -> None:
+    """``--master`` and ``--submit``, for :func:`launcher`."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--master",
+        metavar="URL",
+        help="where Spark runs: a master, or sc://… of a Spark Connect server; default: as spark-submit says, or "
+        "local[*,4]",
+    )
+    where.add_argument(
+        "--submit", metavar="COMMAND", help="start a driver for this, as with 'spark-submit --master yarn'"
+    )
+
+
+def launcher(arguments: argparse.Namespace) -> Submit | str | None:
+    """Where Spark runs, as ``--master`` or ``--submit`` says."""
+    if arguments.submit is None:
+        master: str | None = arguments.master
+        return master
+    from lakebed.spark.launcher import Submit
+
+    return Submit(arguments.submit)
 
 
 def name_and_value(text: str, what: str) -> tuple[str, str]:

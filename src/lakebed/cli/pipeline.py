@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.instance import Instance
-    from lakebed.spark import Pipeline
-
-DEFAULT_MASTER = "local[*,4]"
+    from lakebed.spark import Launcher, Pipeline
 
 
 @contextlib.contextmanager
-def open_pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
+def open_pipeline(instance: Instance, launcher: Launcher | str | None) -> Iterator[Pipeline]:
     """The pipeline of an instance. Raises UsageError where PySpark is needed and not installed."""
     # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -27,7 +25,7 @@ def open_pipeline(instance: Instance, master: str) -> Iterator[Pipeline]:
     try:
         from lakebed.spark import Pipeline
 
-        with Pipeline(instance, master=master) as pipeline:
+        with Pipeline(instance, launcher=launcher) as pipeline:
             yield pipeline
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):

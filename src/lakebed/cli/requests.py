@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.pipeline import DEFAULT_MASTER, open_pipeline
+from lakebed.cli.pipeline import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing
@@ -54,7 +54,7 @@ def add_requests(commands: args.Commands) -> None:
     ingest.add_argument("table", metavar="TABLE")
     ingest.add_argument("--force", action="store_true", help="whether due or not")
     ingest.add_argument("--method", choices=METHODS, help="how rows are sorted; default: by the size of each job")
-    ingest.add_argument("--master", default=DEFAULT_MASTER, help="where Spark runs; default: %(default)s")
+    args.add_launcher(ingest)
 
 
 def _submit(arguments: argparse.Namespace, out: Output) -> None:
@@ -88,7 +88,7 @@ def _requests(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _ingest(arguments: argparse.Namespace, out: Output) -> None:
-    with open_pipeline(args.open_instance(arguments), arguments.master) as pipeline:
+    with open_pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline:
         report = pipeline.ingest(arguments.table, force=arguments.force, method=arguments.method)
     out.document(plain(report), ingest_lines(report))
 

@@ -3,7 +3,7 @@
 A job has no record of its own while it runs: the one entry that adds its files closes its requests as well, and an add
 is refused if one of them is not open any more. So it does not matter who runs a job, how often, or where he is killed:
 before that entry nothing happened, and after it the requests are gone. Two processes that ingest at once may do the
-same work twice; the second commit is refused, and what is left of its job is done again. (docs/decisions/0018.)
+same work twice; the second commit is refused, and what is left of its job is done again. (docs/decisions/0020.)
 
 What can go wrong with a request, each by itself:
 
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import Error, RejectedError, StorageError
 from lakebed.files import NewFile
+from lakebed.ingest.intake import Intake
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
 from lakebed.ingest.send import send_run
 from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
@@ -191,8 +192,9 @@ def run_ingest_task(task: IngestTask, target: Target, storage: Storage, scratch:
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
+        intake = Intake(target.layout.schema)
         for part in task.parts:
-            for batch in read_file(part.file, target.layout.schema):
+            for batch in read_file(part.file, intake):
                 rows = _outside(batch, part.without, target.layout.schema)
                 taken += rows.num_rows
                 yield rows

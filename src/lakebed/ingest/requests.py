@@ -6,7 +6,7 @@ files on record once; a file that was written over is another. Who means the sam
 
 Ids are remembered for ``requests_s`` after they were carried out. Below the forget line nobody knows whether a file
 was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by goes
-with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0018.)
+with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
 """
 
 from __future__ import annotations

@@ -22,11 +22,12 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.schema import Schema, check_columns, conform
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs
+
+    from lakebed.ingest.intake import Intake
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 BATCH_ROWS = 65_536
@@ -231,23 +232,25 @@ def _unreadable(file: Source, error: Exception) -> DamagedError:
     )
 
 
-def read_rows(file: Source, groups: Sequence[int], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups, made to fit the schema, in order, on the calling thread."""
-    with open_parquet(file) as parquet:
-        batches = parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=list(groups), use_threads=False)
-        for batch in batches:
-            yield conform(batch, schema, file.url)
-    _check(file)
+def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups, as they are there, in order, on the calling thread.
 
-
-def read_file(file: Source, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a file; its columns are checked before the first. Raises DamagedError if it has not all its rows."""
+    Raises DamagedError if they are not as many as its footer says.
+    """
     with open_parquet(file) as parquet:
-        check_columns(parquet.schema_arrow, schema, file.url)
+        wanted = list(range(parquet.num_row_groups) if groups is None else groups)
         rows = 0
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=wanted, use_threads=False):
             rows += batch.num_rows
-            yield conform(batch, schema, file.url)
-        if rows != parquet.metadata.num_rows:
-            raise DamagedError(f"{file.url} has {rows} rows, and says {parquet.metadata.num_rows}", name=file.url)
+            yield batch
+        told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
+        if rows != told:
+            raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
     _check(file)
+
+
+def read_file(file: Source, intake: Intake) -> Iterator[pa.RecordBatch]:
+    """All rows of a file as the intake takes them in; its columns are checked before the first."""
+    with open_parquet(file) as parquet:
+        intake.check(parquet.schema_arrow, file.url)
+    return (intake.conform(batch, file.url) for batch in read_rows(file))

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Error
+from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.storage import connect
+from lakebed.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +42,14 @@ class Place:
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    version: str = VERSION
 
     def connect(self) -> Storage:
-        """The store, as seen from the calling process."""
+        """The store, as seen from the calling process. Raises UsageError in a task of another version of Lakebed."""
+        if self.version != VERSION:
+            raise UsageError(
+                f"the driver has Lakebed {self.version}, and the tasks have {VERSION}; install the same on both sides"
+            )
         return connect(self.url, self.options)
 
 
@@ -125,8 +131,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # PySpark has errors of its own, and lets some of the bridge to Java through.
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        if not is_sparks(error):
             raise
         text = str(error)
         start = text.find(_MARK)
@@ -134,7 +139,21 @@ def spark_errors() -> Iterator[None]:
             begin = start + len(_MARK)
             document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
             raise wire.decode_error(document) from None
+        if missing := _MISSING.search(text):
+            raise UsageError(
+                f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "
+                "or send it along (docs/clusters.md)",
+                module=missing[1],
+            ) from error
         raise Error(f"Spark gave up: {said_by_spark(error)}") from error
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Whether Spark raised it: PySpark has errors of its own, and lets some of the bridge to Java through."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+_MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
 def said_by_spark(error: BaseException) -> str:

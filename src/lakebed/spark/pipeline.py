@@ -7,9 +7,10 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,25 +18,20 @@ from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.plan import whole
-from lakebed.compaction.run import (
-    CompactionReport,
-    MergeTask,
-    Prepared,
-    TaskResult,
-    compact,
-    prepare,
-    run_merge_task,
-)
+from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare, run_merge_task
+from lakebed.compaction.waves import Execute, MergeTask, TaskResult
 from lakebed.errors import Error, UsageError
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
 from lakebed.ingest.plan import Method
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
-from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.bulk_import import Importer, ImportReport, Reading
 from lakebed.spark.ingest import ingest_executor
-from lakebed.spark.progress import Callback, Span, watched
+from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
+from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.spark.session import active_session, cores_of, start_session
+from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
 from lakebed.table import Table
@@ -65,22 +61,26 @@ class MaintenanceReport:
 class Pipeline:
     """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
-    ``session`` is used as it is and never stopped. Without one, an active session is used, or else one is started on
-    ``master``, and stopped by :meth:`close` or at the end of a ``with`` block.
+    ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
+    used in place of a master.
 
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
 
-    def __init__(self, instance: Instance, session: SparkSession | None = None, master: str = "local[*,4]") -> None:
+    def __init__(
+        self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
+    ) -> None:
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
                 "or an object store",
                 url=instance.url,
             )
-        self._instance = instance
+        self.instance = instance
+        self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
-        self._master = master
         self._started: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options)
 
@@ -102,10 +102,14 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet."""
-        session = self._given or active_session()
+        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        if self._given is not None:
+            return self._given
+        if isinstance(self.launcher, Submit):
+            raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
+        session = active_session() if isinstance(self.launcher, Local) else None
         if session is None:
-            session = self._started = start_session(self._master)
+            session = self._started = start_session(self.launcher)
         return session
 
     @cached_property
@@ -115,29 +119,44 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    def bulk_import(
+    @submitted(ImportReport)
+    def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
         self,
         table: Table | str,
         source: Any,
         *,
         format: str = "parquet",
+        columns: Mapping[str, str] | None = None,
+        casts: Sequence[str] = (),
+        select: str | None = None,
+        quarantine: str | Path | None = None,
         job_id: str | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
 
         ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
-        json or orc. ``job_id`` is a request key: to repeat an import with it, from any process, adds nothing.
+        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: to
+        repeat an import with it, from any process, adds nothing.
+
+        ``columns`` has the source's column of each field that is not read from its own name, ``casts`` the fields whose
+        values may be cast. ``select`` is a Spark SQL query over the view ``source``, of which the rows are taken in
+        place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
+        reason, in a folder named by the job, and the others are imported. See docs/import.md.
 
         Raises:
+            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks.
+            ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+        reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
+        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id, reading)
 
+    @submitted(IngestReport)
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
         """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
 
@@ -155,10 +174,14 @@ class Pipeline:
             raise report.errors[0]
         return report
 
+    @submitted(CompactionReport)
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
-        """Merge the runs of every leaf that the strategy picks (``full``: those with more than one) into one.
+        """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
+
+        ``full`` merges every leaf of more than one run whole; see :mod:`lakebed.compaction.strategies` for the others.
+        Runs that do not overlap become one without being rewritten.
 
         Raises:
             UsageError: an unknown strategy.
@@ -173,6 +196,7 @@ class Pipeline:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         return split(self._table(table))
 
+    @submitted(JoinReport)
     def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
         """Make one leaf of small neighbours, as far as ``join_share`` allows.
 
@@ -184,7 +208,7 @@ class Pipeline:
         target = self._table(table)
         state = target.state()
         first = [leaf for group in small(state, target.settings_in_force()) for leaf in group.compact_first]
-        compacted = self._merge(target, Prepared(whole(state, first), ()), progress)
+        compacted = self._merge(target, Prepared(whole(state, first)), progress)
         joined = join(target)
         _raise_failed(compacted)
         return joined
@@ -206,27 +230,36 @@ class Pipeline:
 
         And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
         """
-        return sweep_dropped(self._instance, dry_run=dry_run)
+        return sweep_dropped(self.instance, dry_run=dry_run)
 
+    @submitted(MaintenanceReport)
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
-        A table that is offline is neither compacted nor split nor joined.
+        What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
+        merged whole. A table that is offline is neither compacted nor split nor
+        joined.
         """
         target = self._table(table)
         ingested = self._ingest(target)
-        online = self._instance.is_online(target.name)
+        online = self.instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
         joins: list[JoinReport] = []
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
             compacted = self.compact(target, progress=progress)
             cut = self.split(target)
+            merged = [compacted]
+            if cut.compact_first:
+                first = Prepared(whole(target.state(), cut.compact_first))
+                merged.append(self._merge(target, first, progress))
+                _raise_failed(merged[-1])
             joined = self.join_leaves(target, progress=progress)
-            compactions += [compacted] if compacted.number is not None else []
+            worked = [one for one in merged if one.number is not None]
+            compactions += worked
             splits += [cut] if cut.number is not None else []
             joins += [joined] if joined.number is not None else []
-            if compacted.number is None and cut.number is None and joined.number is None:
+            if not worked and cut.number is None and joined.number is None:
                 break
         collected = self.collect_garbage(target)
         if ingested.errors:
@@ -239,7 +272,7 @@ class Pipeline:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
-        return table if isinstance(table, Table) else self._instance.table(table)
+        return table if isinstance(table, Table) else self.instance.table(table)
 
     def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
         planned = prepare_ingest(table, force=force, method=method)
@@ -250,14 +283,12 @@ class Pipeline:
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges
         rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started.
+        # With nothing to merge no session is started; else it is here, before several threads ask for it.
         return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
 
-    def _executor(
-        self, progress: Callback | None, rows_total: int
-    ) -> Callable[[Sequence[MergeTask]], Sequence[TaskResult]]:
+    def _executor(self, progress: Callback | None, rows_total: int) -> Execute:
         place = self._place
-        done = 0
+        together = None if progress is None else Together(progress, rows_total)
 
         def work(document: Any) -> Any:
             with task_scratch() as scratch:
@@ -265,10 +296,9 @@ class Pipeline:
             return wire.encode_new_files(files)
 
         def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-            nonlocal done
-            session = self.session
-            begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
-            with watched(session, progress, Span(begun, done, rows_total, len(tasks))):
+            session, rows = self.session, sum(task.rows for task in tasks)
+            tell = None if together is None else together.part()
+            with watched(session, tell, Span(0, rows, rows, len(tasks))):
                 found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 

@@ -1,8 +1,9 @@
 """The Spark session: the caller's, the one that is active, or one of our own.
 
-A session of our own runs with ``local[*,4]`` (plain ``local[*]`` never tries a task twice), executes tasks with this
-very Python, binds to the loopback address, and prints its settings to stderr once. A session that was passed in, or
-was active before, is used as it is and never stopped.
+A session of our own on this machine executes tasks with this very Python and binds to the loopback address; on a
+cluster, with the Python that ``PYSPARK_PYTHON`` names, or else the one at the same path as this. Its settings are
+printed to stderr once. Under ``spark-submit``, what that was given comes before what is set here. A session that was
+passed in, or was active before, is used as it is and never stopped.
 
 Only the DataFrame API is used on it, so that a session of Spark Connect will do.
 """
@@ -17,11 +18,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import UsageError
+from lakebed.spark.launcher import LOCAL_MASTER, Local, Remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,14 +42,16 @@ _JAVA_HOMES = (
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The heap holds no rows, only pieces on their way: a few of 32 MiB a core.
-    "spark.driver.memory": "2g",
     # Pieces are compressed before Spark sees them.
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
     # … and carry digests that are checked on arrival.
     "spark.shuffle.checksum.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+}
+_DRIVER_SETTINGS = {
+    # The heap holds no rows, only pieces on their way: a few of 32 MiB a core.
+    "spark.driver.memory": "2g",
 }
 _LOCAL_SETTINGS = {
     # A machine whose own name does not resolve could not start otherwise, and nobody else has business here.
@@ -65,32 +69,78 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def start_session(master: str) -> SparkSession:
-    """Start a session of our own. Raises UsageError if there is no Java that can run it."""
-    from pyspark.sql import SparkSession
+def start_session(launcher: Local | Remote) -> SparkSession:
+    """Start a session of our own.
 
-    settings = SETTINGS | {
-        "spark.pyspark.python": sys.executable,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    }
-    if master.startswith("local"):
+    Raises UsageError if there is no Java that can run it, or no client for Spark Connect.
+    """
+    match launcher:
+        case Remote(url):
+            return _connected(url)
+        case Local(None) if _GATEWAY in os.environ:
+            return _submitted()
+        case Local(master):
+            return _started(master or LOCAL_MASTER)
+
+
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""Set by ``spark-submit`` for the Python that it starts: where its JVM listens."""
+
+
+def _started(master: str) -> SparkSession:
+    """A session whose JVM is started now."""
+    local = master.startswith("local")
+    settings = SETTINGS | _DRIVER_SETTINGS
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": python}
+    if local:
         settings |= _LOCAL_SETTINGS
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     print(  # noqa: T201 - the user should know what runs on this machine
-        f"lakebed: starting Spark with master {master}, " + ", ".join(f"{k}={v}" for k, v in settings.items()),
+        f"lakebed: starting Spark with master {master}, tasks in {python}, "
+        + ", ".join(f"{k}={v}" for k, v in settings.items()),
         file=sys.stderr,
     )
-    builder = SparkSession.builder.appName("lakebed").master(master)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    variables = {"JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
-    if master.startswith("local"):
-        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     with _environment(**variables), _interrupts_kept() as kept:
-        session = builder.getOrCreate()
+        session = _session(settings, master)
     if kept:
         session.stop()
         raise KeyboardInterrupt
     return session
+
+
+def _submitted() -> SparkSession:
+    """The session of the JVM that ``spark-submit`` started, with its master; our settings where it was given none."""
+    from pyspark import SparkConf, SparkContext
+
+    # Else the configuration would be empty: it is read from that JVM.
+    SparkContext._ensure_initialized()  # noqa: SLF001 - there is no public way
+    given = SparkConf()
+    return _session({name: value for name, value in SETTINGS.items() if not given.contains(name)})
+
+
+def _session(settings: Mapping[str, str], master: str | None = None) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("lakebed")
+    builder = builder if master is None else builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _connected(url: str) -> SparkSession:
+    """A session of the Spark Connect server at the URL."""
+    from pyspark.errors import PySparkImportError
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.remote(url).create()
+    except PySparkImportError as error:
+        raise UsageError(
+            f"Spark Connect needs what is not installed: pip install 'lakebed[connect]' ({error.getMessage()})"
+        ) from error
 
 
 def cores_of(session: SparkSession) -> int:
@@ -98,6 +148,12 @@ def cores_of(session: SparkSession) -> int:
     local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", session.conf.get("spark.master", "") or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1])
+    # A cluster's executors come one by one after the session. The first job waits for some of them, the second counts.
+    _partitions_of(session)
+    return _partitions_of(session)
+
+
+def _partitions_of(session: SparkSession) -> int:
     from pyspark.sql import functions
 
     partitions = session.range(1 << 20).select(functions.spark_partition_id().alias("p"))

@@ -160,6 +160,15 @@ Cuts = Mapping[int, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class ChainRuns:
+    """Make one run of what a leaf has of these files, which do not overlap: the references take another run id."""
+
+    leaf: int
+    files: tuple[str, ...]
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferSplit:
     """Cut leaves, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
@@ -312,6 +321,7 @@ Offer = (
     | OpenJob
     | OfferOutput
     | CloseJob
+    | ChainRuns
     | OfferSplit
     | OfferJoin
     | OfferRemove
@@ -333,6 +343,7 @@ Transaction = (
     | OpenJob
     | Replace
     | CloseJob
+    | ChainRuns
     | SplitLeaves
     | JoinLeaves
     | RemoveRange

@@ -8,8 +8,10 @@ import pytest
 
 from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
 from lakebed.ingest import sources
+from lakebed.ingest.intake import Intake
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
+INTAKE = Intake(SCHEMA)
 ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 
@@ -80,7 +82,7 @@ def test_a_file_named_twice_is_refused(folder):
 
 def read(path):
     file = sources.find_files(str(path))[0]
-    return pa.Table.from_batches(list(sources.read_file(file, SCHEMA)), SCHEMA.arrow)
+    return pa.Table.from_batches(list(sources.read_file(file, INTAKE)), SCHEMA.arrow)
 
 
 def test_rows_come_as_the_schema_has_them(tmp_path):
@@ -103,16 +105,16 @@ def test_a_file_that_changed_since_it_was_listed_is_refused(tmp_path):
     file = sources.find_files(str(tmp_path))[0]
     pq.write_table(pa.concat_tables([ROWS, ROWS]), tmp_path / "a.parquet")
     with pytest.raises(StorageError, match=r"a\.parquet was changed since it was found"):
-        list(sources.read_file(file, SCHEMA))
+        list(sources.read_file(file, INTAKE))
     (tmp_path / "a.parquet").unlink()
     with pytest.raises(StorageError, match=r"a\.parquet is not there any more"):
-        list(sources.read_file(file, SCHEMA))
+        list(sources.read_file(file, INTAKE))
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
     """Its last rows may be those of another file than its first."""
     pq.write_table(ROWS, tmp_path / "a.parquet")
-    rows = sources.read_file(sources.find_files(str(tmp_path))[0], SCHEMA)
+    rows = sources.read_file(sources.find_files(str(tmp_path))[0], INTAKE)
     next(rows)
     os.utime(tmp_path / "a.parquet", (1, 1))
     with pytest.raises(StorageError, match="was changed since it was found"):

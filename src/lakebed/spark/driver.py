@@ -1,0 +1,50 @@
+"""The program of a driver that the launcher ``Submit`` starts: ``driver.py INSTANCE_URL CALL_ID``.
+
+It takes its call from the instance's store, carries it out in a session as ``spark-submit`` configured it, and puts
+the answer beside the call: the report, or the error. Wherever it runs, ``lakebed`` must be installed there, in the
+same version as the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import lakebed
+from lakebed.errors import UsageError
+from lakebed.files import call_answer_name, call_request_name
+from lakebed.spark import Pipeline, wire
+from lakebed.spark.submission import OPTIONS_VARIABLE, Call, encode_report, report_of
+
+
+def main(words: Sequence[str]) -> int:
+    """Carry out one call; 0 if it left an answer, be it an error."""
+    url, call_id = words
+    # Out of the environment at once: what Spark starts inherits it.
+    options = json.loads(os.environ.pop(OPTIONS_VARIABLE, "{}"))
+    instance = lakebed.open(url, storage_options=options)
+    request = instance.storage.get(call_request_name(call_id))
+    if request is None:
+        print(f"lakebed: there is no call {call_id} at {instance.url} (any more)", file=sys.stderr)  # noqa: T201 - a driver's log
+        return 1
+    try:
+        answer = {"report": encode_report(_carried_out(instance, Call.from_json(wire.load(request))))}
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's to hear
+        answer = {"error": wire.encode_error(error)}
+    instance.storage.replace(call_answer_name(call_id), wire.dump(answer))
+    return 0
+
+
+def _carried_out(instance: lakebed.Instance, call: Call) -> object:
+    with Pipeline(instance) as pipeline:
+        method = getattr(type(pipeline), call.method, None)
+        if report_of(method) is None:
+            raise UsageError(f"a pipeline has no {call.method!r} that can be submitted", method=call.method)
+        done: object = getattr(pipeline, call.method)(**call.arguments)
+        return done
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
