@@ -10,6 +10,7 @@ from lakebed.state.resolve import resolve
 from lakebed.state.table import TableState
 from lakebed.state.transactions import (
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -75,6 +76,8 @@ def everything():
         OfferRemove((EncodedRange(key("p"), key("q")),), fence=True),
         RaiseMark(Mark.RETAINED_FROM, 20),
         OpenJob(job("j3", "f3", "f4", keys=EncodedRange(key("c"), key("p")), began_us=9)),
+        OfferFiles((new_file("f5", "cd", stamp_us=9), new_file("f6", "no", stamp_us=9)), None, 24),
+        ChainRuns(9, ("f5", "f6"), "chain"),
         OfferSchema((AddField("w", "int8"), RenameField("k", "key"), DropField("v"))),
         DropTable(),
     ]

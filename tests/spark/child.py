@@ -18,7 +18,7 @@ def main() -> None:
         if verb == "import":
             print(pipeline.bulk_import("t", rest[0], job_id=rest[1]))
         else:
-            print(pipeline.compact("t"))
+            print(pipeline.compact("t", strategy="full"))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from lakebed.cli import arguments as args
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.compaction.plan import check_strategy
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
+from lakebed.settings import Strategy
 from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
@@ -35,36 +37,8 @@ LEAVES_SHOWN = 8
 
 def add_maintenance(commands: args.Commands) -> None:
     """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
-    bulk = args.add_command(
-        commands,
-        "import",
-        "add much at once, on Spark",
-        _import,
-        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
-        "With --job-id a repeat adds nothing and prints the first number. With --format query the source is a\n"
-        "Spark SQL query. More about formats, casts and rejected rows: docs/import.md.",
-    )
-    bulk.add_argument("table", metavar="TABLE")
-    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
-    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
-    bulk.add_argument(
-        "--column",
-        metavar="FIELD=COLUMN",
-        action="append",
-        default=[],
-        help="the source's column of a field; may be repeated",
-    )
-    bulk.add_argument(
-        "--cast", metavar="A,B", action="append", help="fields whose values may be cast: text read as numbers …"
-    )
-    bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
-    bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
-    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
-    compact = args.add_command(
-        commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
-    )
-    compact.add_argument("table", metavar="TABLE")
-    compact.add_argument("--strategy", metavar="NAME", help="default: full, every leaf with more than one run")
+    bulk = _add_import(commands)
+    compact = _add_compact(commands)
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
     join = args.add_command(
@@ -107,6 +81,49 @@ def add_maintenance(commands: args.Commands) -> None:
         args.add_launcher(parser)
 
 
+def _add_import(commands: args.Commands) -> argparse.ArgumentParser:
+    bulk = args.add_command(
+        commands,
+        "import",
+        "add much at once, on Spark",
+        _import,
+        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
+        "With --job-id a repeat adds nothing and prints the first number. With --format query the source is a\n"
+        "Spark SQL query. More about formats, casts and rejected rows: docs/import.md.",
+    )
+    bulk.add_argument("table", metavar="TABLE")
+    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
+    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
+    bulk.add_argument(
+        "--column",
+        metavar="FIELD=COLUMN",
+        action="append",
+        default=[],
+        help="the source's column of a field; may be repeated",
+    )
+    bulk.add_argument(
+        "--cast", metavar="A,B", action="append", help="fields whose values may be cast: text read as numbers …"
+    )
+    bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
+    bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
+    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    return bulk
+
+
+def _add_compact(commands: args.Commands) -> argparse.ArgumentParser:
+    compact = args.add_command(
+        commands,
+        "compact",
+        "merge runs of leaves that have several, on Spark",
+        _compact,
+        more="size-ratio merges runs of like size, basic the smallest that fill a batch, by-bytes the smallest that\n"
+        "reach compaction_run_bytes, full all of a leaf. Runs that do not overlap become one as they are.",
+    )
+    compact.add_argument("table", metavar="TABLE")
+    compact.add_argument("--strategy", choices=tuple(Strategy), help="default: the table's setting compaction_strategy")
+    return compact
+
+
 def _import(arguments: argparse.Namespace, out: Output) -> None:
     with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
         report = pipeline.bulk_import(
@@ -141,21 +158,25 @@ def _compact(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _compaction_lines(report: CompactionReport) -> Iterator[str]:
-    if report.number is None:
+    if report.number is None and report.waits is None:
         yield f"table {report.table}: nothing to compact"
-    else:
+    if report.jobs:
         yield (
             f"table {report.table} at number {report.number}: {count_text(report.leaves, 'leaf')} compacted, "
             f"{count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
             f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
         )
+    if report.chained:
+        yield f"table {report.table}: {count_text(report.chained, 'run')} less without rewriting any"
+    if report.waits is not None:
+        yield f"table {report.table} is not compacted further: {report.waits}"
     for skipped in report.skipped:
         yield f"leaf {skipped.leaf} was left alone: {skipped.reason}"
 
 
 def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
     table = args.open_table(arguments)
-    planned = plan_compaction(table.state(), arguments.strategy)
+    planned = plan_compaction(table.state(), table.settings_in_force(), check_strategy(arguments.strategy))
     merges = [
         {
             "leaf": merge.leaf,
@@ -167,8 +188,21 @@ def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
         }
         for merge in planned.merges
     ]
-    document = {"table": table.name, "merges": merges, "skipped": planned.skipped}
-    out.document(document, _plan_lines(merges, "nothing to compact"))
+    chains = [
+        {"leaf": one.leaf, "bytes": one.size_bytes, "files": len(one.files), "runs": one.runs} for one in planned.chains
+    ]
+    document = {"table": table.name, "merges": merges, "chains": chains, "skipped": planned.skipped}
+    out.document(document, _compaction_plan_lines(merges, chains))
+
+
+def _compaction_plan_lines(
+    merges: Sequence[Mapping[str, object]], chains: Sequence[Mapping[str, object]]
+) -> Iterator[str]:
+    if merges or not chains:
+        yield from _plan_lines(merges, "nothing to compact")
+    if chains:
+        yield "runs that become one without being rewritten:"
+        yield from _plan_lines(chains, "")
 
 
 def _split(arguments: argparse.Namespace, out: Output) -> None:
