@@ -37,8 +37,8 @@ from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
-from lakebed.storage import connect
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.storage import connect
 from lakebed.table import Table
 
 if TYPE_CHECKING:
