@@ -8,7 +8,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "compaction")
+NAMES = (
+    "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "compaction", "amplification",
+)  # fmt: skip
 
 
 def main() -> int:

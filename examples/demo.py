@@ -125,7 +125,7 @@ def write_in_process(table: lakebed.Table, flights: pa.Table) -> None:
 def maintain(pipeline: Pipeline, table: lakebed.Table) -> None:
     """Compact, and split what has grown; then show the leaves."""
     with step("Compact on Spark, then split"):
-        report = pipeline.compact(table)
+        report = pipeline.compact(table, strategy="full")
         print(f"   {report.leaves} leaves compacted: {report.files_in} file references became {report.files_out} files")
         pipeline.split(table)
         print(f"   now {leaves_of(table)}")

@@ -21,6 +21,7 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -136,6 +137,8 @@ def detail(told: Outline) -> str:
             text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
         case CloseJob():
             text = transaction.reason
+        case ChainRuns():
+            text = f"{_some(len(transaction.files), 'file')} of leaf {transaction.leaf} made one run"
         case SplitLeaves():
             text = ", ".join(f"leaf {leaf} cut into {len(keys) + 1}" for leaf, keys in transaction.cuts.items())
         case JoinLeaves():
@@ -183,7 +186,7 @@ def _counts(told: Outline) -> tuple[int, int | None, int | None]:
             return told.added.rows or 0, None, told.dropped.references
         case RemoveRange() | DropTable():
             return 0, None, None
-        case CreateTable() | OpenJob() | CloseJob() | SplitLeaves() | JoinLeaves() | AlterSettings():
+        case CreateTable() | OpenJob() | CloseJob() | ChainRuns() | SplitLeaves() | JoinLeaves() | AlterSettings():
             return 0, 0, 0
         case MarkDead() | ForgetFiles() | RaiseMark() | AlterSchema() | SetTag() | RemoveTag():
             return 0, 0, 0

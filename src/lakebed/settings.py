@@ -1,4 +1,4 @@
-"""Settings: one table of name, unit, default, bounds and help; validated before anything is stored.
+"""Settings: one table of name, unit, default, bounds or choices, and help; validated before anything is stored.
 
 A table's own value wins over the instance's default, which wins over the default here. Only values that differ from
 the defaults here are stored. Pure: no I/O.
@@ -7,15 +7,25 @@ the defaults here are stored. Pure: no I/O.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import UsageError
+from lakebed.errors import FormatTooNewError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
+
+
+class Strategy(StrEnum):
+    """Which runs of a leaf compaction merges; the rules are in :mod:`lakebed.compaction.strategies`."""
+
+    BASIC = "basic"
+    SIZE_RATIO = "size-ratio"
+    BY_BYTES = "by-bytes"
+    FULL = "full"
 
 
 def _setting(default: float, unit: str, minimum: float, maximum: float, text: str) -> Any:
@@ -49,6 +59,29 @@ class Settings:
     )
     merge_task_bytes: int = _setting(
         1 * GIB, "bytes", MIB, 2**50, "a compaction with more input is cut into tasks over sub-ranges of keys"
+    )
+    compaction_strategy: Strategy = field(
+        default=Strategy.SIZE_RATIO,
+        metadata={"unit": "name", "choices": Strategy, "help": "which runs of a leaf compaction merges"},
+    )
+    compaction_batch_runs: int = _setting(12, "runs", 2, 1_000, "basic, size-ratio: runs that one job merges at most")
+    compaction_ratio: float = _setting(
+        3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have so many times its bytes"
+    )
+    compaction_run_bytes: int = _setting(
+        1 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a leaf is left alone, but by full"
+    )
+    compaction_chain_bytes: int = _setting(
+        32 * MIB,
+        "bytes",
+        0,
+        2**50,
+        "runs that do not overlap become one without being rewritten if their files have so many on average",
+    )
+    compaction_jobs_max: int = _setting(10_000, "jobs", 1, 100_000, "compaction jobs of the table open at a time")
+    compaction_leaf_jobs_max: int = _setting(100, "jobs", 1, 100_000, "compaction jobs of one leaf open at a time")
+    compaction_requests_max: int = _setting(
+        1_000, "requests", 0, 100_000, "while more requests are open, no compaction job is begun"
     )
     job_deadline_s: int = _setting(
         6 * 3600,
@@ -86,38 +119,61 @@ NAMES = tuple(f.name for f in fields(Settings))
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One row of the table of settings."""
+    """One row of the table of settings: a number between two bounds, or one of several names."""
 
     name: str
     unit: str
-    default: int | float
-    minimum: int | float
-    maximum: int | float
+    default: int | float | str
+    minimum: int | float | None
+    maximum: int | float | None
+    choices: tuple[str, ...]
     help: str
 
 
 def describe() -> list[Described]:
-    """Every setting with its unit, default, bounds and help, in the order of the class."""
+    """Every setting with its unit, default, bounds or choices, and help, in the order of the class."""
     return [
-        Described(f.name, f.metadata["unit"], f.default, f.metadata["min"], f.metadata["max"], f.metadata["help"])  # type: ignore[arg-type]
+        Described(
+            name=f.name,
+            unit=f.metadata["unit"],
+            default=f.default,  # type: ignore[arg-type]
+            minimum=f.metadata.get("min"),
+            maximum=f.metadata.get("max"),
+            choices=tuple(choice.value for choice in f.metadata.get("choices", ())),
+            help=f.metadata["help"],
+        )
         for f in fields(Settings)
     ]
 
 
-def validate(changes: Mapping[str, Any]) -> dict[str, int | float | None]:
-    """The changes as they are stored; None takes a value back. Raises UsageError naming setting, value and bounds."""
+def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
+    """The changes as they are stored; None takes a value back.
+
+    Raises UsageError naming setting, value and bounds or choices.
+    """
     known = {d.name: d for d in describe()}
-    valid: dict[str, int | float | None] = {}
+    valid: dict[str, int | float | str | None] = {}
     for name, value in changes.items():
         setting = known.get(name)
         if setting is None:
             raise UsageError(f"no setting {name!r}; the settings are: {', '.join(NAMES)}", setting=name)
-        valid[name] = None if value is None else _number(setting, value)
+        if value is None:
+            valid[name] = None
+        else:
+            valid[name] = _name(setting, value) if setting.choices else _number(setting, value)
     return valid
 
 
+def _name(setting: Described, value: Any) -> str:
+    if value not in setting.choices:
+        raise UsageError(f"{setting.name} is one of {', '.join(setting.choices)}, not {value!r}", setting=setting.name)
+    return str(value)
+
+
 def _number(setting: Described, value: Any) -> int | float:
-    kind = type(setting.default)
+    assert setting.minimum is not None
+    assert setting.maximum is not None
+    kind = float if isinstance(setting.default, float) else int
     try:
         number = kind(value) if isinstance(value, str) else value
     except ValueError:
@@ -133,5 +189,19 @@ def _number(setting: Described, value: Any) -> int | float:
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
-    """The settings of a table from the instance's defaults and its own values."""
-    return Settings(**{**defaults, **own})
+    """The settings of a table from the instance's defaults and its own values.
+
+    Raises FormatTooNewError for a choice that this version does not have.
+    """
+    values = {**defaults, **own}
+    for f in fields(Settings):
+        if f.name in values and "choices" in f.metadata:
+            values[f.name] = _chosen(f.name, f.metadata["choices"], values[f.name])
+    return Settings(**values)
+
+
+def _chosen(name: str, choices: type[StrEnum], value: str) -> StrEnum:
+    try:
+        return choices(value)
+    except ValueError:
+        raise FormatTooNewError(f"{name} is {value!r}: set by a newer Lakebed; upgrade to use the table") from None

@@ -1,12 +1,16 @@
 """A short history with every kind of transaction, each of which means something in it."""
 
+import pyarrow as pa
+
 from lakebed.keys import EncodedRange
+from lakebed.schema import Field, Schema
 from lakebed.state.apply import apply
 from lakebed.state.evolution import AddField, DropField, RenameField
 from lakebed.state.resolve import resolve
 from lakebed.state.table import TableState
 from lakebed.state.transactions import (
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -29,7 +33,13 @@ from lakebed.state.transactions import (
     Source,
     SubmitRequests,
 )
-from tests.unit.state.cases import SCHEMA, job, key, new_file
+from tests.unit.state.cases import job, key, new_file
+
+SCHEMA = Schema(
+    (Field(1, "k", pa.string()),),
+    (Field(2, "half", pa.int64(), expression="whole / 2", inputs=("whole",)),),
+    (Field(3, "v", pa.int64(), nullable=True), Field(4, "whole", pa.int64(), nullable=True)),
+)
 
 REQUESTS = tuple(
     Request(f"request {number}", (Source(f"s3://inbox/{number}.parquet", 100, f"etag {number}"),), 1)
@@ -66,6 +76,8 @@ def everything():
         OfferRemove((EncodedRange(key("p"), key("q")),), fence=True),
         RaiseMark(Mark.RETAINED_FROM, 20),
         OpenJob(job("j3", "f3", "f4", keys=EncodedRange(key("c"), key("p")), began_us=9)),
+        OfferFiles((new_file("f5", "cd", stamp_us=9), new_file("f6", "no", stamp_us=9)), None, 24),
+        ChainRuns(9, ("f5", "f6"), "chain"),
         OfferSchema((AddField("w", "int8"), RenameField("k", "key"), DropField("v"))),
         DropTable(),
     ]

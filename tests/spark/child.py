@@ -20,7 +20,7 @@ def main() -> None:
         elif verb == "export":
             print(pipeline.export("t", rest[0]))
         else:
-            print(pipeline.compact("t"))
+            print(pipeline.compact("t", strategy="full"))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 TIMEOUT_S = 300
 DATA = [rows(seed, 4000) for seed in range(4)]
-MANY_FILES = {"file_bytes": 4096, "row_group_rows": 1000, "split_rows": 2000}
+MANY_FILES = {"file_bytes": 4096, "row_group_rows": 1000, "split_rows": 2000, "compaction_strategy": "full"}
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def test_a_compaction_that_is_stopped_changes_nothing_and_its_job_is_released(ta
         assert not fresh.state().jobs
 
     pipeline = pipeline_at(url)
-    report = pipeline.compact("t")
+    report = pipeline.compact("t", strategy="full")
     assert report.leaves == (0 if finished else 1)
     assert len(report.released) == (1 if how == signal.SIGKILL and not finished else 0)
     pipeline.maintain("t")

@@ -4,12 +4,13 @@ from lakebed import clock
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.ingest.run import write_files
 from lakebed.keys import ALL_KEYS
+from lakebed.settings import Strategy
 from lakebed.state.transactions import Job, OfferOutput, OpenJob
 
 
 def compact(table):
     """The only leaf's files become one: what a compaction commits, without Spark."""
-    (merge,) = plan_compaction(table.state(), None).merges
+    (merge,) = plan_compaction(table.state(), table.settings_in_force(), Strategy.FULL).merges
     job = clock.new_id()
     table.commit(OpenJob(Job(job, ALL_KEYS, tuple(file.id for file in merge.inputs), "", 60, 0)))
     batches = table.scan()

@@ -82,7 +82,7 @@ def merge(table, meanwhile=lambda: None):
         with tempfile.TemporaryDirectory() as scratch:
             return [run_merge_task(task, table.storage, Path(scratch)) for task in tasks]
 
-    assert not compact(table, prepare(table), execute, cores=1).failed
+    assert not compact(table, prepare(table, "full"), execute, cores=1).failed
 
 
 class Oracle:

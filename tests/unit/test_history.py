@@ -118,7 +118,7 @@ def test_every_kind_of_transaction_is_told_in_words():
     }
     assert told_of == {
         "create_table": "1 leaf",
-        "add_files": "1 reference in 1 leaf",
+        "add_files": "2 references in 1 leaf",
         "raise_mark": "retained_from to 20",
         "open_job": "over 2 files, for 60 s",
         "split_leaves": "leaf 1 cut into 2",
@@ -130,6 +130,7 @@ def test_every_kind_of_transaction_is_told_in_words():
         "alter_schema": "add w: int8, rename k to key, drop v",
         "set_tag": "new at number 14",
         "remove_tag": "old",
+        "chain_runs": "2 files of leaf 9 made one run",
         "join_leaves": "leaves 2, 3 made one",
         "submit_requests": "3 requests for 3 files",
         "fail_request": "request 0: no such object",

@@ -30,7 +30,7 @@ def compacted(table, tmp_path):
     def execute(tasks):
         return [run_merge_task(task, table.storage, Path(tmp_path)) for task in tasks]
 
-    return compact(table, prepare(table), execute, cores=1)
+    return compact(table, prepare(table, "full"), execute, cores=1)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""``lakebed import``, ``attach``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``.
+"""``lakebed compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -6,81 +6,32 @@ Splitting and garbage collection only touch metadata and start no Spark; nor doe
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.progress import ProgressBar
+from lakebed.cli.pipelines import bar, open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
-from lakebed.cli.rows import add_ranges, ranges_of
+from lakebed.compaction.plan import check_strategy
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
-from lakebed.export.plan import FORMATS as EXPORT_FORMATS
+from lakebed.settings import Strategy
 from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
-    from lakebed.instance import Instance
-    from lakebed.spark import Launcher, Pipeline, Progress
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
-FORMATS = ("parquet", "csv", "json", "orc")
 LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``attach``, ``export``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
-    bulk = args.add_command(
-        commands,
-        "import",
-        "add much at once, on Spark",
-        _import,
-        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
-        "With --job-id a repeat adds nothing and prints the first number.",
-    )
-    bulk.add_argument("table", metavar="TABLE")
-    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
-    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
-    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
-    attach = args.add_command(
-        commands,
-        "attach",
-        "add sorted Parquet files as they are, on Spark",
-        _attach,
-        more="Files of an export, or others with the table's field ids: checked row by row, copied byte for byte.\n"
-        "What is not sorted, or has other columns, is refused; import it. --job-id is as for import.",
-    )
-    attach.add_argument("table", metavar="TABLE")
-    attach.add_argument("sources", metavar="SOURCE", nargs="+")
-    attach.add_argument("--job-id", metavar="ID", help="what makes this happen once, however often it is run")
-    export = args.add_command(
-        commands,
-        "export",
-        "write rows as sorted files to an empty place, on Spark",
-        _export,
-        more="URL is a folder, or s3://… and the like. All rows, or those of the ranges given, of which the predicate\n"
-        "holds. The place is whole when _SUCCESS is there; _manifest.json names every file, and the schema.\n"
-        "In JSON, nulls are left out, and NaN and infinities are null. Keys are given as to scan.",
-    )
-    export.add_argument("table", metavar="TABLE")
-    export.add_argument("url", metavar="URL")
-    add_ranges(export)
-    export.add_argument("--where", metavar="PREDICATE", help='in SQL, over the table\'s columns: "n > 3 AND s IS NULL"')
-    export.add_argument("--format", choices=EXPORT_FORMATS, default="parquet", help="default: %(default)s")
-    export.add_argument("--partitions", metavar="N", type=int, help="at most so many files; default: by file_bytes")
-    args.add_at(export)
-    compact = args.add_command(
-        commands, "compact", "merge the files of leaves that have several runs, on Spark", _compact
-    )
-    compact.add_argument("table", metavar="TABLE")
-    compact.add_argument("--strategy", metavar="NAME", help="default: full, every leaf with more than one run")
+    """``lakebed compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
+    compact = _add_compact(commands)
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
     join = args.add_command(
@@ -119,86 +70,53 @@ def add_maintenance(commands: args.Commands) -> None:
         commands, "maintain", "compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, attach, export, compact, join, maintain):
+    for parser in (compact, join, maintain):
         args.add_launcher(parser)
 
 
-def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
-        report = pipeline.bulk_import(
-            arguments.table,
-            arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
-            format=arguments.format,
-            job_id=arguments.job_id,
-            progress=progress,
-        )
-    if report.repeated:
-        text = f"imported before, at number {report.number}; nothing was added"
-    elif report.number is None:
-        text = "no rows to import; nothing was added"
-    else:
-        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-        text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
-    out.document(plain(report), [f"table {report.table} {text}"])
-
-
-def _attach(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline:
-        report = pipeline.attach(arguments.table, arguments.sources, job_id=arguments.job_id)
-    if report.repeated:
-        text = f"attached before, at number {report.number}; nothing was added"
-    elif report.number is None:
-        text = "no rows to attach; nothing was added"
-    else:
-        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-        text = f"at number {report.number}: {rows} attached as {files} of {size_text(report.size_bytes)}"
-    out.document(plain(report), [f"table {report.table} {text}"])
-
-
-def _export(arguments: argparse.Namespace, out: Output) -> None:
-    view = args.open_view(arguments)
-    ranges = ranges_of(arguments, view.schema)
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
-        report = pipeline.export(
-            arguments.table,
-            arguments.url,
-            ranges=ranges,
-            where=arguments.where,
-            format=arguments.format,
-            partitions=arguments.partitions,
-            at=view.number if arguments.at is not None else None,
-            progress=progress,
-        )
-    rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-    text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
-    out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])
+def _add_compact(commands: args.Commands) -> argparse.ArgumentParser:
+    compact = args.add_command(
+        commands,
+        "compact",
+        "merge runs of leaves that have several, on Spark",
+        _compact,
+        more="size-ratio merges runs of like size, basic the smallest that fill a batch, by-bytes the smallest that\n"
+        "reach compaction_run_bytes, full all of a leaf. Runs that do not overlap become one as they are.",
+    )
+    compact.add_argument("table", metavar="TABLE")
+    compact.add_argument("--strategy", choices=tuple(Strategy), help="default: the table's setting compaction_strategy")
+    return compact
 
 
 def _compact(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_compaction(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
     out.document(plain(report), _compaction_lines(report))
 
 
 def _compaction_lines(report: CompactionReport) -> Iterator[str]:
-    if report.number is None:
+    if report.number is None and report.waits is None:
         yield f"table {report.table}: nothing to compact"
-    else:
+    if report.jobs:
         yield (
             f"table {report.table} at number {report.number}: {count_text(report.leaves, 'leaf')} compacted, "
             f"{count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
             f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
         )
+    if report.chained:
+        yield f"table {report.table}: {count_text(report.chained, 'run')} less without rewriting any"
+    if report.waits is not None:
+        yield f"table {report.table} is not compacted further: {report.waits}"
     for skipped in report.skipped:
         yield f"leaf {skipped.leaf} was left alone: {skipped.reason}"
 
 
 def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
     table = args.open_table(arguments)
-    planned = plan_compaction(table.state(), arguments.strategy)
+    planned = plan_compaction(table.state(), table.settings_in_force(), check_strategy(arguments.strategy))
     merges = [
         {
             "leaf": merge.leaf,
@@ -210,15 +128,28 @@ def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
         }
         for merge in planned.merges
     ]
-    document = {"table": table.name, "merges": merges, "skipped": planned.skipped}
-    out.document(document, _plan_lines(merges, "nothing to compact"))
+    chains = [
+        {"leaf": one.leaf, "bytes": one.size_bytes, "files": len(one.files), "runs": one.runs} for one in planned.chains
+    ]
+    document = {"table": table.name, "merges": merges, "chains": chains, "skipped": planned.skipped}
+    out.document(document, _compaction_plan_lines(merges, chains))
+
+
+def _compaction_plan_lines(
+    merges: Sequence[Mapping[str, object]], chains: Sequence[Mapping[str, object]]
+) -> Iterator[str]:
+    if merges or not chains:
+        yield from _plan_lines(merges, "nothing to compact")
+    if chains:
+        yield "runs that become one without being rewritten:"
+        yield from _plan_lines(chains, "")
 
 
 def _split(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_split(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.split(arguments.table)
     out.document(plain(report), _split_lines(report))
 
@@ -249,7 +180,7 @@ def _join(arguments: argparse.Namespace, out: Output) -> None:
         groups = small(table.state(), table.settings_in_force())
         out.document({"table": table.name, "small": groups}, _small_lines(groups))
         return
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.join_leaves(arguments.table, progress=progress)
     lines = list(_join_lines(report))
     out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
@@ -283,7 +214,7 @@ def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[
 
 
 def _collect(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
@@ -299,7 +230,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dropped:
         _sweep_dropped(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
@@ -315,7 +246,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     lines = [
@@ -329,7 +260,7 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
     lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
@@ -338,31 +269,3 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     out.document(plain(report), lines)
-
-
-@contextlib.contextmanager
-def _pipeline(instance: Instance, launcher: Launcher | str | None) -> Iterator[Pipeline]:
-    """Raises UsageError where PySpark is needed and not installed."""
-    # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_not_of_the_bridge)
-    try:
-        from lakebed.spark import Pipeline
-
-        with Pipeline(instance, launcher=launcher) as pipeline:
-            yield pipeline
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
-            raise
-        raise UsageError(f"this needs {error.name}, which is not installed: pip install 'lakebed[spark]'") from error
-
-
-def _not_of_the_bridge(record: logging.LogRecord) -> bool:
-    return "py4j" not in Path(record.pathname).parts
-
-
-@contextlib.contextmanager
-def _bar(arguments: argparse.Namespace) -> Iterator[Callable[[Progress], None]]:
-    command = arguments.run.__name__.removeprefix("_")
-    with ProgressBar(f"{command} {arguments.table}") as bar:
-        yield lambda progress: bar.update(progress.rows_done, progress.rows_total)

@@ -1,34 +1,39 @@
-"""Which leaves to compact, and how a large one is shared out among tasks. Pure: no I/O.
+"""What to compact, and how a large merge is shared out among tasks. Pure: no I/O.
 
-A strategy looks at one leaf and says whether its references should become one run; there is one strategy so far:
+A strategy (:mod:`lakebed.compaction.strategies`) says which runs of a leaf become one. What is in an open job is not
+looked at; the leaves with most runs come first, because a query merges as many; a leaf, and the table, has at most
+so many jobs at a time. While requests or commits pile up nothing is begun: merging makes neither of them shorter.
 
-* ``full``: every leaf that holds more than one run is merged wholly. A leaf of one run is left alone however many
-  files it has: they do not overlap, so that a merge would move rows and answer no query faster.
-
-A leaf becomes one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each over a
-sub-range of the leaf's keys: when the input is larger than one task should take, and when the planned jobs alone would
-leave cores idle. The tasks' ranges tile the leaf, so every row goes through exactly one of them.
+A batch of runs is one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each
+over a sub-range of the leaf's keys: when the input is larger than one task should take, and when the planned jobs alone
+would leave cores idle. The tasks' ranges tile the leaf, so every row goes through exactly one of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from lakebed.compaction.strategies import batches, chained, runs_of
 from lakebed.errors import UsageError
 from lakebed.keys import EncodedRange
-from lakebed.state.sums import LeafSums, leaf_sums
+from lakebed.settings import Strategy
+from lakebed.state.sums import leaf_sums
 from lakebed.summaries import even_cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from lakebed.compaction.strategies import Batch, Run
     from lakebed.files import DataFile
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
+    from lakebed.state.transactions import Job
     from lakebed.summaries import Summary
 
-STRATEGIES = ("full",)
+COMMITS_WAITING_MAX = 256
+"""Offers that wait in this process: more than go into one entry, so that others wait for a whole commit already."""
 
 SHARE_BYTES_MIN = 32 * 1024 * 1024
 """A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
@@ -40,7 +45,7 @@ each border between slices one page of every input is decoded twice, so slices a
 
 @dataclass(frozen=True, slots=True)
 class LeafMerge:
-    """All references of one leaf, to become one run. ``rows`` and ``size_bytes`` are those inside the leaf."""
+    """Runs of one leaf, to become one. ``rows`` and ``size_bytes`` are those inside the leaf."""
 
     leaf: int
     keys: EncodedRange
@@ -48,6 +53,16 @@ class LeafMerge:
     runs: int
     rows: int
     exact: bool
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeafChain:
+    """Files of one leaf, of so many runs that do not overlap, to become one run as they are."""
+
+    leaf: int
+    files: tuple[str, ...]
+    runs: int
     size_bytes: int
 
 
@@ -61,63 +76,120 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to merge, leaves with most runs first; and what has to wait."""
+    """What to merge, leaves with most runs first; what to chain; what has to wait."""
 
-    merges: tuple[LeafMerge, ...]
-    skipped: tuple[Skipped, ...]
-
-
-def check_strategy(strategy: str | None) -> None:
-    """Raise UsageError for a strategy that does not exist."""
-    if strategy is not None and strategy not in STRATEGIES:
-        raise UsageError(f"no compaction strategy {strategy!r}; there is: {', '.join(STRATEGIES)}", strategy=strategy)
+    merges: tuple[LeafMerge, ...] = ()
+    chains: tuple[LeafChain, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
-def plan(state: TableState, strategy: str | None = None) -> CompactionPlan:
-    """What the strategy wants done to this state. Raises UsageError for a strategy that does not exist."""
-    check_strategy(strategy)
-    merges, skipped = [], []
+@dataclass(frozen=True, slots=True)
+class _LeafPlan:
+    """What one leaf wants; ``runs`` are those that it has."""
+
+    runs: int
+    merges: tuple[LeafMerge, ...] = ()
+    chains: tuple[LeafChain, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def check_strategy(name: str | None) -> Strategy | None:
+    """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
+    if name is None or name in tuple(Strategy):
+        return None if name is None else Strategy(name)
+    raise UsageError(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
+
+
+def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
+    """What the strategy, by default the table's own, wants done to this state."""
+    chosen = settings.compaction_strategy if strategy is None else strategy
+    jobs = _jobs_by_leaf(state)
+    found: list[_LeafPlan] = []
     sums = leaf_sums(state)
-    for position, leaf in enumerate(state.leaves.ids):
+    for leaf in state.leaves.ids:
         held = sums.get(leaf)
-        if held is None or held.runs < 2:
-            continue
-        merge = _leaf_merge(state, position, held)
-        jobs = open_jobs(state, merge.keys)
-        if jobs:
-            skipped.append(Skipped(leaf, f"job {jobs[0]} is open there"))
-        else:
-            merges.append(merge)
+        if held is not None and held.runs > 1:
+            found.append(_plan_leaf(state, leaf, jobs.get(leaf, ()), (chosen, settings)))
     # A query merges as many runs as its leaf has, so the leaf with most of them gains most.
-    merges.sort(key=lambda m: -m.runs)
-    return CompactionPlan(tuple(merges), tuple(skipped))
+    found.sort(key=lambda one: -one.runs)
+    merges = list(chain.from_iterable(one.merges for one in found))
+    room = max(0, settings.compaction_jobs_max - len(state.jobs))
+    reason = (
+        f"{len(state.jobs)} jobs of the table are open; with others before it at most {settings.compaction_jobs_max}"
+    )
+    left = [Skipped(leaf, reason) for leaf in dict.fromkeys(merge.leaf for merge in merges[room:])]
+    return CompactionPlan(
+        tuple(merges[:room]),
+        tuple(chain.from_iterable(one.chains for one in found)),
+        (*chain.from_iterable(one.skipped for one in found), *left),
+    )
 
 
 def whole(state: TableState, leaves: Iterable[int]) -> CompactionPlan:
     """Merge these leaves, whatever a strategy thinks of them: their files then lie inside them."""
-    positions = {leaf: state.leaves.position_of(leaf) for leaf in leaves}
-    sums = leaf_sums(state)
-    return CompactionPlan(
-        tuple(_leaf_merge(state, position, sums[leaf]) for leaf, position in positions.items() if position is not None),
-        (),
+    held = {leaf: state.held_by(leaf) for leaf in leaves}
+    return CompactionPlan(tuple(_merge(state, leaf, tuple(runs_of(every))) for leaf, every in held.items() if every))
+
+
+def why_wait(open_requests: int, commits_waiting: int, settings: Settings) -> str | None:
+    """Why no job should be begun now; None: go on."""
+    if open_requests > settings.compaction_requests_max:
+        return f"{open_requests} requests are open; compaction goes on when they are {settings.compaction_requests_max}"
+    if commits_waiting > COMMITS_WAITING_MAX:
+        return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
+    return None
+
+
+def _jobs_by_leaf(state: TableState) -> Mapping[int, Sequence[Job]]:
+    """The open jobs that work in each leaf."""
+    found: dict[int, list[Job]] = {}
+    for job in state.jobs.values():
+        for position in state.leaves.overlapping(job.keys):
+            found.setdefault(state.leaves.ids[position], []).append(job)
+    return found
+
+
+def _plan_leaf(state: TableState, leaf: int, jobs: Sequence[Job], rules: tuple[Strategy, Settings]) -> _LeafPlan:
+    strategy, settings = rules
+    runs = runs_of(state.held_by(leaf))
+    if jobs and strategy is Strategy.FULL:
+        return _LeafPlan(len(runs), skipped=(Skipped(leaf, f"job {jobs[0].id} is open there"),))
+    busy = {name for job in jobs for name in job.inputs}
+    free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
+    whole = chained(free, settings.compaction_chain_bytes)
+    found = batches(strategy, whole, settings)
+    room = max(0, settings.compaction_leaf_jobs_max - len(jobs))
+    merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
+    return _LeafPlan(
+        len(runs),
+        tuple(_merge(state, leaf, batch) for batch in found[:room]),
+        tuple(_chain(leaf, run) for run in whole if run.chained > 1 and run.held[0].file.id not in merged),
+        (Skipped(leaf, _crowded(len(jobs), settings)),) if len(found) > room else (),
     )
 
 
-def _leaf_merge(state: TableState, position: int, held: LeafSums) -> LeafMerge:
+def _crowded(jobs: int, settings: Settings) -> str:
+    return f"{jobs} jobs are open there; with others before it at most {settings.compaction_leaf_jobs_max}"
+
+
+def _merge(state: TableState, leaf: int, batch: Batch) -> LeafMerge:
+    position = state.leaves.position_of(leaf)
+    assert position is not None
+    inputs = {one.file.id: one.file for run in batch for one in run.held}
     return LeafMerge(
-        leaf=held.leaf,
+        leaf=leaf,
         keys=state.leaves.range_at(position),
-        inputs=state.files_of(held.leaf),
-        runs=held.runs,
-        rows=held.rows,
-        exact=held.exact,
-        size_bytes=held.size_bytes,
+        # In the order of arrival, as the leaf has them.
+        inputs=tuple(file for file in state.files_of(leaf) if file.id in inputs),
+        runs=sum(run.chained for run in batch),
+        rows=sum(run.rows for run in batch),
+        exact=all(run.exact for run in batch),
+        size_bytes=sum(run.size_bytes for run in batch),
     )
 
 
-def open_jobs(state: TableState, keys: EncodedRange) -> list[str]:
-    """Ids of the open jobs that work inside the range."""
-    return [job.id for job in state.jobs.values() if not job.keys.intersect(keys).empty]
+def _chain(leaf: int, run: Run) -> LeafChain:
+    return LeafChain(leaf, tuple(one.file.id for one in run.held), run.chained, run.size_bytes)
 
 
 def tasks_of(merge: LeafMerge, settings: Settings, cores: int) -> int:

@@ -2,12 +2,15 @@
 
 A job's life, each step an entry of the table's log:
 
-1. *open*: claims the references, so that two processes never merge the same leaf; whoever comes second is refused.
+1. *open*: claims the references, so that two processes never merge the same runs; whoever comes second is refused.
 2. its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or for nothing.
 3. *output*: drops the inputs' references and adds the new files' in one entry. Refused if the job was closed meanwhile:
    then its files are orphans and nothing was lost.
 4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. Never after 3 was sent: only a refusal says that it
    did not, and will not, take effect. Nothing is ever deleted here.
+
+Jobs go in waves (:mod:`lakebed.compaction.waves`); runs that need no merge are chained first, an entry each and nothing
+else.
 
 What a process leaves open when it dies, the next compaction closes: at once if it can tell that the process is gone
 (same host, see :mod:`lakebed.compaction.owner`), else when the opening entry is older than the job's deadline by the
@@ -18,89 +21,39 @@ No Spark here: who runs the tasks is the caller's business. Tasks of several lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.compaction.owner import is_gone, this_process
-from lakebed.compaction.plan import (
-    SLICE_SHARE,
-    CompactionPlan,
-    LeafMerge,
-    Skipped,
-    check_strategy,
-    inputs_of,
-    plan,
-    share_out,
-    tasks_of,
-)
-from lakebed.errors import DamagedError, Error
-from lakebed.files import DataFile, NewFile, data_name
+from lakebed.compaction.owner import is_gone
+from lakebed.compaction.plan import CompactionPlan, LeafChain, Skipped, check_strategy, plan, why_wait
+from lakebed.compaction.waves import Execute, FailedMerge, MergeTask, Tally, in_threads, run_waves
+from lakebed.files import NewFile, data_name
 from lakebed.ingest.send import send_run
-from lakebed.kernels.layout import Layout
-from lakebed.keys import EncodedRange
 from lakebed.log.outcomes import Committed, NotCommitted, number_of
-from lakebed.log.stamps import to_us
-from lakebed.objects import load_summaries
-from lakebed.state.transactions import CloseJob, Job, OfferOutput, OpenJob
+from lakebed.state.transactions import ChainRuns, CloseJob
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.storage.contract import Storage
     from lakebed.table import Table
-
-WAVE_TASKS_PER_CORE = 4
-"""Tasks handed over at once, a core: enough that a slow one idles few cores, few enough that commits come soon."""
-
-WAVE_TASKS_MIN = 16
-
-
-@dataclass(frozen=True, slots=True)
-class MergeTask:
-    """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
-
-    The slices are neighbours in key order, each as much as a merge plan should read at once. ``rows`` is about how many
-    rows there are.
-    """
-
-    job: str
-    table_id: str
-    slices: tuple[EncodedRange, ...]
-    inputs: tuple[DataFile, ...]
-    layout: Layout
-    memory_limit_bytes: int
-    rows: int
-
-    @property
-    def keys(self) -> EncodedRange:
-        """The keys of all slices."""
-        return EncodedRange(self.slices[0].min, self.slices[-1].max)
-
-
-TaskResult = tuple[NewFile, ...] | Error
-"""What a task made, or why it could not, as a value: one bad file must not cost the other leaves their work."""
-
-Execute = Callable[[Sequence[MergeTask]], Sequence[TaskResult]]
-"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedMerge:
-    """A leaf whose job failed and was closed."""
-
-    leaf: int
-    error: Error
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did. ``number`` is the log number of its last commit, None if there was nothing to do."""
+    """What a compaction did. ``number`` is the log number of its last commit, None if there was nothing to do.
+
+    ``leaves`` are those in which ``jobs`` merged runs; ``chained`` is how many runs became part of another as they
+    are; ``waits`` says why no more jobs were begun, None if all were.
+    """
 
     table: str
     leaves: int
+    jobs: int
+    chained: int
     files_in: int
     files_out: int
     rows: int
@@ -110,24 +63,7 @@ class CompactionReport:
     skipped: tuple[Skipped, ...]
     failed: tuple[FailedMerge, ...]
     released: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """A job under way."""
-
-    id: str
-    merge: LeafMerge
-    tasks: tuple[MergeTask, ...]
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What has been done so far."""
-
-    done: list[tuple[LeafMerge, tuple[NewFile, ...], int]]
-    skipped: list[Skipped]
-    failed: list[FailedMerge]
+    waits: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +71,21 @@ class Prepared:
     """What is to be done now, and the jobs that were released first because nobody works on them any more."""
 
     planned: CompactionPlan
-    released: tuple[str, ...]
+    released: tuple[str, ...] = ()
+    waits: str | None = None
 
 
 def prepare(table: Table, strategy: str | None = None) -> Prepared:
-    """Release what dead processes left open, then plan. Raises UsageError for an unknown strategy."""
-    check_strategy(strategy)
+    """Release what dead processes left open, then plan, unless compaction has to wait.
+
+    Raises UsageError for an unknown strategy.
+    """
+    chosen = check_strategy(strategy)
     released = release_jobs(table)
-    return Prepared(plan(table.state(), strategy), released)
+    state, settings = table.state(), table.settings_in_force()
+    waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+    planned = CompactionPlan() if waits else plan(state, settings, chosen)
+    return Prepared(planned, released, waits)
 
 
 def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -> CompactionReport:
@@ -152,23 +95,37 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
         ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
     """
     planned = prepared.planned
-    tally = _Tally([], list(planned.skipped), [])
-    for wave in _waves(planned, table, cores):
-        _run_wave(table, execute, wave, tally)
+    tally = Tally(skipped=list(planned.skipped), waits=prepared.waits)
+    chained = in_threads(lambda one: _chain(table, one, tally), planned.chains)
+    run_waves(table, execute, planned.merges, tally, cores=cores)
     files_out = [new.file for _, files, _ in tally.done for new in files]
+    numbers = [number for _, _, number in tally.done] + [number for number, _ in chained if number is not None]
     return CompactionReport(
         table=table.name,
-        leaves=len(tally.done),
+        leaves=len({merge.leaf for merge, _, _ in tally.done}),
+        jobs=len(tally.done),
+        chained=sum(runs for _, runs in chained),
         files_in=sum(len(merge.inputs) for merge, _, _ in tally.done),
         files_out=len(files_out),
         rows=sum(f.rows for f in files_out),
         bytes_in=sum(merge.size_bytes for merge, _, _ in tally.done),
         bytes_out=sum(f.size_bytes for f in files_out),
-        number=max((number for _, _, number in tally.done), default=None),
+        number=max(numbers, default=None),
         skipped=tuple(tally.skipped),
         failed=tuple(tally.failed),
         released=prepared.released,
+        waits=tally.waits,
     )
+
+
+def _chain(table: Table, link: LeafChain, tally: Tally) -> tuple[int | None, int]:
+    """Make one run of several; the number, and how many runs there are less."""
+    outcome = table.try_commit(ChainRuns(link.leaf, link.files, clock.new_id()))
+    if isinstance(outcome, NotCommitted):
+        # The leaf has changed since the plan was made.
+        tally.skipped.append(Skipped(link.leaf, outcome.reason))
+        return None, 0
+    return number_of(outcome, f"table {table.name}"), link.runs - 1
 
 
 def release_jobs(table: Table) -> tuple[str, ...]:
@@ -215,116 +172,3 @@ def run_merge_task(
             progress=progress,
         )
         return send_run(storage, task.table_id, run, job=task.job)
-
-
-# -- within -----------------------------------------------------------------------------------------------------
-
-
-def _waves(planned: CompactionPlan, table: Table, cores: int) -> Iterator[list[tuple[LeafMerge, int]]]:
-    """Merges to hand over together, each with the number of tasks it is to be cut into."""
-    settings = table.settings_in_force()
-    share = -(-cores // max(1, len(planned.merges)))
-    limit = max(WAVE_TASKS_MIN, WAVE_TASKS_PER_CORE * cores)
-    merges = iter(planned.merges)
-    while first := next(merges, None):
-        wave = [(first, tasks_of(first, settings, share))]
-        room = limit - wave[0][1]
-        wave += [(merge, tasks_of(merge, settings, share)) for merge in islice(merges, max(0, room))]
-        yield wave
-
-
-def _run_wave(table: Table, execute: Execute, wave: Sequence[tuple[LeafMerge, int]], tally: _Tally) -> None:
-    # Ids of jobs that an interrupt must close: from before they are opened until their outcome is sent.
-    ours: set[str] = set()
-    opened: list[_Open] = []
-    # By the store that stamps the files, and of this wave: a long run must not hold the orphan horizon up.
-    began_us = to_us(table.storage.now())
-    try:
-        for merge, count in wave:
-            job_id = clock.new_id()
-            ours.add(job_id)
-            job = _open(table, job_id, (merge, count), began_us)
-            if isinstance(job, Skipped):
-                ours.remove(job_id)
-                tally.skipped.append(job)
-            else:
-                opened.append(job)
-        tasks = [task for job in opened for task in job.tasks]
-        results = iter(execute(tasks) if tasks else ())
-        for job in opened:
-            made = list(islice(results, len(job.tasks)))
-            failure = _failure(job, made)
-            ours.remove(job.id)
-            if failure is not None:
-                _close(table, job.id, str(failure))
-                tally.failed.append(FailedMerge(job.merge.leaf, failure))
-            else:
-                _commit(table, job, [result for result in made if not isinstance(result, Error)], tally)
-    except BaseException:
-        for job_id in ours:
-            _close(table, job_id, "the compaction was interrupted")
-        raise
-
-
-def _open(table: Table, job_id: str, planned: tuple[LeafMerge, int], began_us: int) -> _Open | Skipped:
-    merge, count = planned
-    settings = table.settings_in_force()
-    shares: Sequence[tuple[EncodedRange, ...]] = [(merge.keys,)]
-    slice_bytes = settings.memory_limit_bytes // SLICE_SHARE
-    if count > 1 or merge.size_bytes > slice_bytes:
-        summaries = load_summaries(table.storage, table.id, merge.inputs, table.schema)
-        shares = share_out(merge, list(summaries.values()), count, slice_bytes)
-    ids = tuple(file.id for file in merge.inputs)
-    job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us)
-    outcome = table.try_commit(OpenJob(job))
-    if isinstance(outcome, NotCommitted):
-        # Another process took the leaf, or changed it, since the plan was made.
-        return Skipped(merge.leaf, outcome.reason)
-    number_of(outcome, f"table {table.name}")
-    tasks = tuple(
-        MergeTask(
-            job=job_id,
-            table_id=table.id,
-            slices=slices,
-            inputs=inputs_of(merge.inputs, EncodedRange(slices[0].min, slices[-1].max)),
-            layout=table.layout(),
-            memory_limit_bytes=settings.memory_limit_bytes,
-            rows=merge.rows // len(shares),
-        )
-        for slices in shares
-    )
-    return _Open(job_id, merge, tasks)
-
-
-def _failure(job: _Open, made: Sequence[TaskResult]) -> Error | None:
-    """Why the job cannot be committed; None if it can."""
-    error = next((result for result in made if isinstance(result, Error)), None)
-    if error is not None:
-        return error
-    rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
-    if job.merge.exact and rows != job.merge.rows:
-        return DamagedError(
-            f"leaf {job.merge.leaf} holds {job.merge.rows} rows, and merging its files gave {rows}; "
-            "nothing was changed. Verify its files",
-            leaf=job.merge.leaf,
-        )
-    return None
-
-
-def _commit(table: Table, job: _Open, made: Sequence[tuple[NewFile, ...]], tally: _Tally) -> None:
-    files = tuple(new for part in made for new in part)
-    outcome = table.try_commit(OfferOutput(job.id, files))
-    if isinstance(outcome, NotCommitted):
-        # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
-        _close(table, job.id, outcome.reason)
-        tally.skipped.append(Skipped(job.merge.leaf, outcome.reason))
-        return
-    tally.done.append((job.merge, files, number_of(outcome, f"table {table.name}, job {job.id}")))
-
-
-def _close(table: Table, job: str, reason: str) -> None:
-    """Release a job that will not be committed. A best effort: its owner's death, or its deadline, releases it too."""
-    try:
-        table.try_commit(CloseJob(job, reason[:500]))
-    except Error:
-        return

@@ -10,8 +10,10 @@ both the order of the key codec; tests hold it to that.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
@@ -27,6 +29,8 @@ from lakebed.schema import Field, Schema
 
 if TYPE_CHECKING:
     from datafusion.expr import SortExpr
+
+_PR_SET_THP_DISABLE = 41
 
 OPTIONS = {
     # One file stays one partition: cut into byte ranges it would no longer be sorted.
@@ -50,10 +54,16 @@ def claim_one_core() -> None:
     """Keep this process to about one core, for a worker whose host gives it one (a Spark task).
 
     Call it before anything else: DataFusion makes its threads at its first plan.
+
+    And to small pages of memory, on Linux: the allocators ask for huge ones, of which a sort touches a part, and the
+    kernel spent a third of a map task on clearing them.
     """
     os.environ["TOKIO_WORKER_THREADS"] = "1"
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    if sys.platform == "linux":
+        # Where it is refused, huge pages stay.
+        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:

@@ -7,9 +7,10 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,23 +18,16 @@ from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.plan import whole
-from lakebed.compaction.run import (
-    CompactionReport,
-    MergeTask,
-    Prepared,
-    TaskResult,
-    compact,
-    prepare,
-    run_merge_task,
-)
+from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare, run_merge_task
+from lakebed.compaction.waves import Execute, MergeTask, TaskResult
 from lakebed.errors import Error, UsageError
 from lakebed.export.run import ExportedFile, ExportReport, ExportResult, ExportTask, Wanted, export, run_export_task
 from lakebed.spark import wire
 from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place, run_batch, task_scratch
-from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.bulk_import import Importer, ImportReport, Reading
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
-from lakebed.spark.progress import Callback, Span, watched
+from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
@@ -125,28 +119,50 @@ class Pipeline:
     # -- work ---------------------------------------------------------------------------------------------------
 
     @submitted(ImportReport)
-    def bulk_import(
+    def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
         self,
         table: Table | str,
         source: Any,
         *,
         format: str = "parquet",
+        columns: Mapping[str, str] | None = None,
+        casts: Sequence[str] = (),
+        select: str | None = None,
+        quarantine: str | Path | None = None,
         job_id: str | None = None,
+        leaf_rows: int | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
 
         ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
-        json or orc. ``job_id`` is a request key: to repeat an import with it, from any process, adds nothing.
+        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: to
+        repeat an import with it, from any process, adds nothing.
+
+        ``columns`` has the source's column of each field that is not read from its own name, ``casts`` the fields whose
+        values may be cast. ``select`` is a Spark SQL query over the view ``source``, of which the rows are taken in
+        place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
+        reason, in a folder named by the job, and the others are imported. See docs/import.md.
+
+        Leaves that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
+        ``leaf_rows`` those that would get more than so many rows. They stay cut if the import fails. Small leaves last
+        only in a table whose ``split_rows`` says so too.
 
         Raises:
+            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
+                ``leaf_rows`` of less than 2.
+            ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+        if leaf_rows is not None and leaf_rows < 2:
+            raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
+        reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
+        importer = Importer(self.session, target, self._place, self.cores, progress, leaf_rows)
+        return importer.run(source, format, job_id, reading)
 
     @submitted(AttachReport)
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
@@ -168,7 +184,10 @@ class Pipeline:
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
-        """Merge the runs of every leaf that the strategy picks (``full``: those with more than one) into one.
+        """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
+
+        ``full`` merges every leaf of more than one run whole; see :mod:`lakebed.compaction.strategies` for the others.
+        Runs that do not overlap become one without being rewritten.
 
         Raises:
             UsageError: an unknown strategy.
@@ -195,7 +214,7 @@ class Pipeline:
         target = self._table(table)
         state = target.state()
         first = [leaf for group in small(state, target.settings_in_force()) for leaf in group.compact_first]
-        compacted = self._merge(target, Prepared(whole(state, first), ()), progress)
+        compacted = self._merge(target, Prepared(whole(state, first)), progress)
         joined = join(target)
         _raise_failed(compacted)
         return joined
@@ -257,7 +276,8 @@ class Pipeline:
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: compact, split and join until there is nothing to do, then collect garbage.
 
-        A table that is offline only has its garbage collected.
+        What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
+        merged whole. A table that is offline only has its garbage collected.
         """
         target = self._table(table)
         online = self.instance.is_online(target.name)
@@ -267,11 +287,17 @@ class Pipeline:
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
             compacted = self.compact(target, progress=progress)
             cut = self.split(target)
+            merged = [compacted]
+            if cut.compact_first:
+                first = Prepared(whole(target.state(), cut.compact_first))
+                merged.append(self._merge(target, first, progress))
+                _raise_failed(merged[-1])
             joined = self.join_leaves(target, progress=progress)
-            compactions += [compacted] if compacted.number is not None else []
+            worked = [one for one in merged if one.number is not None]
+            compactions += worked
             splits += [cut] if cut.number is not None else []
             joins += [joined] if joined.number is not None else []
-            if compacted.number is None and cut.number is None and joined.number is None:
+            if not worked and cut.number is None and joined.number is None:
                 break
         collected = self.collect_garbage(target)
         return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), tuple(joins), collected)
@@ -314,14 +340,12 @@ class Pipeline:
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges
         rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started.
+        # With nothing to merge no session is started; else it is here, before several threads ask for it.
         return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
 
-    def _executor(
-        self, progress: Callback | None, rows_total: int
-    ) -> Callable[[Sequence[MergeTask]], Sequence[TaskResult]]:
+    def _executor(self, progress: Callback | None, rows_total: int) -> Execute:
         place = self._place
-        done = 0
+        together = None if progress is None else Together(progress, rows_total)
 
         def work(document: Any) -> Any:
             with task_scratch() as scratch:
@@ -329,10 +353,9 @@ class Pipeline:
             return wire.encode_new_files(files)
 
         def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-            nonlocal done
-            session = self.session
-            begun, done = done, min(rows_total, done + sum(task.rows for task in tasks))
-            with watched(session, progress, Span(begun, done, rows_total, len(tasks))):
+            session, rows = self.session, sum(task.rows for task in tasks)
+            tell = None if together is None else together.part()
+            with watched(session, tell, Span(0, rows, rows, len(tasks))):
                 found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
             return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 

@@ -41,6 +41,29 @@ class Span:
     tasks: int
 
 
+class Together:
+    """The progress of several Spark jobs that run at once, told as that of one call."""
+
+    def __init__(self, progress: Callback, rows_total: int) -> None:
+        self._progress = progress
+        self._rows_total = rows_total
+        self._done: list[int] = []
+        self._telling = threading.Lock()
+
+    def part(self) -> Callback:
+        """What one of the jobs tells; its rows count from 0."""
+        with self._telling:
+            place = len(self._done)
+            self._done.append(0)
+
+        def tell(progress: Progress) -> None:
+            with self._telling:
+                self._done[place] = progress.rows_done
+                self._progress(Progress(min(sum(self._done), self._rows_total), self._rows_total))
+
+        return tell
+
+
 @contextlib.contextmanager
 def watched(session: SparkSession, progress: Callback | None, span: Span) -> Iterator[None]:
     """Tell ``progress`` how far the Spark job inside the block is."""

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from lakebed import errors
-from lakebed.compaction.run import MergeTask
+from lakebed.compaction.waves import MergeTask
 from lakebed.errors import Error
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask

@@ -20,6 +20,7 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -69,6 +70,8 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return _replace(state, transaction)
         case CloseJob():
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
+        case ChainRuns():
+            return _chain(state, transaction)
         case SplitLeaves():
             return _split(state, transaction)
         case JoinLeaves():
@@ -81,10 +84,7 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case AlterSchema():
             return replace(state, schemas=followed(state.schemas, transaction.schema))
         case MarkDead():
-            dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
-            gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
-            retained_from = max(state.retained_from, gone_at)
-            return replace(state, files=state.files.updated(dead), retained_from=retained_from)
+            return _mark_dead(state, transaction)
         case ForgetFiles():
             for name in transaction.files:
                 _known(state, name)
@@ -119,6 +119,12 @@ def _answered(state: TableState, added: AddFiles) -> TableState:
         return state
     left = state.open_requests.updated({}, added.requests)
     return replace(state, requests=state.requests.updated(done), open_requests=left)
+
+
+def _mark_dead(state: TableState, transaction: MarkDead) -> TableState:
+    dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
+    gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
+    return replace(state, files=state.files.updated(dead), retained_from=max(state.retained_from, gone_at))
 
 
 def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
@@ -256,6 +262,17 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
     hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
     state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
     return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
+
+
+def _chain(state: TableState, transaction: ChainRuns) -> TableState:
+    held = {one.file.id: one for one in state.held_by(transaction.leaf)}
+    strangers = [name for name in transaction.files if name not in held]
+    if strangers:
+        raise DamagedError(f"entry {state.number} chains {strangers[0]} in leaf {transaction.leaf}, which lacks it")
+    renamed = {name: held[name]._replace(run=transaction.run) for name in transaction.files}
+    # All go and come, so that they stay in the order of arrival.
+    left = state.references.dropped({transaction.leaf: list(held)})
+    return replace(state, references=left.added({transaction.leaf: [renamed.get(name, held[name]) for name in held]}))
 
 
 def _split(state: TableState, transaction: SplitLeaves) -> TableState:

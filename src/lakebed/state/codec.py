@@ -23,6 +23,7 @@ from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -100,6 +101,8 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
             return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction, sides)}
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
+        case ChainRuns(leaf, files, run):
+            return {"type": "chain_runs", "leaf": leaf, "files": list(files), "run": run}
         case SplitLeaves():
             return {"type": "split_leaves", **_encode_split(transaction, sides)}
         case JoinLeaves():
@@ -179,6 +182,8 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
             return Replace(document["job"], drop, *_decode_added(document, sides))
         case "close_job":
             return CloseJob(document["job"], document["reason"])
+        case "chain_runs":
+            return ChainRuns(document["leaf"], tuple(document["files"]), document["run"])
         case "split_leaves":
             return _decode_split(document, sides)
         case "join_leaves":

@@ -142,7 +142,7 @@ def _pack_references(flat: pa.Table) -> pa.RecordBatch:
     leaves, held = _batch(flat).columns
     starts = _starts(held)
     *facts, rows, exact = held.flatten().flatten()
-    # A file is the same wherever it is referred to; its run is too, as far as we write, but nothing rests on that.
+    # A file is the same wherever it is referred to; its run may have another name in each leaf.
     names = pc.binary_join_element_wise(facts[0], facts[-1], "\0")
     # Codes count in the order of first use, so where each is used first ascends.
     codes = np.asarray(pc.dictionary_encode(names).indices)

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, assert_never
 from lakebed.files import Reference
 from lakebed.keys import EncodedRange
 from lakebed.state.evolution import resolve_changes
-from lakebed.state.resolve_leaves import resolve_join, resolve_remove, resolve_split
+from lakebed.state.resolve_leaves import resolve_chain, resolve_join, resolve_remove, resolve_split
 from lakebed.state.transactions import (
     AddFiles,
     AlterSettings,
+    ChainRuns,
     CloseJob,
     CreateTable,
     DropTable,
@@ -102,6 +103,8 @@ def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeat
             return _resolve_files(offer, state)
         case OfferOutput():
             return _resolve_output(offer, state)
+        case ChainRuns():
+            return resolve_chain(offer, state)
         case OfferSplit():
             return resolve_split(offer, state)
         case OfferJoin():

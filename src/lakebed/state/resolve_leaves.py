@@ -16,6 +16,7 @@ from lakebed.files import Reference
 from lakebed.keys import EncodedRange, iter_ranges
 from lakebed.state.apply import apply
 from lakebed.state.transactions import (
+    ChainRuns,
     JoinLeaves,
     OfferJoin,
     OfferRemove,
@@ -89,6 +90,29 @@ def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bo
         shared.append((upto - given, exact and upto - given == count))
         given = upto
     return shared
+
+
+def resolve_chain(offer: ChainRuns, state: TableState) -> ChainRuns | Repeated | Rejected:
+    """A chain of what the leaf refers to now; refused if a part of it is gone, or if two files of it overlap.
+
+    An open job does not mind: it claims files, and knows of no runs.
+    """
+    held = {one.file.id: one for one in state.held_by(offer.leaf)}
+    gone = [name for name in offer.files if name not in held]
+    if gone or len(set(offer.files)) != len(offer.files) or len(offer.files) < 2:
+        named = f"{gone[0]}, which leaf {offer.leaf} does not refer to" if gone else "less than two files, or one twice"
+        return Rejected(f"a chain of {named}; plan again")
+    links = sorted((held[name] for name in offer.files), key=lambda one: (one.file.min_key, one.file.max_key))
+    if all(one.run == offer.run for one in links):
+        return Repeated(state.number)
+    others = (held[name] for name in held.keys() - set(offer.files))
+    if any(one.run == offer.run for one in others):
+        return Rejected(f"leaf {offer.leaf} has a run {offer.run} already")
+    for a, b in itertools.pairwise(links):
+        # Files of one run may share a key, at which the one ends and the other begins.
+        if a.file.max_key > b.file.min_key or (a.file.max_key == b.file.min_key and a.run != b.run):
+            return Rejected(f"files {a.file.id} and {b.file.id} overlap, and are no run together")
+    return offer
 
 
 def resolve_join(offer: OfferJoin, state: TableState) -> JoinLeaves | Rejected:

@@ -152,6 +152,15 @@ Cuts = Mapping[int, tuple[bytes, ...]]
 
 
 @dataclass(frozen=True, slots=True)
+class ChainRuns:
+    """Make one run of what a leaf has of these files, which do not overlap: the references take another run id."""
+
+    leaf: int
+    files: tuple[str, ...]
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferSplit:
     """Cut leaves, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
@@ -300,6 +309,7 @@ Offer = (
     | OpenJob
     | OfferOutput
     | CloseJob
+    | ChainRuns
     | OfferSplit
     | OfferJoin
     | OfferRemove
@@ -321,6 +331,7 @@ Transaction = (
     | OpenJob
     | Replace
     | CloseJob
+    | ChainRuns
     | SplitLeaves
     | JoinLeaves
     | RemoveRange

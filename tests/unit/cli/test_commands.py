@@ -350,7 +350,12 @@ def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str,
     assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
     assert cli("compact", table, "--strategy", "magic", "--dry-run").code == 2
     cli("write", table, parquet)
-    assert cli("compact", table, "--dry-run", "--json").json["merges"][0]["runs"] == 2
+    assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
+    full = cli("compact", table, "--strategy", "full", "--dry-run", "--json").json
+    assert (full["merges"][0]["runs"], full["chains"]) == (2, [])
+    assert cli("settings", "set", table, "compaction_strategy=full").code == 0
+    assert cli("compact", table, "--dry-run", "--json").json == full
+    assert cli("settings", "set", table, "compaction_strategy=magic").code == 2
 
 
 def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:

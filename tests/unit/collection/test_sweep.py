@@ -266,7 +266,7 @@ def compaction(table, tmp_path, meanwhile):
         meanwhile()
         return made_files
 
-    return run_compaction(table, prepare(table), execute, cores=1)
+    return run_compaction(table, prepare(table, "full"), execute, cores=1)
 
 
 def test_a_compaction_under_way_is_not_refused_for_a_sweep_that_passes(table, tmp_path):

@@ -2,19 +2,32 @@
 
 import pytest
 
-from lakebed.compaction.plan import SHARE_BYTES_MIN, LeafMerge, cut, inputs_of, plan, share_out, tasks_of
+from lakebed.compaction.plan import (
+    COMMITS_WAITING_MAX,
+    SHARE_BYTES_MIN,
+    LeafMerge,
+    check_strategy,
+    cut,
+    inputs_of,
+    plan,
+    share_out,
+    tasks_of,
+    whole,
+    why_wait,
+)
 from lakebed.errors import UsageError
 from lakebed.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import MIB, Settings
-from lakebed.state.transactions import OfferFiles, OpenJob
+from lakebed.settings import MIB, Settings, Strategy
+from lakebed.state.transactions import ChainRuns, OfferFiles, OfferOutput, OpenJob
 from tests.unit.state.cases import job, key, new_file, step, table
 
 
-def planned(state, strategy=None):
-    """A line a merge, ``leaf: files (runs, rows)``; and a line for each leaf that has to wait."""
-    found = plan(state, strategy)
+def planned(state, strategy=Strategy.FULL, **changes):
+    """A line a merge, ``leaf: files (runs, rows)``; then one a chain; and a line for each leaf that has to wait."""
+    found = plan(state, Settings(**changes), strategy)
     merges = [f"{m.leaf}: {' '.join(f.id for f in m.inputs)} ({m.runs} runs, {m.rows} rows)" for m in found.merges]
-    return merges + [f"{s.leaf} waits: {s.reason}" for s in found.skipped]
+    chains = [f"{c.leaf} chained: {' '.join(c.files)} ({c.runs} runs)" for c in found.chains]
+    return merges + chains + [f"{s.leaf} waits: {s.reason}" for s in found.skipped]
 
 
 def test_a_leaf_of_one_run_or_none_is_left_alone():
@@ -32,7 +45,7 @@ def test_a_leaf_of_several_runs_is_merged_whole():
 
 def test_only_the_slice_inside_the_leaf_counts():
     state = step(table("m"), OfferFiles((new_file("f1", "abxyz", samples="m"), new_file("f2", "a"))))
-    merge = plan(state).merges[0]
+    merge = plan(state, Settings(), Strategy.FULL).merges[0]
     assert (merge.rows, merge.exact, merge.size_bytes) == (3, True, 300)
 
 
@@ -49,10 +62,102 @@ def test_a_leaf_with_an_open_job_waits_and_its_neighbour_does_not():
     assert planned(state) == ["2: f1 f2 (2 runs, 2 rows)", "1 waits: job job-1 is open there"]
 
 
+def several(*names, boundaries=()):
+    """A table of files of one row each that all lie at ``a``."""
+    return step(table(*boundaries), OfferFiles(tuple(new_file(name, "a") for name in names)))
+
+
+def test_the_table_says_which_strategy_unless_the_caller_does():
+    state = several("f1", "f2", "f3", "f4")
+    assert planned(state, None, compaction_strategy=Strategy.BASIC) == []
+    assert planned(state, Strategy.SIZE_RATIO, compaction_strategy=Strategy.BASIC) == [
+        "1: f1 f2 f3 f4 (4 runs, 4 rows)"
+    ]
+
+
+def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_leaf_is_not():
+    state = step(several("f1", "f2", "f3", "f4"), OpenJob(job("job-1", "f1", "f4")))
+    state = step(state, OfferFiles((new_file("f5", "a"),)))
+    basic = {"strategy": Strategy.BASIC, "compaction_batch_runs": 3}
+    assert planned(state, **basic) == ["1: f2 f3 f5 (3 runs, 3 rows)"]
+    assert planned(state, **basic, compaction_leaf_jobs_max=1) == [
+        "1 waits: 1 jobs are open there; with others before it at most 1"
+    ]
+
+
+def test_a_table_has_at_most_so_many_jobs_and_the_worst_leaves_come_first():
+    state = step(table("m"), OfferFiles(tuple(new_file(f"a{n}", "a") for n in range(2))))
+    state = step(state, OfferFiles(tuple(new_file(f"z{n}", "z") for n in range(3))))
+    assert planned(state, compaction_jobs_max=1) == [
+        "2: z0 z1 z2 (3 runs, 3 rows)",
+        "1 waits: 0 jobs of the table are open; with others before it at most 1",
+    ]
+    state = step(state, OpenJob(job("job-1", "z0", keys=EncodedRange(key("m"), None))))
+    waiting = "1 waits: 1 jobs of the table are open; with others before it at most 1"
+    assert waiting in planned(state, compaction_jobs_max=1)
+
+
+def test_leaves_are_merged_whole_on_demand_even_of_a_single_run():
+    state = step(table("m"), OfferFiles((new_file("f1", "ax", samples="m"), new_file("f2", "b"))))
+    found = whole(state, (1, 2, 9))
+    assert [(m.leaf, [f.id for f in m.inputs], m.rows) for m in found.merges] == [(1, ["f1", "f2"], 2), (2, ["f1"], 1)]
+
+
+def test_runs_that_do_not_overlap_are_chained_and_a_chain_that_is_merged_is_not():
+    """100 bytes a row: files of at least two rows are worth keeping apart here."""
+    state = step(table(), OfferFiles((new_file("f1", "ab"), new_file("f2", "cd"), new_file("f3", "ef"))))
+    keep = {"compaction_chain_bytes": 200}
+    for strategy in Strategy:
+        assert planned(state, strategy, **keep) == ["1 chained: f1 f2 f3 (3 runs)"]
+    assert planned(state, compaction_chain_bytes=201) == ["1: f1 f2 f3 (3 runs, 6 rows)"]
+    state = step(state, OfferFiles((new_file("f4", "bc"),)))
+    assert planned(state, **keep) == ["1: f1 f2 f3 f4 (4 runs, 8 rows)"]
+    assert planned(state, Strategy.BASIC, **keep) == ["1 chained: f1 f2 (2 runs)", "1 chained: f4 f3 (2 runs)"]
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(strategy):
+    """Twenty files of letters, some of which overlap: round by round there are less runs, until none are due."""
+    letters = "abcdefghijklmnopqrst"
+    new = tuple(new_file(f"f{n:02}", letters[n : n + 1 + n % 3]) for n in range(20))
+    state = step(table("k"), OfferFiles(new))
+    changes = {"compaction_batch_runs": 3, "compaction_run_bytes": 500, "compaction_chain_bytes": 200}
+    contents = {one.file.id: letters[n : n + 1 + n % 3] for n, one in enumerate(new)}
+    settings, rounds = Settings(**changes), 0
+    while (found := plan(state, settings, strategy)).merges or found.chains:
+        rounds += 1
+        for link in found.chains:
+            state = step(state, ChainRuns(link.leaf, link.files, f"chain-{state.number}"))
+        for merge in found.merges:
+            name = f"job-{state.number}"
+            state = step(state, OpenJob(job(name, *(f.id for f in merge.inputs), keys=merge.keys)))
+            inside = [c for f in merge.inputs for c in contents[f.id] if merge.keys.contains(key(c))]
+            assert len(inside) == merge.rows
+            contents[f"by-{name}"] = "".join(sorted(inside))
+            state = step(state, OfferOutput(name, (new_file(f"by-{name}", inside),)))
+    assert 0 < rounds < 20
+    read = [
+        c
+        for position, leaf in enumerate(state.leaves.ids)
+        for file in state.files_of(leaf)
+        for c in contents[file.id]
+        if state.leaves.range_at(position).contains(key(c))
+    ]
+    assert sorted(read) == sorted("".join(contents[one.file.id] for one in new))
+
+
+def test_nothing_is_begun_while_requests_or_commits_pile_up():
+    settings = Settings(compaction_requests_max=5)
+    assert why_wait(5, COMMITS_WAITING_MAX, settings) is None
+    assert why_wait(6, 0, settings) == "6 requests are open; compaction goes on when they are 5"
+    assert why_wait(0, 257, settings) == "257 commits wait in this process; compaction goes on when they are 256"
+
+
 def test_a_strategy_that_does_not_exist_is_refused_by_name():
-    assert planned(table(), "full") == []
-    with pytest.raises(UsageError, match="no compaction strategy 'basic'; there is: full"):
-        plan(table(), "basic")
+    assert check_strategy("size-ratio") is Strategy.SIZE_RATIO
+    assert check_strategy(None) is None
+    with pytest.raises(UsageError, match="no compaction strategy 'magic'; there are: basic, size-ratio"):
+        check_strategy("magic")
 
 
 def merge(size_bytes):

@@ -1,28 +1,195 @@
-"""Compaction without Spark: what its jobs say of themselves."""
+"""Compaction without Spark: what its jobs say of themselves, when they are begun, and how they are committed."""
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
+import pytest
 
 import lakebed
+from lakebed.compaction import plan, waves
 from lakebed.compaction.run import compact, prepare, run_merge_task
-from lakebed.state.transactions import Mark, RaiseMark
+from lakebed.log.objects import ObjectLog
+from lakebed.state.transactions import Mark, RaiseMark, RejectRequest, Request, SetTag, Source, SubmitRequests
+
+LEAVES = 4
 
 
-def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(tmp_path):
-    """It began after its inputs were stored and before its output was, by the store's own stamps."""
-    table = lakebed.create(str(tmp_path / "instance")).create_table("t", lakebed.Schema({"k": "int64"}))
+@pytest.fixture
+def table(tmp_path):
+    """Two runs, each of which reaches all of four leaves."""
+    schema = lakebed.Schema({"k": "int64"})
+    found = lakebed.create(str(tmp_path / "instance")).create_table("t", schema, split_points=[(1,), (2,), (3,)])
     for _ in range(2):
-        table.write(pa.table({"k": [1, 2]}))
+        found.write(pa.table({"k": range(LEAVES)}))
+    return found
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Waves of one job, one after another."""
+    monkeypatch.setattr(waves, "WAVE_TASKS_MIN", 1)
+    monkeypatch.setattr(waves, "WAVE_TASKS_PER_CORE", 1)
+    monkeypatch.setattr(waves, "WAVES_AT_ONCE", 1)
+
+
+def merged(table, tmp_path, tasks):
+    return [run_merge_task(task, table.storage, tmp_path) for task in tasks]
+
+
+def runs(table):
+    return table.partitions().column("runs").to_pylist()
+
+
+def keys(table):
+    return Counter(table.scan().read_all().column("k").to_pylist())
+
+
+def submitted(table, *names):
+    table.commit(SubmitRequests(tuple(Request(name, (Source("s3://in/f", 1, "v"),), table.number) for name in names)))
+
+
+def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(table, tmp_path):
+    """It began after its inputs were stored and before its output was, by the store's own stamps."""
     written = max(file.stamp_us for file in table.state().referenced().values())
     outcomes = []
 
     def execute(tasks):
-        (job,) = table.state().jobs.values()
-        raises = [RaiseMark(Mark.ORPHAN_HORIZON, job.began_us + later) for later in (1, 0)]
+        began_us = min(job.began_us for job in table.state().jobs.values())
+        raises = [RaiseMark(Mark.ORPHAN_HORIZON, began_us + later) for later in (1, 0)]
         outcomes.extend(type(table.try_commit(offer)).__name__ for offer in raises)
-        return [run_merge_task(task, table.storage, tmp_path) for task in tasks]
+        return merged(table, tmp_path, tasks)
 
-    report = compact(table, prepare(table), execute, cores=1)
+    report = compact(table, prepare(table, "full"), execute, cores=1)
 
     assert outcomes == ["NotCommitted", "Committed"]
-    assert (report.leaves, report.rows) == (1, 4)
+    assert (report.leaves, report.jobs, report.rows) == (LEAVES, LEAVES, 2 * LEAVES)
     assert written <= table.state().orphan_horizon_us
+
+
+def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path, one_by_one):
+    seen = []
+
+    def execute(tasks):
+        seen.append(sorted(runs(table)))
+        return merged(table, tmp_path, tasks)
+
+    compact(table, prepare(table, "full"), execute, cores=1)
+    assert seen == [[2, 2, 2, 2], [1, 2, 2, 2], [1, 1, 2, 2], [1, 1, 1, 2]]
+
+
+def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
+    """While the first entry is put all others wait, and are the second."""
+    prepared, before, create = prepare(table, "full"), table.number, ObjectLog.create
+
+    def slow(*arguments):
+        while table.number == before and len(table.log.waiting) < LEAVES - 1:
+            pass
+        return create(*arguments)
+
+    def execute(tasks):
+        assert (len(table.state().jobs), table.number - before) == (LEAVES, 2)
+        return merged(table, tmp_path, tasks)
+
+    monkeypatch.setattr(ObjectLog, "create", slow)
+    assert compact(table, prepared, execute, cores=1).jobs == LEAVES
+
+
+def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
+    table.set(compaction_requests_max=1)
+    submitted(table, "a", "b")
+    report = compact(table, prepare(table, "full"), partial(pytest.fail, "a task ran"), cores=1)
+    assert (report.jobs, report.number) == (0, None)
+    assert report.waits == "2 requests are open; compaction goes on when they are 1"
+    table.commit(RejectRequest("a", "gone"))
+    report = compact(table, prepare(table, "full"), partial(merged, table, tmp_path), cores=1)
+    assert (report.jobs, report.waits) == (LEAVES, None)
+
+
+def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path, one_by_one):
+    table.set(compaction_requests_max=1)
+
+    def execute(tasks):
+        submitted(table, "a", "b")
+        return merged(table, tmp_path, tasks)
+
+    report = compact(table, prepare(table, "full"), execute, cores=1)
+    assert (report.jobs, report.waits) == (1, "2 requests are open; compaction goes on when they are 1")
+    assert (sorted(runs(table)), table.state().jobs) == ([1, 2, 2, 2], {})
+
+
+def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
+    monkeypatch.setattr(plan, "COMMITS_WAITING_MAX", 2)
+    held, create = threading.Event(), ObjectLog.create
+
+    def stuck(*arguments):
+        held.wait()
+        return create(*arguments)
+
+    monkeypatch.setattr(ObjectLog, "create", stuck)
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(8):
+            pool.submit(table.commit, SetTag(f"tag-{number}", 1))
+        while len(table.log.waiting) < 3:
+            pass
+        waits = prepare(table, "full").waits
+        held.set()
+    assert waits.endswith("commits wait in this process; compaction goes on when they are 2")
+    assert prepare(table, "full").waits is None
+
+
+def test_an_interrupt_begins_no_more_and_leaves_no_job_open(table, tmp_path, one_by_one):
+    ran = []
+
+    def execute(tasks):
+        ran.append(tasks)
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return merged(table, tmp_path, tasks)
+
+    with pytest.raises(KeyboardInterrupt):
+        compact(table, prepare(table, "full"), execute, cores=1)
+    assert len(ran) == 2
+    assert (sorted(runs(table)), table.state().jobs) == ([1, 2, 2, 2], {})
+
+
+def test_two_that_compact_at_once_merge_each_leaf_once(table, tmp_path):
+    """Both have planned all leaves before either begins; each leaf is whose job is opened first."""
+    tables = [lakebed.open(str(tmp_path / "instance")).table("t") for _ in range(2)]
+    plans = [prepare(one, "full") for one in tables]
+    with ThreadPoolExecutor(2) as pool:
+        works = [
+            pool.submit(compact, one, planned, partial(merged, one, tmp_path), cores=1)
+            for one, planned in zip(tables, plans, strict=True)
+        ]
+    reports = [work.result() for work in works]
+    assert sum(report.jobs for report in reports) == LEAVES
+    assert sum(len(report.skipped) for report in reports) == LEAVES
+    assert keys(table) == Counter(dict.fromkeys(range(LEAVES), 2))
+    assert runs(table) == [1] * LEAVES
+
+
+def test_keys_that_grow_with_time_compact_without_being_rewritten(tmp_path):
+    schema = lakebed.Schema({"k": "int64"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={"compaction_chain_bytes": 1})
+    for day in range(5):
+        table.write(pa.table({"k": range(10 * day, 10 * day + 10)}))
+    files = set(table.state().files)
+    report = compact(table, prepare(table), partial(pytest.fail, "a task ran"), cores=1)
+    assert (report.jobs, report.chained, report.number) == (0, 4, table.number)
+    assert (runs(table), set(table.state().files)) == ([1], files)
+    assert keys(table) == Counter(range(50))
+    assert compact(table, prepare(table), partial(pytest.fail, "a task ran"), cores=1).number is None
+    # A key that two runs share keeps them apart: they are merged.
+    table.write(pa.table({"k": [49]}))
+    report = compact(table, prepare(table, "full"), partial(merged, table, tmp_path), cores=1)
+    assert (report.jobs, runs(table), keys(table)[49]) == (1, [1], 2)
+
+
+def test_a_leaf_that_changed_since_the_plan_is_left_alone(table, tmp_path):
+    prepared = prepare(table, "full")
+    table.remove(lakebed.KeyRange(0, 1))
+    report = compact(table, prepared, partial(merged, table, tmp_path), cores=1)
+    assert (report.jobs, len(report.skipped)) == (LEAVES - 1, 1)

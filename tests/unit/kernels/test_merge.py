@@ -109,6 +109,20 @@ def test_a_range_reads_only_its_keys(write, out):
     assert merge_runs(paths, LAYOUT, out, key_range=EncodedRange(b"zz"), memory_limit_bytes=PLENTY) == []
 
 
+def test_a_range_of_a_single_key_is_merged_too(tmp_path, out):
+    """The engine knows then that all rows are alike to the sort order, and puts them one behind the other."""
+    schema = Schema({"k": "int64"})
+    paths = []
+    for _ in range(2):
+        batch = batch_of(schema, [(0,), (1,), (1,), (2,)])
+        paths += [file.path for file in write_run([batch], small_layout(schema), tmp_path, rows_estimate=4)]
+    keys = EncodedRange(schema.codec.encode_key((1,)), schema.codec.encode_key((2,)))
+
+    [run] = merge_runs(paths, small_layout(schema), out, key_range=keys, memory_limit_bytes=PLENTY)
+
+    assert pq.read_table(run.path).column("k").to_pylist() == [1, 1, 1, 1]
+
+
 def test_one_input_and_none(write):
     assert stream([write(range(10))]) == list(range(10))
     assert stream([]) == []

@@ -28,6 +28,7 @@ from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, SnapshotPlace
+from lakebed.settings import Settings, Strategy
 from lakebed.state.codec import outline
 from lakebed.state.machine import TABLE
 from lakebed.state.table import check_invariants
@@ -45,7 +46,7 @@ from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage
+from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage, TellingLogs
 from tests.unit.state.cases import key, new_file
 
 TABLE_ID = "table-00"
@@ -65,7 +66,7 @@ class Process:
 
     def __init__(self, world, name):
         self.name = name
-        self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
+        self.table = Table(TABLE_ID, "t", world.storage, world.logs(world.storage), dict)
         self.log = self.table.log
         self.log._tail._advancing = Lock(world.schedule)
         self.seen = None
@@ -82,6 +83,7 @@ class World:
         self.inner = ClockedStorage(connect("memory://simulation"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
         self.storage = SteppedStorage(self.faulty, self.schedule, self.random.choice([0, 0.05, 0.3]))
+        self.logs = self.random.choice([ObjectLogs, TellingLogs])
         self.processes = []
         self.names = count()
         self.contents = {}
@@ -332,7 +334,7 @@ def split(world, process):
 def compact(world, process):
     """A merge of a leaf: its output may be late, offered again, or never come."""
     random = world.schedule.random
-    merges = plan_compaction(process.table.state()).merges
+    merges = plan_compaction(process.table.state(), Settings(), Strategy.FULL).merges
     if not merges:
         return
     merge = merges[0]

@@ -14,6 +14,7 @@ from lakebed.state.resolve import resolve
 from lakebed.state.sums import table_rows
 from lakebed.state.table import Fence, check_invariants
 from lakebed.state.transactions import (
+    ChainRuns,
     CloseJob,
     Mark,
     OfferFiles,
@@ -63,6 +64,7 @@ STEPS = st.lists(
             st.booleans(),
             st.booleans(),
         ),
+        st.tuples(st.just("chain"), st.integers(0, 20), st.sets(st.integers(0, 5), min_size=2)),
         st.tuples(st.just("forget"), st.integers(0, 5)),
         st.tuples(st.just("open"), st.integers(0, 20)),
         st.tuples(st.just("commit"), st.integers(0, 5), st.integers(0, 2)),
@@ -183,9 +185,29 @@ class History:
                 assert not stopped
                 assert all(old.schema_version <= new.file.schema_version for old in inputs for new in made)
 
+    def chain(self, position, places):
+        """Some files of a leaf, if they do not overlap."""
+        leaf = self.state.leaves.ids[position % len(self.state.leaves)]
+        held = [file.id for file in self.state.files_of(leaf)]
+        chosen = tuple(held[place] for place in sorted(places) if place < len(held))
+        if self.offer(ChainRuns(leaf, chosen, f"run-{self.state.number}")):
+            assert {one.run for one in self.state.held_by(leaf) if one.file.id in chosen} == {
+                f"run-{self.state.number - 1}"
+            }
+
     def close(self, index):
         if self.state.jobs:
             self.offer(CloseJob(sorted(self.state.jobs)[index % len(self.state.jobs)], "given up"))
+
+    def runs_are_sorted(self):
+        """Whatever was chained, split and joined: the files of one run at most touch."""
+        for held in self.state.references.values():
+            runs = {}
+            for one in sorted(held, key=lambda one: (one.file.min_key, one.file.max_key)):
+                if runs.setdefault(one.run, b"") > one.file.min_key:
+                    return False
+                runs[one.run] = one.file.max_key
+        return True
 
     def read(self):
         """What queries see: leaf by leaf, each reference's file inside the leaf."""
@@ -207,6 +229,7 @@ def test_every_row_is_read_once_after_any_history(steps):
     for name, *arguments in steps:
         getattr(history, name)(*arguments)
         check_invariants(history.state)
+        assert history.runs_are_sorted()
         assert history.read() == history.written
         rows, exact = table_rows(history.state)
         assert not exact or rows == history.written.total()

@@ -1,0 +1,191 @@
+"""What a day of steady ingest costs under each compaction strategy: simulated with the planner itself and the state.
+
+    python -m benchmarks.amplification [--batches 1000] [--gigabytes 100]
+
+No row is written: batches of random keys (or, last, of keys that grow with time) come in one after another, each one
+file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and leaves above their
+limits are split. ``full`` is run ten times a day only. Printed for each strategy, settings as they are by default:
+
+* write amplification: bytes written, by ingest and compaction, for each byte that came in;
+* space amplification: bytes on storage for each byte in the table, the most at any time, where files go 15 minutes
+  after their last reference (with the history window of a day nothing goes, and it is the write amplification);
+* runs that a query merges in a leaf, on average over the day and at the most; files of a leaf at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from dataclasses import dataclass, field
+from statistics import mean
+
+from lakebed import Schema
+from lakebed.compaction.plan import LeafMerge, plan
+from lakebed.files import DataFile, NewFile
+from lakebed.keys import EncodedRange
+from lakebed.settings import Settings, Strategy
+from lakebed.splitting.plan import due
+from lakebed.state.apply import apply
+from lakebed.state.resolve import resolve
+from lakebed.state.sums import leaf_sums
+from lakebed.state.table import TableState
+from lakebed.state.transactions import (
+    ChainRuns,
+    CreateTable,
+    ForgetFiles,
+    Job,
+    MarkDead,
+    Offer,
+    OfferFiles,
+    OfferOutput,
+    OfferSplit,
+    OpenJob,
+    Rejected,
+    Repeated,
+    TooOld,
+)
+from lakebed.summaries import Summary
+
+ROW_BYTES = 80
+KEYS = 2**62
+"""Keys are even over so many numbers."""
+DAY_S, GC_DELAY_S = 86_400, 900
+FULL_TIMES = 10
+
+
+@dataclass(slots=True)
+class Day:
+    """A table that batches come into."""
+
+    strategy: Strategy
+    settings: Settings = field(default_factory=Settings)
+    state: TableState = field(default_factory=TableState)
+    came_bytes: int = 0
+    written_bytes: int = 0
+    stored_bytes: int = 0
+    most_space: float = 0.0
+    runs: list[float] = field(default_factory=list)
+    most_runs: int = 0
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    gone: list[tuple[int, str, int]] = field(default_factory=list)
+    ids: itertools.count[int] = field(default_factory=itertools.count)
+
+    def offer(self, offer: Offer) -> None:
+        found = resolve(offer, self.state)
+        assert not isinstance(found, Rejected | Repeated | TooOld), found
+        self.state = apply(self.state, found, self.state.number + 1)
+
+    def file(self, low: int, high: int, size_bytes: int, run: str) -> NewFile:
+        """A file whose keys are even between the two."""
+        rows, name = max(2, size_bytes // ROW_BYTES), f"f{next(self.ids)}"
+        noted = sorted({low + (high - low) * part // 64 for part in range(64)})
+        keys = [CODEC.encode_key((key,)) for key in (*noted, high - 1)]
+        ranks = tuple(rows * part // 64 for part in range(64))
+        summary = Summary(tuple(keys[:-1]), ranks, rows, keys[-1])
+        self.summaries[name] = summary
+        self.written_bytes += size_bytes
+        self.stored_bytes += size_bytes
+        file = DataFile(name, "job-of-it", rows, size_bytes, keys[0], keys[-1], 1, 0, "digest", 8, "footer")
+        return NewFile(file, summary, run)
+
+    def ingest(self, batch: int, low: int, high: int, size_bytes: int) -> None:
+        self.came_bytes += size_bytes
+        self.offer(OfferFiles((self.file(low, high, size_bytes, f"batch-{batch}"),)))
+
+    def compact(self) -> None:
+        while (found := plan(self.state, self.settings, self.strategy)).merges or found.chains:
+            for link in found.chains:
+                self.offer(ChainRuns(link.leaf, link.files, f"chain-{self.state.number}"))
+            for merge in found.merges:
+                self.merge(merge)
+
+    def merge(self, merge: LeafMerge) -> None:
+        name = f"job-{self.state.number}"
+        self.offer(OpenJob(Job(name, merge.keys, tuple(file.id for file in merge.inputs), "", 60, 0)))
+        low, high = bounds(merge.keys, merge)
+        count = -(-merge.size_bytes // self.settings.file_bytes)
+        edges = [low + (high - low) * part // count for part in range(count + 1)]
+        parts = [self.file(a, b, merge.size_bytes // count, name) for a, b in itertools.pairwise(edges)]
+        self.offer(OfferOutput(name, tuple(parts)))
+        for file in merge.inputs:
+            if not self.state.files[file.id].references:
+                self.gone.append((len(self.runs), file.id, file.size_bytes))
+
+    def split(self) -> None:
+        for large in due(self.state, self.settings).large:
+            low, high = span(large.keys)
+            keys = [CODEC.encode_key((low + (high - low) * part // large.parts,)) for part in range(1, large.parts)]
+            self.offer(OfferSplit({large.leaf: tuple(keys)}, {f.id: self.summaries[f.id] for f in large.files}))
+
+    def end_batch(self, delay_batches: float) -> None:
+        """Look at what there is now, then delete what has been without reference for long enough."""
+        sums = leaf_sums(self.state).values()
+        self.runs.append(mean(one.runs for one in sums))
+        self.most_runs = max(self.most_runs, *(one.runs for one in sums))
+        self.most_space = max(self.most_space, self.stored_bytes / self.came_bytes)
+        old = [one for one in self.gone if one[0] + delay_batches < len(self.runs)]
+        if old:
+            names = tuple(name for _, name, _ in old)
+            self.offer(MarkDead(names))
+            self.offer(ForgetFiles(names))
+            self.gone = self.gone[len(old) :]
+            self.stored_bytes -= sum(size_bytes for _, _, size_bytes in old)
+            for name in names:
+                del self.summaries[name]
+
+
+SCHEMA = Schema({"key": "int64"})
+CODEC = SCHEMA.codec
+
+
+def span(keys: EncodedRange) -> tuple[int, int]:
+    """The numbers of a range."""
+    low = CODEC.decode_bound(keys.min).values
+    high = () if keys.max is None else CODEC.decode_bound(keys.max).values
+    return (int(low[0]) if low else 0), (int(high[0]) if high else KEYS)
+
+
+def bounds(keys: EncodedRange, merge: LeafMerge) -> tuple[int, int]:
+    """From the least to beyond the greatest number that the inputs have inside the range."""
+    low, high = span(keys)
+    ends = [span(EncodedRange(file.min_key, file.max_key)) for file in merge.inputs]
+    return max(low, min(a for a, _ in ends)), min(high, max(b for _, b in ends) + 1)
+
+
+def simulated(strategy: Strategy, batches: int, total_bytes: int, *, growing: bool) -> Day:
+    """A day under the strategy."""
+    day = Day(strategy)
+    day.offer(CreateTable("simulated", SCHEMA, {}, ()))
+    for batch in range(batches):
+        low, high = (KEYS * batch // batches, KEYS * (batch + 1) // batches) if growing else (0, KEYS)
+        day.ingest(batch, low, high, total_bytes // batches)
+        if strategy is not Strategy.FULL or (batch + 1) % max(1, batches // FULL_TIMES) == 0:
+            day.compact()
+        day.split()
+        day.end_batch(GC_DELAY_S * batches / DAY_S)
+    return day
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--gigabytes", type=int, default=100)
+    args = parser.parse_args()
+    print(f"{args.batches} batches, {args.gigabytes} GB in a day")
+    print("keys     strategy    write amp.  space amp.  runs in a leaf, mean / most  leaves  files in a leaf")
+    kept = 0.0
+    for growing, strategy in [*((False, one) for one in Strategy), (True, Strategy.SIZE_RATIO)]:
+        day = simulated(strategy, args.batches, args.gigabytes * 10**9, growing=growing)
+        write = day.written_bytes / day.came_bytes
+        kept = write if (growing, strategy) == (False, Strategy.SIZE_RATIO) else kept
+        files = mean(one.files for one in leaf_sums(day.state).values())
+        print(
+            f"{'growing' if growing else 'random':<8} {strategy:<12} {write:9.2f} {day.most_space:11.2f} "
+            f"{mean(day.runs):20.1f} / {day.most_runs:<4} {len(day.state.leaves):10} {files:16.1f}",
+            flush=True,
+        )
+    print(f"write amplification of size-ratio: {kept:.2f} (under 6)")
+
+
+if __name__ == "__main__":
+    main()
