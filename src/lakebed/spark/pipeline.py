@@ -7,6 +7,7 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -36,7 +37,7 @@ from lakebed.storage import connect
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.instance import Instance
     from lakebed.keys import KeyRange
@@ -179,6 +180,21 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         return attach(self.session, self._table(table), self._place, source, job_id)
+
+    def read(
+        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
+    ) -> DataFrame:
+        """A DataFrame of all rows with a key in any of the ranges (all if none is given), each task's in key order.
+
+        It is of the newest number, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        """
+        from lakebed.spark.datasource.options import read_options
+
+        target = self._table(table)
+        given = read_options(self._place, target.name, target.schema, ranges)
+        given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
+        given |= {} if number is None else {"at": str(number)}
+        return self.session.read.format("lakebed").options(**given).load()
 
     @submitted(CompactionReport)
     def compact(
