@@ -85,6 +85,7 @@ def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_
     assert report.rows == len(kept) > 0
 
 
+@pytest.mark.slow
 def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, instance, tmp_path):
     """It left files and no _SUCCESS; another place gets all rows."""
     settings = {"file_bytes": 16_384, "row_group_rows": 1000}
