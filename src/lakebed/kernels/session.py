@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import reduce
@@ -41,7 +42,12 @@ OPTIONS = {
     "datafusion.execution.parquet.schema_force_view_types": "false",
     # Only a planner that reorders would use them, and they cost a footer each.
     "datafusion.execution.collect_statistics": "false",
+    # A predicate names columns as they are written; the engine would fold those that are not quoted.
+    "datafusion.sql_parser.enable_ident_normalization": "false",
 }
+
+_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
+"""Operators of a plan that filters and does nothing else."""
 
 
 def claim_one_core() -> None:
@@ -122,6 +128,21 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
         values = scalars(schema.row_key, high.values)
         parts += _beyond(schema.row_key, values, above=False, inclusive=high.after) if values else [lit(value=False)]
     return reduce(and_, parts) if parts else None
+
+
+def explain_predicate(where: str, schema: pa.Schema) -> str | None:
+    """What is wrong with a predicate in SQL over rows of these columns; None: it can be told of each row by itself."""
+    try:
+        frame = context(partitions=1, batch_rows=1, pool_bytes=1 << 20).from_arrow(schema.empty_table())
+        plan = frame.filter(where).execution_plan().display_indent()
+    except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
+        # Frames have names by chance, which nobody gave.
+        return re.sub(r"\bc[0-9a-f]{30,}\.", "", str(error)).partition("\n")[0][:300]
+    return "it asks for more than a row" if set(_operators(plan)) - _OF_A_ROW else None
+
+
+def _operators(plan: str) -> list[str]:
+    return [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
 
 
 def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> list[pa.Scalar]:
