@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import lakebed
@@ -29,8 +30,15 @@ def main() -> None:
     added = session.readStream.format("lakebed").options(**options).load()
     instance.create_table("copy", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
     sink = added.writeStream.format("lakebed").options(instance=instance.url, table="copy")
-    query = sink.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start()
-    query.awaitTermination()
+    for attempt in range(5):
+        query = sink.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+            break
+        except StreamingQueryException as error:
+            # On a busy machine Spark gives the source's worker up after ten seconds.
+            if attempt == 4 or "failed to connect back" not in str(error):
+                raise
     print("stream", instance.table("copy").scan().read_all().num_rows)
     procedures.register(session, instance.url)
     print("procedure", session.sql("SELECT row_count FROM lakebed_partitions('t')").toArrow()["row_count"].to_pylist())
