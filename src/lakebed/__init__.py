@@ -19,7 +19,7 @@ from lakebed.errors import (
 from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.log.parts import set_state_cache_bytes
-from lakebed.schema import Field, Schema
+from lakebed.schema import Field, Generated, Schema
 from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.table import Table
 from lakebed.version import VERSION
@@ -37,6 +37,7 @@ __all__ = [
     "ExistsError",
     "Field",
     "FormatTooNewError",
+    "Generated",
     "Instance",
     "KeyRange",
     "NotFoundError",

@@ -128,7 +128,7 @@ class Instance:
 
         Raises:
             ExistsError: the name is taken.
-            UsageError: a bad name, split point or setting.
+            UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
         _check_name(name)
         boundaries = _boundaries(schema, split_points)
@@ -137,7 +137,7 @@ class Instance:
             raise _taken(name)
         table = self._handle(clock.new_id(), name)
         # A schema taken from another table may be any of its versions; here it is the first.
-        first = Schema(schema.row_key, schema.sort_key, schema.values)
+        first = _first(schema)
         table.commit(CreateTable(table.id, first, own, boundaries))
         self._change(RegisterTable(table.id, name), name)
         return table
@@ -235,6 +235,17 @@ def _check_name(name: Any) -> None:
 
 def _validated(own: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.validate(own).items() if value is not None}
+
+
+def _first(schema: Schema) -> Schema:
+    """The schema as that of a new table, its expressions checked."""
+    first = Schema(schema.row_key, schema.sort_key, schema.values)
+    if not first.generated:
+        return first
+
+    from lakebed.kernels.compute import checked
+
+    return checked(first)
 
 
 def _boundaries(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:

@@ -1,12 +1,9 @@
-"""The shape of a table: row key fields, sort key fields, value fields, and how foreign rows are made to fit.
+"""The shape of a table: row key fields, sort key fields, value fields.
 
 Every field has an id, given out from day one and kept for life, which data files carry as the Parquet ``field_id``.
 Rows are sorted by row key, then sort key. Keys are int32, int64, string, binary, date32 or timestamp and never null;
-values are any Arrow type that Parquet holds.
-
-:func:`conform` is the only way that rows come in. It allows what loses nothing (column order, another layout of the
-same type, a wider number, a finer time unit) and refuses the rest, naming the column, both types and the source.
-Pure: no I/O.
+values are any Arrow type that Parquet holds. A key field may be *generated*: computed from other fields of its row on
+every way in (:mod:`lakebed.ingest.intake`). Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -20,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import types
-from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
-from lakebed.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.errors import BadKeyError, UsageError
+from lakebed.keys import KeyCodec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,13 +29,33 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
+class Generated:
+    """A key field that is computed from other fields of its row: ``type`` is an Arrow type or its name, ``expression``
+    is SQL, such as ``cast(ts as date)`` or ``user_id || day``.
+    """
+
+    type: Any
+    expression: str
+
+    def __post_init__(self) -> None:
+        if not self.expression.strip():
+            raise UsageError(f"a generated field needs an SQL expression, not {self.expression!r}")
+        object.__setattr__(self, "type", types.parse(self.type))
+
+
+@dataclass(frozen=True, slots=True)
 class Field:
-    """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null."""
+    """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
+
+    ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
+    """
 
     id: int
     name: str
     type: pa.DataType
     nullable: bool = False
+    expression: str = ""
+    inputs: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -176,7 +193,7 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """A JSON document that holds everything, ids included."""
         return {"version": self.version} | {
-            name: [{"id": f.id, "name": f.name, "type": types.to_json(f.type), "nullable": f.nullable} for f in group]
+            name: [_field_to_json(field) for field in group]
             for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
         }
 
@@ -189,6 +206,11 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Names of all columns in order."""
         return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def generated(self) -> tuple[Field, ...]:
+        """Fields that are computed from others; these rows bring all others."""
+        return tuple(f for f in self.fields if f.expression)
 
     @cached_property
     def by_name(self) -> dict[str, Field]:
@@ -240,7 +262,9 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
         return tuple(group)
     fields = []
     for offset, (name, kind) in enumerate(group.items()):
-        if isinstance(kind, pa.Field):
+        if isinstance(kind, Generated):
+            fields.append(Field(next_id + offset, name, kind.type, expression=kind.expression))
+        elif isinstance(kind, pa.Field):
             fields.append(Field(next_id + offset, name, kind.type, kind.nullable))
         else:
             fields.append(Field(next_id + offset, name, types.parse(kind), nullable))
@@ -249,11 +273,37 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
 
 def _fields_from_json(group: Any) -> Any:
     if isinstance(group, dict):
-        return {name: types.from_json(kind) for name, kind in group.items()}
+        return {name: _kind_from_json(kind) for name, kind in group.items()}
     try:
-        return [Field(f["id"], f["name"], types.from_json(f["type"]), f["nullable"]) for f in group]
-    except (KeyError, TypeError) as error:
+        return [_field_from_json(document) for document in group]
+    except (KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"not a list of fields with id, name, type and nullable: {group!r}") from error
+
+
+def _kind_from_json(document: Any) -> Any:
+    match document:
+        case {"type": kind, "generated": str(expression)}:
+            return Generated(types.from_json(kind), expression)
+        case _:
+            return types.from_json(document)
+
+
+def _field_from_json(document: Any) -> Field:
+    computed = document.get("generated", {"expression": "", "inputs": ()})
+    return Field(
+        document["id"],
+        document["name"],
+        types.from_json(document["type"]),
+        document["nullable"],
+        computed["expression"],
+        tuple(computed["inputs"]),
+    )
+
+
+def _field_to_json(field: Field) -> dict[str, Any]:
+    document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
+    computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
+    return document | computed
 
 
 def _check(schema: Schema) -> None:
@@ -273,92 +323,10 @@ def _check(schema: Schema) -> None:
             raise UsageError(f"key field {field.name} cannot be nullable")
     for field in schema.values:
         types.check_value_type(field.name, field.type)
-
-
-def conform(batch: pa.RecordBatch, schema: Schema, source: str) -> pa.RecordBatch:
-    """The same rows as ``schema.arrow`` has them; ``source`` names where they came from in errors.
-
-    Raises SchemaMismatchError for a missing, extra or duplicate column, a type that would lose something, or a null
-    where none is allowed; BadKeyError for a key that is too long.
-    """
-    check_columns(batch.schema, schema, source)
-    columns = []
-    for field in schema.fields:
-        column = batch.column(field.name)
-        if column.type != field.type:
-            column = _cast(column, field, source)
-        if column.null_count and not field.nullable:
-            raise SchemaMismatchError(
-                f"{source}: column {field.name} has {column.null_count} nulls; it is not nullable"
-                + (" (keys never are)" if field.name in schema.sort_names else ""),
-                column=field.name,
-                source=source,
-            )
-        columns.append(column)
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
-    _check_key_lengths(rows, schema, source)
-    return rows
-
-
-def check_columns(found: pa.Schema, schema: Schema, source: str) -> None:
-    """Raise SchemaMismatchError unless the columns can be made to fit, before any row is read."""
-    missing = [name for name in schema.names if name not in found.names]
-    extra = [name for name in found.names if name not in schema.names]
-    twice = sorted(_duplicates(found.names))
-    for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
-        if names:
-            raise SchemaMismatchError(
-                f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
-                f"the table has {', '.join(schema.names)}",
-                columns=names,
-                source=source,
-            )
-    for field in schema.fields:
-        kind = found.field(field.name).type
-        if not types.widens(kind, field.type):
-            raise SchemaMismatchError(
-                f"{source}: column {field.name} is {kind}; the table has {field.type}, which cannot keep every value",
-                column=field.name,
-                source=source,
-                found=str(kind),
-                expected=str(field.type),
-            )
-
-
-def fits(found: pa.Schema, schema: Schema) -> bool:
-    """Whether :func:`check_columns` would let the columns pass."""
-    try:
-        check_columns(found, schema, "")
-    except SchemaMismatchError:
-        return False
-    return True
-
-
-def _cast(column: pa.Array, field: Field, source: str) -> pa.Array:
-    try:
-        return column.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(
-            f"{source}: column {field.name} is {column.type} and holds a value that {field.type} cannot ({error})",
-            column=field.name,
-            source=source,
-        ) from error
-
-
-def _check_key_lengths(rows: pa.RecordBatch, schema: Schema, source: str) -> None:
-    import pyarrow.compute as pc
-
-    texts = [f for f in schema.row_key if not f.width]
-    # Escaping at most doubles a text, so most batches are cleared without encoding a key.
-    longest = sum((pc.max(pc.binary_length(rows.column(f.name))).as_py() or 0) for f in texts)
-    if 2 * longest + 12 * len(schema.row_key) <= KEY_BYTES_MAX:
-        return
-    lengths = pc.binary_length(schema.codec.encode_columns(rows))
-    row = pc.index(pc.greater(lengths, KEY_BYTES_MAX), pa.scalar(value=True)).as_py()
-    if row >= 0:
-        raise BadKeyError(
-            f"{source}: the key in row {row} of a batch is {lengths[row]} bytes when encoded; "
-            f"at most {KEY_BYTES_MAX} are allowed. It begins {str(rows.column(texts[0].name)[row])[:40]!r}",
-            source=source,
-            row=row,
-        )
+        if field.expression:
+            raise UsageError(f"field {field.name} is a value; only key fields are generated")
+    plain = {field.name for field in schema.fields if not field.expression}
+    for field in schema.generated:
+        strangers = [name for name in field.inputs if name not in plain]
+        if strangers:
+            raise UsageError(f"field {field.name} is generated from {', '.join(strangers)}, which is no field of rows")

@@ -104,8 +104,8 @@ class Table:
                 refused as well: write a narrower range of keys at a time.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
+        from lakebed.ingest.intake import Intake
         from lakebed.ingest.run import conformed, open_stream, write_files
-        from lakebed.schema import fits
 
         reader = open_stream(data)
         # Without an id, a look now and then will do: it only tells how long ago the call began.
@@ -114,7 +114,7 @@ class Table:
         if first is not None:
             return first
         base = based_on(state, commit_id, base_number)
-        if not fits(reader.schema, self.schema):
+        if not Intake(self.schema).fits(reader.schema):
             # Another process may have altered the table since this one looked.
             self.state()
         layout = self.layout()

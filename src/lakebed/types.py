@@ -185,6 +185,40 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     return _number_widens(str(found), str(wanted))
 
 
+def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of ``found`` are taken as ``wanted`` one by one, if each is kept: another unit of the same time.
+
+    Parquet has no seconds and Spark nothing but microseconds, so a file may have a finer unit than its values need.
+    """
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None)
+    return bool(pa.types.is_time(found) and pa.types.is_time(wanted))
+
+
+def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of ``found`` may be cast to ``wanted`` where someone asks for it, if each value is kept.
+
+    Text is read as any plain type. A number becomes another kind of number, a date or time a time; whole numbers,
+    decimals, booleans and dates become text.
+    """
+    found = canonical(found)
+    if pa.types.is_string(found):
+        return (
+            key_kind(wanted) is not None or pa.types.is_boolean(wanted) or is_number(wanted) or pa.types.is_time(wanted)
+        )
+    if is_number(found) and is_number(wanted):
+        return True
+    if pa.types.is_string(wanted):
+        plain = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_date32)
+        return any(is_kind(found) for is_kind in plain)
+    return bool(pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found)))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """An integer, a float or a decimal."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
 def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a field of one type may be widened to another."""
     a, b = str(found), str(wanted)

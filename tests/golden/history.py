@@ -1,6 +1,9 @@
 """A short history with every kind of transaction, each of which means something in it."""
 
+import pyarrow as pa
+
 from lakebed.keys import EncodedRange
+from lakebed.schema import Field, Schema
 from lakebed.state.apply import apply
 from lakebed.state.evolution import AddField, DropField, RenameField
 from lakebed.state.resolve import resolve
@@ -30,7 +33,13 @@ from lakebed.state.transactions import (
     Source,
     SubmitRequests,
 )
-from tests.unit.state.cases import SCHEMA, job, key, new_file
+from tests.unit.state.cases import job, key, new_file
+
+SCHEMA = Schema(
+    (Field(1, "k", pa.string()),),
+    (Field(2, "half", pa.int64(), expression="whole / 2", inputs=("whole",)),),
+    (Field(3, "v", pa.int64(), nullable=True), Field(4, "whole", pa.int64(), nullable=True)),
+)
 
 REQUESTS = tuple(
     Request(f"request {number}", (Source(f"s3://inbox/{number}.parquet", 100, f"etag {number}"),), 1)

@@ -9,12 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 import lakebed
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
 from lakebed.log.places import connect_logs
+from lakebed.log.sql.place import ENTRIES
 from lakebed.state.catalog import RegisterTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
@@ -201,6 +204,41 @@ def test_a_stricter_isolation_still_has_one_winner(cluster, place, level):
             outcomes = list(pool.map(put, range(4), [number] * 4))
         assert outcomes.count(PutOutcome.CREATED) == 1
         assert logs[0].get(number) == b"%d" % outcomes.index(PutOutcome.CREATED)
+
+
+@pytest.mark.parametrize(("level", "told"), [("read committed", 1), ("repeatable read", None), ("serializable", None)])
+def test_the_floor_that_is_told_with_a_create_is_not_that_of_its_beginning(cluster, place, level, told):
+    """The INSERT waits for the delete of its number, which one who slept so wins; the floor was raised meanwhile.
+
+    Where a transaction sees only what was there when it began, it tells nothing.
+    """
+    url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
+    log = connect_logs(url, connect("memory://unused"), place.instance).open("catalog")
+    log.create(1, b"first")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as trimmer,
+    ):
+        trimmer.execute("DELETE FROM lakebed_entries WHERE log = %s", [log.name])
+        created = pool.submit(log.create, 1, b"second")
+        while not cluster.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%'"):
+            time.sleep(0.02)
+        assert place.connect().open("catalog").raise_floor(0, 1)
+        trimmer.commit()
+        assert created.result(30) is PutOutcome.CREATED
+    assert log.known_floor(1) == told
+    assert log.floor() == 1
+
+
+def test_a_look_that_fails_takes_the_insert_with_it(cluster, place):
+    """So an error of either says that nothing is stored."""
+    logs = place.connect()
+    row = {"log": "look", "number": 1, "data": b""}
+    insert = sa.insert(ENTRIES).values(row | {"stored": logs.database.clock()}).returning(ENTRIES.c.stored)
+    with logs.connection("look into") as connection:
+        with pytest.raises(DBAPIError, match="division by zero"):
+            logs.database.insert_and_look(connection, insert, sa.select(sa.literal_column("1/0")), row)
+        assert connection.execute(sa.select(ENTRIES).where(ENTRIES.c.log == "look")).all() == []
 
 
 def test_a_wrong_password_is_said_and_not_shown(cluster, monkeypatch):

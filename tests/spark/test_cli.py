@@ -70,6 +70,18 @@ def test_import_takes_csv(lake: lakebed.Table, capsys: pytest.CaptureFixture[str
     assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
 
 
+def test_import_maps_casts_queries_and_keeps_bad_rows_apart(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pq.write_table(pa.table({"Key": ["a", "b", None], "n": ["1", "two", "3"]}), "texts.parquet")
+    words = ["import", "t", "texts.parquet", "--column", "k=Key", "--cast", "n"]
+    report = ran(capsys, *words, "--quarantine", "bad", "--job-id", "j")
+    assert (report["rows"], report["rejected"], Path(report["quarantine"]).name) == (1, 2, "j")
+    assert len(list(Path("bad/j").iterdir())) == 2
+    assert ran(capsys, *words, "--select", "SELECT * FROM source WHERE n = '1'")["rejected"] == 0
+    assert counted(lake.scan().read_all()) == {("a", 1): 2}
+
+
 def test_import_that_finds_nothing_is_not_found(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "t", "in/*.orc"]) == 4
     assert "in/*.orc" in capsys.readouterr().err

@@ -39,9 +39,8 @@ def test_parquet_files_come_in_by_folder_glob_path_and_uri(pipeline, table, tmp_
 
 @pytest.mark.parametrize("name", ["csv", "json", "orc"])
 def test_other_formats_come_in_through_spark(pipeline, table, spark, tmp_path, name):
-    """Null text and empty text are the same in CSV, and NaN is a text in JSON: rows without those."""
-    plain = DATA[0].filter(pc.and_(pc.is_valid(DATA[0]["note"]), pc.not_equal(DATA[0]["note"], "")))
-    plain = plain.filter(pc.is_finite(plain["v"]))
+    """NaN is a text in JSON, and NUL none: rows without those."""
+    plain = DATA[0].filter(pc.is_finite(DATA[0]["v"]))
     plain = plain.filter(pc.invert(pc.match_substring(plain["k"], "\x00")))
     path = file_of(plain, tmp_path / "in.parquet")
     frame = spark.read.parquet(str(path))
@@ -181,9 +180,9 @@ BAD = {
         SchemaMismatchError,
         "column part is string; the table has int32",
     ),
-    "null in a key": (with_null("k"), SchemaMismatchError, "column k has 1 nulls"),
-    "null in a sort key": (with_null("ts"), SchemaMismatchError, "column ts has 1 nulls"),
-    "long key": (long_key(9), BadKeyError, "at most 8192 are allowed"),
+    "null in a key": (with_null("k"), SchemaMismatchError, "column k is null"),
+    "null in a sort key": (with_null("ts"), SchemaMismatchError, "column ts is null"),
+    "long key": (long_key(9), BadKeyError, "at most 8192 bytes are allowed"),
 }
 
 
@@ -235,7 +234,7 @@ def test_a_damaged_page_found_by_a_task_is_named_and_nothing_comes_in(pipeline, 
     [
         ("nothing/*.parquet", "parquet", (NotFoundError, "nothing matches")),
         ("nothing.csv", "csv", (NotFoundError, "nothing matches")),
-        ("in", "avro", (UsageError, "no format 'avro'")),
+        ("in", "xml", (UsageError, "no format 'xml'")),
         ([], "parquet", (UsageError, "no source")),
         ([], "csv", (UsageError, "no source")),
     ],
@@ -252,7 +251,7 @@ def test_a_source_that_is_none_is_refused(pipeline, table, source, format, refus
     [
         ("k,part,ts,v\na,1,2020-01-01T00:00:00Z,1\n", "missing column note"),
         ("k,part,ts,v,note,w\na,1,2020-01-01T00:00:00Z,1,x,y\n", "extra column w"),
-        ("k,part,ts,v,note\na,one,2020-01-01T00:00:00Z,1,x\n", "CAST_INVALID_INPUT"),
+        ("k,part,ts,v,note\na,one,2020-01-01T00:00:00Z,1,x\n", "column part is string .* first row 0: 'one'"),
         ("k,part,ts,v,note\na,1,2020-01-01T00:00:00Z\n", "MALFORMED_RECORD"),
     ],
 )

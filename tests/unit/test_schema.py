@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
-from lakebed.schema import conform
+from lakebed.ingest.intake import Intake
 
 NESTED = {
     "flag": "bool",
@@ -89,7 +89,7 @@ def test_rows_fit_in_any_order_and_from_any_layout_that_loses_nothing():
         v=pa.array([float("nan")], pa.float32()),
         w=pa.array([[1]], pa.large_list(pa.int16())),
     ).select(["w", "v", "n", "k"])
-    fitted = conform(given, SCHEMA, "here")
+    fitted = Intake(SCHEMA).conform(given, "here")
     assert fitted.schema == SCHEMA.arrow
     assert fitted.column("n").to_pylist() == [7]
     assert str(fitted.column("v")[0]) == "nan"
@@ -102,15 +102,15 @@ def test_rows_fit_in_any_order_and_from_any_layout_that_loses_nothing():
         ({"x": pa.array([1])}, SchemaMismatchError, "extra column x"),
         ({"n": pa.array([1.0])}, SchemaMismatchError, "column n is double; the table has int64"),
         ({"n": pa.array([1], pa.uint64())}, SchemaMismatchError, "column n is uint64"),
-        ({"k": pa.array([None], pa.string())}, SchemaMismatchError, "keys never are"),
-        ({"w": pa.array([None], pa.list_(pa.int32()))}, SchemaMismatchError, "column w has 1 nulls"),
-        ({"k": pa.array(["x" * 9000])}, BadKeyError, "begins 'xxx"),
+        ({"k": pa.array([None], pa.string())}, SchemaMismatchError, "column k is null, and is not nullable"),
+        ({"w": pa.array([None], pa.list_(pa.int32()))}, SchemaMismatchError, "column w is null"),
+        ({"k": pa.array(["x" * 9000])}, BadKeyError, "first row 0: 'xxx"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_with_their_source(columns, error, says):
     """Naming the column, both types and where the rows came from."""
     with pytest.raises(error, match=says) as caught:
-        conform(batch(**columns), SCHEMA, "part-7.parquet")
+        Intake(SCHEMA).conform(batch(**columns), "part-7.parquet")
     assert "part-7.parquet" in str(caught.value)
 
 
@@ -118,14 +118,14 @@ def test_duplicate_columns_are_refused():
     """Neither of the two could be meant."""
     twice = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["k", "k"])
     with pytest.raises(SchemaMismatchError, match="duplicate column k"):
-        conform(twice, Schema({"k": "string"}), "here")
+        Intake(Schema({"k": "string"})).conform(twice, "here")
 
 
 def test_a_long_key_of_zero_bytes_counts_escaped():
     """5,000 zero bytes take 10,000 when encoded."""
     rows = pa.RecordBatch.from_pydict({"k": pa.array([b"a", b"\x00" * 5000])})
     with pytest.raises(BadKeyError, match="row 1"):
-        conform(rows, Schema({"k": "binary"}), "here")
+        Intake(Schema({"k": "binary"})).conform(rows, "here")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,6 @@ def test_decimals_widen_only_where_every_digit_is_kept():
     """More digits before and after the point, never fewer."""
     schema = Schema({"k": "string"}, values={"p": "decimal128(10, 2)"})
     rows = pa.RecordBatch.from_pydict({"k": ["a"], "p": pa.array([Decimal("1.5")], pa.decimal128(4, 1))})
-    assert conform(rows, schema, "here").column("p").to_pylist() == [Decimal("1.50")]
+    assert Intake(schema).conform(rows, "here").column("p").to_pylist() == [Decimal("1.50")]
     with pytest.raises(SchemaMismatchError, match="column p"):
-        conform(rows.set_column(1, "p", pa.array([Decimal("1.555")])), schema, "here")
+        Intake(schema).conform(rows.set_column(1, "p", pa.array([Decimal("1.555")])), "here")

@@ -1,7 +1,7 @@
 """The files that ``lakebed write`` reads: Parquet, Arrow IPC and CSV, batch by batch, as rows of a table.
 
 What a file holds is told by its first bytes; text that is none of the others is CSV if its name says so. CSV columns
-are read as the table's types: an empty cell is null, except in a text column, where it is an empty text.
+are read as the table's types: an empty cell is null, and quotes with nothing between them are an empty text.
 """
 
 from __future__ import annotations
@@ -85,14 +85,15 @@ def read_rows(paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[
 def _batches(
     paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    from lakebed.schema import check_columns, conform
+    from lakebed.ingest.intake import Intake
 
     done = 0
+    intake = Intake(schema)
     for path in paths:
         with _reading(path), _open(path, schema) as (found, batches):
-            check_columns(found, schema, str(path))
+            intake.check(found, str(path))
             for batch in batches:
-                yield conform(batch, schema, str(path))
+                yield intake.conform(batch, str(path))
                 done += batch.num_rows
                 progress(done)
 
@@ -121,7 +122,9 @@ def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
     from pyarrow import csv
 
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
-    options = csv.ConvertOptions(column_types=kinds)
+    options = csv.ConvertOptions(
+        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     try:
         return csv.open_csv(path, convert_options=options)
     except pa.ArrowInvalid as error:

@@ -31,24 +31,13 @@ if TYPE_CHECKING:
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
-FORMATS = ("parquet", "csv", "json", "orc")
+FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
 LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
     """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
-    bulk = args.add_command(
-        commands,
-        "import",
-        "add much at once, on Spark",
-        _import,
-        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
-        "With --job-id a repeat adds nothing and prints the first number.",
-    )
-    bulk.add_argument("table", metavar="TABLE")
-    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
-    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
-    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    bulk = _add_import(commands)
     compact = _add_compact(commands)
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
@@ -92,6 +81,35 @@ def add_maintenance(commands: args.Commands) -> None:
         args.add_launcher(parser)
 
 
+def _add_import(commands: args.Commands) -> argparse.ArgumentParser:
+    bulk = args.add_command(
+        commands,
+        "import",
+        "add much at once, on Spark",
+        _import,
+        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
+        "With --job-id a repeat adds nothing and prints the first number. With --format query the source is a\n"
+        "Spark SQL query. More about formats, casts and rejected rows: docs/import.md.",
+    )
+    bulk.add_argument("table", metavar="TABLE")
+    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
+    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
+    bulk.add_argument(
+        "--column",
+        metavar="FIELD=COLUMN",
+        action="append",
+        default=[],
+        help="the source's column of a field; may be repeated",
+    )
+    bulk.add_argument(
+        "--cast", metavar="A,B", action="append", help="fields whose values may be cast: text read as numbers …"
+    )
+    bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
+    bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
+    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
+    return bulk
+
+
 def _add_compact(commands: args.Commands) -> argparse.ArgumentParser:
     compact = args.add_command(
         commands,
@@ -112,6 +130,10 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
             arguments.table,
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
             format=arguments.format,
+            columns=dict(args.name_and_value(text, "--column") for text in arguments.column),
+            casts=args.names(arguments.cast) or (),
+            select=arguments.select,
+            quarantine=arguments.quarantine,
             job_id=arguments.job_id,
             progress=progress,
         )
@@ -122,7 +144,8 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
     else:
         rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
         text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
-    out.document(plain(report), [f"table {report.table} {text}"])
+    aside = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
+    out.document(plain(report), [f"table {report.table} {text}", *aside])
 
 
 def _compact(arguments: argparse.Namespace, out: Output) -> None:

@@ -22,7 +22,8 @@ _SCHEMA_FORM = """\
 A schema file is JSON: {"row_key": {"device": "string"}, "sort_key": {"at": "timestamp[us, tz=UTC]"},
 "values": {"reading": "double"}}, or the "schema" in what `table show --json` prints. With --schema-from,
 columns that are not keys become values. Split points are keys at which the table is cut into leaves from
-the start: a text file of one key a line, its fields as in CSV."""
+the start: a text file of one key a line, its fields as in CSV. A key field with the type
+{"type": "date32", "generated": "cast(at as date)"} is computed for every row (docs/import.md)."""
 
 
 def add_init(commands: args.Commands) -> None:
@@ -136,9 +137,14 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
     ]
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
         lines += [f"{group}:"] if fields else []
-        nulls = ", may be null"
-        lines += [f"  {f.name.ljust(width)}  {f.type}{nulls if f.nullable else ''}" for f in fields]
+        lines += [f"  {f.name.ljust(width)}  {f.type}{_remark(f)}" for f in fields]
     return lines
+
+
+def _remark(field: lakebed.Field) -> str:
+    if field.expression:
+        return f", generated as {field.expression}"
+    return ", may be null" if field.nullable else ""
 
 
 def _rename(arguments: argparse.Namespace, out: Output) -> None:

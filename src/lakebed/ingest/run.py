@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import StorageError, UsageError
+from lakebed.ingest.intake import Intake
 from lakebed.ingest.send import send_run
-from lakebed.schema import check_columns, conform
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,14 +45,15 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
 
 def conformed(reader: pa.RecordBatchReader, schema: Schema, source: str) -> Iterator[pa.RecordBatch]:
     """The reader's rows as the schema has them; the columns are checked before the first row is read."""
-    check_columns(reader.schema, schema, source)
-    return _conform_batches(reader, schema, source)
+    intake = Intake(schema)
+    intake.check(reader.schema, source)
+    return _conform_batches(reader, intake, source)
 
 
-def _conform_batches(reader: pa.RecordBatchReader, schema: Schema, source: str) -> Iterator[pa.RecordBatch]:
+def _conform_batches(reader: pa.RecordBatchReader, intake: Intake, source: str) -> Iterator[pa.RecordBatch]:
     for batch in reader:
         for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield conform(batch.slice(start, BATCH_ROWS_MAX), schema, source)
+            yield intake.conform(batch.slice(start, BATCH_ROWS_MAX), source)
 
 
 def write_files(

@@ -7,6 +7,7 @@ Entries are numbered 1, 2, 3 … and immutable. Everything above rests on these 
 * What was acknowledged is durable, and is seen by every later read of that number.
 * An entry is there whole or not at all.
 * The floor only rises, and of any number of racing raises from one floor at most one takes effect.
+* A floor that is told with a create was read behind it.
 * An entry's stamp is the place's own clock, the same that :meth:`LogBackend.now` reads.
 
 Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`, settled the same way: UNCLEAR says that the entry
@@ -48,6 +49,13 @@ class LogBackend(Protocol):
 
     def floor(self) -> int:
         """The number up to which entries may be deleted, in one request; 0: it was never raised."""
+
+    def known_floor(self, number: int) -> int | None:
+        """The floor as it was once entry ``number`` was stored, where the place told it with the create. None: ask.
+
+        Of the newest entry that this process created. A floor read any earlier would not be the same: the log may have
+        been trimmed between, and the number be one that was deleted.
+        """
 
     def keeps_floor(self) -> bool:
         """Whether the place has the compare-and-set that a floor needs; False: its logs are kept whole.

@@ -42,7 +42,7 @@ from lakebed.state.machine import Change, Machine, Offered, State
 from lakebed.state.transactions import Repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backend import LogBackend
@@ -65,10 +65,11 @@ LOOKS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class _Put(Generic[State]):
-    """An entry that is in the store and not proven yet, and who is to be told."""
+    """An entry that is in the store and not proven yet, who is to be told, and the floor if it was told already."""
 
     reading: Reading[State]
     judged: Judged[State]
+    floor: int | None
 
 
 class Log(Generic[State, Offered, Change]):
@@ -298,7 +299,7 @@ class Log(Generic[State, Offered, Change]):
         head = Head(slot.number, entries.digest_of(found), judged.state)
         reading.take(head, found, entries.weight_bytes(found, sides))
         self._tail.go_on_from(reading)
-        return _Put(reading, judged)
+        return _Put(reading, judged, self.backend.known_floor(slot.number))
 
     def _lose_to(self, reading: Reading[State], found: bytes) -> None:
         """Read on over the entry that won."""
@@ -314,7 +315,7 @@ class Log(Generic[State, Offered, Change]):
         earlier put of the same bytes may have been in the log: the state tells of those with a request key.
         """
         try:
-            if self._tail.prove(put.reading):
+            if self._tail.prove(put.reading, floor=put.floor):
                 put.judged.tell()
                 if self.snapshots.due():
                     self._tail.start_snapshot()
@@ -347,23 +348,22 @@ class Log(Generic[State, Offered, Change]):
     ) -> Slot:
         number, token, time = head.number + 1, clock.random_token(), clock.now().isoformat()
         documents = tuple(judged.documents)
-        entry = entries.Entry(number, token, time, this_writer(), None, "", head.digest, documents, sides)
+        stamp_us = self._stamp_us(head.number, self._tail.stamps.known)
+        entry = entries.Entry(number, token, time, this_writer(), stamp_us, "", head.digest, documents, sides)
         data = entries.encode(self.identity, entry, judged.body)
         # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
         # behind another entry, or between a lost race and the next try, where a wait loses more of them.
         hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < STAMP_PAUSE_S
         spared = hasty or self.snapshots.due(entries.weight_bytes(data, sides) + entries.STAMP_BYTES)
-        stamp_us = self._stamp_us(head.number, spared=spared)
-        if stamp_us is not None:
-            data = entries.encode(self.identity, replace(entry, stamp_us=stamp_us), judged.body)
+        if stamp_us is None and not spared:
+            asked = replace(entry, stamp_us=self._stamp_us(head.number, self._tail.stamps.of))
+            data = entries.encode(self.identity, asked, judged.body)
         return Slot(number, data)
 
-    def _stamp_us(self, number: int, *, spared: bool) -> int | None:
-        """The stamp of the head, for the entry after it; None if it is not known, and cannot be had or is not asked."""
-        if number == 0:
-            return None
+    def _stamp_us(self, number: int, of: Callable[[int], datetime | None]) -> int | None:
+        """The stamp of the head, for the entry after it; None if there is none, or it cannot be had."""
         try:
-            stamp = self._tail.stamps.known(number) if spared else self._tail.stamps.of(number)
+            stamp = of(number) if number else None
         except StorageError:
             # It spares others a request, and is not worth failing for.
             return None

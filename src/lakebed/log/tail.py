@@ -49,11 +49,12 @@ class Reading(Generic[State]):
     """Entries read on from number ``start``, which is published, to ``head``, and not proven yet.
 
     ``came`` has their bytes, ``size_bytes`` in all, and what each weighs for a snapshot; None: they are too many to
-    keep, and weigh ``size_bytes``.
+    keep, and weigh ``size_bytes``. The state rests on the snapshot of number ``base``; 0: on none.
     """
 
     start: int
     head: Head[State]
+    base: int
     size_bytes: int = 0
     came: list[tuple[bytes, int]] | None = field(default_factory=list)
 
@@ -89,6 +90,7 @@ class Tail(Generic[State]):
         self._machine = machine
         self._read_sides = read_sides
         self._head: Head[State] = Head(0, "", machine.empty)
+        self._base = 0
         self._floor = 0
         self._advancing = threading.Lock()
         self._ahead: Reading[State] | None = None
@@ -110,7 +112,8 @@ class Tail(Generic[State]):
         """
         self._open()
         for _ in range(OPENINGS_MAX):
-            reading = Reading(self._head.number, self._head)
+            with self._advancing:
+                reading = self._nothing_read()
             amiss: Amiss | None = None
             try:
                 while (data := self._backend.get(reading.head.number + 1)) is not None:
@@ -127,11 +130,30 @@ class Tail(Generic[State]):
     def reading(self) -> Reading[State]:
         """All that is known and not proven: what this process has put since, if it has put anything."""
         with self._advancing:
-            head, ahead = self._head, self._ahead
-        if ahead is None or ahead.head.number <= head.number or ahead.came is None:
-            return Reading(head.number, head)
-        came = ahead.came[head.number - ahead.head.number :]
-        return Reading(head.number, ahead.head, sum(len(data) for data, _ in came), came)
+            published, ahead = self._nothing_read(), self._ahead
+        if ahead is None or ahead.head.number <= published.start or ahead.came is None:
+            return published
+        if ahead.base < published.base and (rested := self._on_base(ahead, published)):
+            return rested
+        came = ahead.came[published.start - ahead.head.number :]
+        return Reading(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in came), came)
+
+    def _nothing_read(self) -> Reading[State]:
+        return Reading(self._head.number, self._head, self._base)
+
+    def _on_base(self, reading: Reading[State], published: Reading[State]) -> Reading[State] | None:
+        """What was read, put on a published head that rests on a newer snapshot; None: that cannot be.
+
+        Behind a busy writer there is always an entry under way, and each would put the older state back.
+        """
+        assert reading.came is not None
+        try:
+            for data, _ in reading.came[published.start - reading.head.number :]:
+                self.read_on(published, data)
+        except (DamagedError, NotRetainedError, StorageError):
+            # A side object, or a part, cannot be read just now.
+            return None
+        return published
 
     def go_on_from(self, reading: Reading[State]) -> None:
         """The next reading begins where this one is now, before it is proven: whatever proves that one proves both."""
@@ -145,12 +167,14 @@ class Tail(Generic[State]):
             self.stamps.note(number, from_us(entry.stamp_us))
         reading.take(after, data, weight_bytes(data, entry.sides))
 
-    def prove(self, reading: Reading[State], amiss: Amiss | None = None) -> bool:
+    def prove(self, reading: Reading[State], amiss: Amiss | None = None, *, floor: int | None = None) -> bool:
         """Publish what was read if the floor proves it; False: the log was trimmed beyond, and opened again.
 
-        ``amiss`` is what ended the reading; it is raised if it ended in the log.
+        ``amiss`` is what ended the reading; it is raised if it ended in the log. ``floor`` is for whoever knows it, as
+        it was after the last request of the reading; else it is asked for, if such logs are ever trimmed.
         """
-        floor = self._backend.floor() if self._machine.trimmed else 0
+        if floor is None:
+            floor = self._backend.floor() if self._machine.trimmed else 0
         self.proven_s = clock.monotonic_s()
         self._floor = floor
         if floor > reading.start:
@@ -165,6 +189,7 @@ class Tail(Generic[State]):
         with self._advancing:
             if not self.opened:
                 self._head = self.snapshots.newest() or self._head
+                self._base = self._head.number
                 self.opened = True
 
     def _open_above(self, floor: int) -> None:
@@ -175,7 +200,7 @@ class Tail(Generic[State]):
         with self._advancing:
             self._ahead = None
             if found.number > self._head.number:
-                self._head, self._since = found, None
+                self._head, self._base, self._since = found, found.number, None
 
     def _move_on(self) -> None:
         """Let the state rest on a snapshot that another process wrote, where one must have been written by now.
@@ -184,11 +209,11 @@ class Tail(Generic[State]):
         """
         # The state is as right without, so whatever fails may.
         with suppress(StorageError, DamagedError, NotRetainedError):
-            if newer := self.snapshots.newer(self._floor):
-                newer = self.past.onwards(newer, self._head.number)
+            if base := self.snapshots.newer(self._floor):
+                newer = self.past.onwards(base, self._head.number)
                 with self._advancing:
                     if (newer.number, newer.digest) == (self._head.number, self._head.digest):
-                        self._head = newer
+                        self._head, self._base = newer, base.number
 
     def _replayed(self, number: int) -> State:
         return self.past.at(number).state
@@ -196,10 +221,14 @@ class Tail(Generic[State]):
     def _publish(self, reading: Reading[State]) -> None:
         """Make what was read the head, unless another thread was further already."""
         with self._advancing:
+            published = self._nothing_read()
+        if reading.base < published.base and published.start < reading.head.number and reading.came is not None:
+            reading = self._on_base(reading, published) or reading
+        with self._advancing:
             new = reading.head.number - self._head.number
             if new <= 0:
                 return
-            self._head = reading.head
+            self._head, self._base = reading.head, reading.base
             self.moved_s = clock.monotonic_s()
             if reading.came is None:
                 self.snapshots.noted(reading.size_bytes)
@@ -247,10 +276,11 @@ class Tail(Generic[State]):
             self._since = None
 
     def _rest_on(self, rested: Head[State]) -> None:
+        base = rested.number
         for _ in range(CATCH_UPS_MAX):
             with self._advancing:
                 if self._head.number == rested.number:
-                    self._head = rested
+                    self._head, self._base = rested, base
                     return
                 came, self._since, self._since_bytes = self._since, [], 0
             if came is None:

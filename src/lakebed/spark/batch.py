@@ -131,8 +131,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # PySpark has errors of its own, and lets some of the bridge to Java through.
-        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+        if not is_sparks(error):
             raise
         text = str(error)
         start = text.find(_MARK)
@@ -147,6 +146,11 @@ def spark_errors() -> Iterator[None]:
                 module=missing[1],
             ) from error
         raise Error(f"Spark gave up: {said_by_spark(error)}") from error
+
+
+def is_sparks(error: BaseException) -> bool:
+    """Whether Spark raised it: PySpark has errors of its own, and lets some of the bridge to Java through."""
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)

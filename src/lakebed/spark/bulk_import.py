@@ -13,25 +13,29 @@ nothing. Whatever fails before, the table is as it was; files that were sent are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import BadKeyError, Error
+from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
+from lakebed.ingest.intake import Intake
 from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
 from lakebed.spark.boundaries import Part, divide, weigh
 from lakebed.spark.progress import Callback, Span, watched
+from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
+from lakebed.spark.staging import Staged, Staging, stage, unstage
 from lakebed.state.transactions import OfferFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from lakebed.files import NewFile
     from lakebed.kernels.layout import Layout
@@ -52,7 +56,8 @@ SAMPLE_THREADS = 4
 class ImportReport:
     """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
 
-    ``number`` is None if there were no rows (and no job id to remember).
+    ``number`` is None if there were no rows (and no job id to remember). ``rejected`` rows are in the folder
+    ``quarantine``.
     """
 
     table: str
@@ -65,6 +70,28 @@ class ImportReport:
     reduce_tasks: int
     number: int | None
     repeated: bool = False
+    rejected: int = 0
+    quarantine: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a source is read: from which columns, with which casts, through which query, and what is put aside where.
+
+    See :meth:`Pipeline.bulk_import`.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    casts: Sequence[str] = ()
+    select: str | None = None
+    quarantine: str | None = None
+
+    def intake(self, schema: Schema, format: str) -> Intake:
+        """How rows become those of a table. Text has no types, so all of it is cast."""
+        if isinstance(self.casts, str):
+            raise UsageError(f"casts is a list of names, not the text {self.casts!r}")
+        unasked = schema.names if format in frames.TEXT_FORMATS else ()
+        return Intake(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +124,7 @@ class Importer:
     cores: int
     progress: Callback | None = None
 
-    def run(self, given: Any, format: str, job_id: str | None) -> ImportReport:
+    def run(self, given: Any, format: str, job_id: str | None, reading: Reading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         state = self.table.state()
         request = _Request(job_id, state.number)
@@ -106,23 +133,59 @@ class Importer:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
         # One schema from here to the end, whoever alters the table meanwhile.
         layout = self.table.layout()
-        if format == "parquet" and not _is_frame(given):
-            return self._shuffled(_native(given, self._shuffle(layout)), layout, request)
-        frame = given if _is_frame(given) else frames.read_frame(self.session, given, format, layout.schema)
-        text = "the DataFrame" if _is_frame(given) else str(given)
-        return self._staged(frame, text, layout, request)
-
-    def _staged(self, frame: DataFrame, text: str, layout: Layout, request: _Request) -> ImportReport:
-        frames.check_frame(frame, layout.schema, text)
+        shuffle = self._shuffle(layout)
+        reading = reading or Reading()
+        is_frame = _is_frame(given)
+        intake = reading.intake(layout.schema, "" if is_frame else format)
+        quarantine = self._quarantine(reading, job_id or shuffle.job)
+        if format == "parquet" and not is_frame and reading.select is None:
+            found = _native(given, shuffle, intake)
+            if quarantine is None:
+                return self._shuffled(found, shuffle, request)
+            frame, rows, text = scattered(self.session, found.documents), _source_rows, str(given)
+        else:
+            frame = frames.typed(frames.read_frame(self.session, given, format, reading.select), intake)
+            text = "the DataFrame" if is_frame else str(given)
+            frames.check_frame(frame, intake, text)
+            rows = partial(_named, source=text)
         try:
-            staged = frames.stage(frame, self._shuffle(layout))
+            staged = stage(frame, Staging(shuffle, intake, quarantine), rows)
         except Error as error:
             raise frames.refused_text(error, text) from error
+        return self._from_staged(staged, shuffle, request, quarantine)
+
+    def _quarantine(self, reading: Reading, job: str) -> Quarantine | None:
+        if reading.quarantine is None:
+            return None
+        # Tasks run wherever their workers were started.
+        url = frames.absolute(reading.quarantine)
+        remote = "://" in url and not url.startswith("file://")
+        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job)
+        quarantine.check()
+        return quarantine
+
+    def _from_staged(
+        self, staged: Sequence[Staged], shuffle: Shuffle, request: _Request, quarantine: Quarantine | None
+    ) -> ImportReport:
+        rejected = [part.rejected for part in staged]
+        counted = False
         try:
-            return self._shuffled(_restaged(staged), layout, request)
+            report = self._shuffled(_restaged(staged), shuffle, request)
+            counted = not report.repeated
+        except UnknownOutcomeError:
+            # If it was committed, its rejected rows count.
+            counted = True
+            raise
         finally:
             # Never part of what was committed, so to be deleted however that ended.
-            frames.unstage(staged, self.table.storage, self.table.id)
+            unstage(staged, self.table.storage, self.table.id)
+            if quarantine is not None and not counted:
+                quarantine.discard(rejected)
+        if quarantine is None or report.repeated:
+            return report
+        quarantine.finish(rejected, {"table": self.table.id, "number": report.number})
+        rows = sum(one.rows for one in rejected)
+        return replace(report, rejected=rows, quarantine=quarantine.url if rows else None)
 
     def _shuffle(self, layout: Layout) -> Shuffle:
         return Shuffle(
@@ -132,13 +195,13 @@ class Importer:
             layout=layout,
             memory_limit_bytes=self.table.settings_in_force().memory_limit_bytes,
             boundaries=(),
-            leaves=self.table.state().leaves.boundaries,
+            leaves=(),
         )
 
-    def _shuffled(self, found: _Input, layout: Layout, request: _Request) -> ImportReport:
-        shuffle = self._shuffle(layout)
-        boundaries = divide(weigh(found.parts), shuffle.leaves, self._reducers(found, layout.file_bytes))
-        shuffle = replace(shuffle, boundaries=boundaries)
+    def _shuffled(self, found: _Input, shuffle: Shuffle, request: _Request) -> ImportReport:
+        leaves = self.table.state().leaves.boundaries
+        boundaries = divide(weigh(found.parts), leaves, self._reducers(found, shuffle.layout.file_bytes))
+        shuffle = replace(shuffle, boundaries=boundaries, leaves=leaves)
         files = self._exchange(found, shuffle) if found.documents else ()
         number, repeated = self._commit(files, request)
         return ImportReport(
@@ -187,18 +250,17 @@ def _is_frame(given: Any) -> bool:
 # -- Parquet files, natively ------------------------------------------------------------------------------------
 
 
-def _native(given: Any, shuffle: Shuffle) -> _Input:
-    schema = shuffle.layout.schema
+def _native(given: Any, shuffle: Shuffle, intake: Intake) -> _Input:
     files = source.find_files(given)
-    groups = tuple(group for group in source.read_footers(files, schema) if group.rows)
+    groups = tuple(group for group in source.read_footers(files, intake) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return _Input(
         documents=tuple(_document(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
-        parts=_sampled(files, groups, schema),
+        parts=_sampled(files, groups, intake),
         size_bytes=sum(file.size_bytes for file in files),
         files=len(files),
-        chunks=native_chunks,
+        chunks=partial(native_chunks, intake=intake),
     )
 
 
@@ -223,14 +285,14 @@ def _document(task: Sequence[source.Group], files: Sequence[source.SourceFile]) 
     ]
 
 
-def _sampled(files: Sequence[source.SourceFile], groups: Sequence[source.Group], schema: Schema) -> tuple[Part, ...]:
-    keyed = whole_key(schema)
+def _sampled(files: Sequence[source.SourceFile], groups: Sequence[source.Group], intake: Intake) -> tuple[Part, ...]:
+    keyed = whole_key(intake.schema)
     chosen = set(source.chosen_groups(groups))
 
     def part(item: tuple[int, source.Group]) -> Part:
         position, group = item
         if position in chosen:
-            return Part(group.rows, source.sample_keys(files[group.file], group, schema, keyed))
+            return Part(group.rows, source.sample_keys(files[group.file], group, intake, keyed))
         low, high = (None, None) if group.bounds is None else (_first(v, keyed.codec) for v in group.bounds)
         return Part(group.rows, min=low, max=high)
 
@@ -246,23 +308,36 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
         return None
 
 
-def native_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
+def native_chunks(document: Any, shuffle: Shuffle, intake: Intake) -> Iterator[pa.Table]:
     """A map task: read row groups, sort them in chunks."""
     from lakebed.kernels.sort import sort_chunks
 
-    schema = shuffle.layout.schema
+    rows = (intake.conform(batch, uri) for batch, uri in _rows(document))
+    yield from sort_chunks(rows, intake.schema, memory_limit_bytes=shuffle.memory_limit_bytes)
 
-    def rows() -> Iterator[pa.RecordBatch]:
-        for uri, size_bytes, modified_ns, groups in document:
-            yield from source.read_rows(source.SourceFile(uri, size_bytes, modified_ns), groups, schema)
 
-    yield from sort_chunks(rows(), schema, memory_limit_bytes=shuffle.memory_limit_bytes)
+def _rows(document: Any) -> Iterator[tuple[pa.RecordBatch, str]]:
+    for uri, size_bytes, modified_ns, groups in document:
+        for batch in source.read_rows(source.SourceFile(uri, size_bytes, modified_ns), groups):
+            yield batch, uri
+
+
+def _source_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of a staging task whose partition is one document."""
+    for batch in batches:
+        for payload in batch.column(1).to_pylist():
+            yield from _rows(wire.load(payload))
+
+
+def _named(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of a DataFrame's partition."""
+    return ((batch, source) for batch in batches)
 
 
 # -- staged files -----------------------------------------------------------------------------------------------
 
 
-def _restaged(staged: Sequence[frames.Staged]) -> _Input:
+def _restaged(staged: Sequence[Staged]) -> _Input:
     files = [new for part in staged for new in part.files]
     return _Input(
         documents=tuple(wire.encode_file(new.file) for new in files),

@@ -1,161 +1,160 @@
-"""DataFrames as a source of a bulk import: staged first, whatever they are.
+"""Sources of a bulk import that Spark reads: formats, queries, DataFrames, and what a ``select`` makes of any of them.
 
-A DataFrame may give other rows each time it is computed (``rand``, ``limit``, a source that changes), and computing it
-once to sample it and again to import it would cost twice where it is dear. So it is computed exactly once, by one
-action: each of its partitions is sorted and written as a run of its own under the table's data, as orphans to be. What
-follows, the cutting and merging, then reads immutable files, and may be repeated as often as Spark likes. Their
-summaries tell where to cut.
-
-Text formats (CSV, JSON) have no types of their own: their columns are matched by name and cast to the table's types by
-Spark, strictly. ORC has types, and goes the same way as a DataFrame.
+CSV and JSON have no types of their own: their values come as text, and the tasks cast them as the table has them, as
+they would any column for which someone asked. Only what is nested in JSON is cast by Spark, strictly. In CSV an empty
+cell is null, and quotes with nothing between them are an empty text.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed import types
 from lakebed.errors import Error, NotFoundError, SchemaMismatchError, UsageError
-from lakebed.files import NewFile, object_names
-from lakebed.ingest.send import send_run
-from lakebed.schema import Schema, check_columns, conform
-from lakebed.spark import wire
-from lakebed.spark.batch import TaskError, on_one_core, said_by_spark, spark_errors, task_scratch
+from lakebed.ingest.intake import Intake
+from lakebed.spark.batch import is_sparks, said_by_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from lakebed.spark.shuffle import Shuffle
-    from lakebed.storage.contract import Storage
+FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
+TEXT_FORMATS = ("csv", "json")
 
-FORMATS = ("parquet", "csv", "json", "orc")
+_CONNECTORS = {
+    "avro": "org.apache.spark:spark-avro_2.13",
+    "delta": "io.delta:delta-spark_2.13",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime",
+}
+"""Formats that Spark reads with a package that it does not bring."""
 
-_DATA_ERRORS = (
-    "CAST_INVALID_INPUT", "CAST_OVERFLOW", "FAILED_READ_FILE", "MALFORMED_RECORD", "NUMERIC_VALUE_OUT_OF_RANGE",
-)  # fmt: skip
+_DATA_ERRORS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO")
 """Spark's error conditions that are about the data, not about Spark."""
 
-_STAGED = "row_count long, payload binary"
-_STAGED_SCHEMA = pa.schema([("row_count", pa.int64()), ("payload", pa.binary())])
+_NULL = "\ufdd0"
+"""What stands for null in CSV: a code point that is no character, so that an empty text is another thing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The run that one partition of a DataFrame became."""
-
-    rows: int
-    files: tuple[NewFile, ...]
-
-
-def read_frame(session: SparkSession, source: Any, format: str, schema: Schema) -> DataFrame:
-    """The source as a DataFrame with the table's columns.
+def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
+    """The source as a DataFrame, or what the query ``select`` makes of it under the name ``source``.
 
     Raises:
-        UsageError: an unknown format.
+        UsageError: an unknown format, one whose connector the session does not have, or not a query.
         NotFoundError: a path that does not exist.
-        SchemaMismatchError: missing or extra columns.
+        SchemaMismatchError: a source that Spark cannot read.
     """
-    if format not in FORMATS:
-        raise UsageError(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
-    items = [source] if isinstance(source, str | Path) else list(source)
-    if not items:
-        raise UsageError("no source was given: name files, folders or globs")
-    # Spark would look in the folder where its JVM was started, whatever folder this process is in now.
-    paths = [str(i) if "://" in str(i) else str(Path(i).expanduser().absolute()) for i in items]
-    reader = session.read.option("mode", "FAILFAST")
-    with _reading(paths):
-        if format == "csv":
-            frame = reader.option("header", "true").csv(paths)
-        elif format == "json":
-            frame = reader.json(paths)
-        else:
-            return reader.orc(paths)
-        return _typed(frame, schema, ", ".join(paths))
+    from pyspark.sql import DataFrame
+
+    frame = source if isinstance(source, DataFrame) else _read(session, source, format)
+    return frame if select is None else _queried(session, select, frame)
 
 
-def check_frame(frame: DataFrame, schema: Schema, source: str) -> None:
+def check_frame(frame: DataFrame, intake: Intake, source: str) -> None:
     """Raise SchemaMismatchError unless the frame's columns can be made to fit; nothing is computed."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    check_columns(to_arrow_schema(frame.schema, timezone="UTC"), schema, source)
+    intake.check(_arrow(frame), source)
 
 
-def stage(frame: DataFrame, shuffle: Shuffle) -> tuple[Staged, ...]:
-    """Compute the frame, once, and write each partition as a run of job ``shuffle.job``."""
-    with spark_errors():
-        found = frame.mapInArrow(_stage_function(shuffle), _STAGED).toArrow()
-    return tuple(
-        Staged(rows, wire.decode_new_files(wire.load(payload)))
-        for rows, payload in zip(*(column.to_pylist() for column in found.columns), strict=True)
-    )
-
-
-def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
-    """Delete staged files: nothing ever names them in a log."""
-    files = [new.file for part in staged for new in part.files]
-    storage.delete([name for f in files for name in object_names(table_id, f)])
-
-
-def _stage_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from lakebed.kernels.sort import sort_runs
-
-        on_one_core()
-        schema = shuffle.layout.schema
-        try:
-            with task_scratch() as scratch:
-                rows = (conform(batch, schema, "the DataFrame") for batch in batches)
-                run_files = sort_runs(rows, shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes)
-                files = send_run(shuffle.place.connect(), shuffle.table_id, run_files, job=shuffle.job)
-            count = sum(new.file.rows for new in files)
-            yield pa.record_batch([[count], [wire.dump(wire.encode_new_files(files))]], schema=_STAGED_SCHEMA)
-        except Exception as error:
-            raise TaskError(error) from error
-
-    return run
-
-
-def _typed(frame: DataFrame, schema: Schema, source: str) -> DataFrame:
-    """The columns of a text format, cast to the table's types by name."""
-    from pyspark.sql import functions
+def typed(frame: DataFrame, intake: Intake) -> DataFrame:
+    """The frame with those columns cast by Spark that hold nested values of a text format."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    plain = pa.schema([pa.field(name, schema.arrow.field(name).type) for name in frame.columns if name in schema.names])
-    strangers = [pa.field(name, pa.string()) for name in frame.columns if name not in schema.names]
-    # Only the names can be wrong here; the check says which, as for any other source.
-    check_columns(pa.schema([*plain, *strangers]), schema, source)
-    columns = []
-    for field in schema.fields:
-        try:
+    found = _arrow(frame)
+    for field in intake.schema.fields:
+        name = intake.column(field.name)
+        if field.name not in intake.casts or name not in found.names or not pa.types.is_nested(field.type):
+            continue
+        if not types.widens(found.field(name).type, field.type):
             kind = from_arrow_type(field.type, prefer_timestamp_ntz=True)
-        except Exception as error:
-            raise UsageError(
-                f"column {field.name} is {field.type}, which Spark cannot read from text; import Parquet instead",
-                column=field.name,
-            ) from error
-        name = field.name.replace("`", "``")
-        columns.append(functions.col(f"`{name}`").cast(kind).alias(field.name))
-    return frame.select(*columns)
+            frame = frame.withColumn(name, frame[f"`{name.replace('`', '``')}`"].cast(kind))
+    return frame
+
+
+def _arrow(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
+    if format not in FORMATS:
+        raise UsageError(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
+    items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
+    if not items:
+        raise UsageError("no source was given: name files, folders or globs")
+    if format in ("delta", "iceberg", "query") and len(items) > 1:
+        raise UsageError(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
+    if format == "query":
+        return _queried(session, items[0])
+    # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
+    paths = items if format == "iceberg" else [absolute(item) for item in items]
+    with _reading(", ".join(paths), format):
+        frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
+        # A session of Spark Connect looks at the source only now.
+        _ = frame.schema
+        return frame
+
+
+def absolute(item: str) -> str:
+    """A path that means the same in any folder; a URL as it is."""
+    return item if "://" in item else str(Path(item).expanduser().absolute())
+
+
+def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame:
+    match format:
+        case "csv":
+            # Every file's header is checked: columns are matched by name, and files by their place otherwise.
+            # Quotes within quotes are doubled, as everybody but Spark has them.
+            options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
+            return reader.options(**options).csv(paths)
+        case "json":
+            return reader.option("primitivesAsString", "true").json(paths)
+        case "parquet" | "orc":
+            # Else one file's columns would stand for all, and what others have beside them would be gone.
+            return reader.option("mergeSchema", "true").format(format).load(paths)
+        case "delta" | "iceberg":
+            return reader.format(format).load(paths[0])
+        case _:
+            return reader.format(format).load(paths)
+
+
+def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
+    """What a query gives, which may name ``source``; analysed now, computed later. Raises UsageError if it is none."""
+    # Within parentheses nothing but a query stands; braces are PySpark's own.
+    text = f"SELECT * FROM (\n{query.strip().rstrip(';').replace('{', '{{').replace('}', '}}')}\n)"  # noqa: S608 - the caller's own query, for his own session
+    try:
+        if source is None:
+            frame = session.sql(text)
+        else:
+            frame = session.sql("WITH source AS (SELECT * FROM {lakebed_source}) " + text, lakebed_source=source)  # noqa: S608 - as above
+        _ = frame.schema
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise UsageError(f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query) from error
+    return frame
 
 
 @contextlib.contextmanager
-def _reading(paths: Sequence[str]) -> Iterator[None]:
-    """Turn what Spark says about paths and text into the errors that any other source gives."""
-    from pyspark.errors import AnalysisException, PySparkException
-
-    names = ", ".join(paths)
+def _reading(names: str, format: str) -> Iterator[None]:
+    """Turn what Spark says about paths and formats into the errors that any other source gives."""
     try:
         yield
-    except AnalysisException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        text = str(error)
+        if "PATH_NOT_FOUND" in text:
             raise NotFoundError(f"nothing matches {names}", name=names) from error
-        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
-    except PySparkException as error:
+        if format in _CONNECTORS and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text):
+            raise UsageError(
+                f"this Spark session cannot read {format}: it lacks the package {_CONNECTORS[format]} of its version. "
+                "Start Spark with --packages or spark.jars.packages, and pass the session",
+                format=format,
+            ) from error
         raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
 
 

@@ -7,9 +7,10 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +23,7 @@ from lakebed.compaction.waves import Execute, MergeTask, TaskResult
 from lakebed.errors import Error, UsageError
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
-from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.bulk_import import Importer, ImportReport, Reading
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.spark.session import active_session, cores_of, start_session
@@ -114,28 +115,41 @@ class Pipeline:
     # -- work ---------------------------------------------------------------------------------------------------
 
     @submitted(ImportReport)
-    def bulk_import(
+    def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
         self,
         table: Table | str,
         source: Any,
         *,
         format: str = "parquet",
+        columns: Mapping[str, str] | None = None,
+        casts: Sequence[str] = (),
+        select: str | None = None,
+        quarantine: str | Path | None = None,
         job_id: str | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
 
         ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
-        json or orc. ``job_id`` is a request key: to repeat an import with it, from any process, adds nothing.
+        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: to
+        repeat an import with it, from any process, adds nothing.
+
+        ``columns`` has the source's column of each field that is not read from its own name, ``casts`` the fields whose
+        values may be cast. ``select`` is a Spark SQL query over the view ``source``, of which the rows are taken in
+        place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
+        reason, in a folder named by the job, and the others are imported. See docs/import.md.
 
         Raises:
+            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks.
+            ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id)
+        reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
+        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id, reading)
 
     @submitted(CompactionReport)
     def compact(

@@ -23,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.schema import Schema, check_columns, conform
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs
+
+    from lakebed.ingest.intake import Intake
+    from lakebed.schema import Schema
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 FOOTER_THREADS = 16
@@ -150,22 +152,23 @@ def _below(system: pafs.FileSystem, folder: str) -> Iterator[Any]:
 # -- checking ---------------------------------------------------------------------------------------------------
 
 
-def read_footers(files: Sequence[SourceFile], schema: Schema) -> tuple[Group, ...]:
+def read_footers(files: Sequence[SourceFile], intake: Intake) -> tuple[Group, ...]:
     """The row groups of all files, in order. Raises DamagedError or SchemaMismatchError naming the file at fault."""
     with ThreadPoolExecutor(FOOTER_THREADS) as pool:
-        found = pool.map(lambda item: _read_footer(item[0], item[1], schema), enumerate(files))
+        found = pool.map(lambda item: _read_footer(item[0], item[1], intake), enumerate(files))
         return tuple(group for groups in found for group in groups)
 
 
-def _read_footer(number: int, file: SourceFile, schema: Schema) -> list[Group]:
+def _read_footer(number: int, file: SourceFile, intake: Intake) -> list[Group]:
     with open_parquet(file) as parquet:
-        check_columns(parquet.schema_arrow, schema, file.uri)
+        intake.check(parquet.schema_arrow, file.uri)
         metadata = parquet.metadata
+        first = intake.schema.row_key[0]
         groups = []
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
             columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-            keys = [columns[name] for name in schema.sort_names if name in columns]
+            keys = [columns[name] for name in intake.keys.needed if name in columns]
             groups.append(
                 Group(
                     file=number,
@@ -173,7 +176,7 @@ def _read_footer(number: int, file: SourceFile, schema: Schema) -> list[Group]:
                     rows=group.num_rows,
                     raw_bytes=group.total_byte_size,
                     key_bytes=sum(column.total_compressed_size for column in keys),
-                    bounds=_bounds(keys[0]) if keys else None,
+                    bounds=None if first.expression else _bounds(columns.get(intake.column(first.name))),
                 )
             )
         return groups
@@ -181,7 +184,7 @@ def _read_footer(number: int, file: SourceFile, schema: Schema) -> list[Group]:
 
 def _bounds(column: Any) -> tuple[Any, Any] | None:
     try:
-        statistics = column.statistics
+        statistics = None if column is None else column.statistics
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
     except (pa.ArrowException, ValueError, OverflowError):
         # A value that Python's own types cannot hold, such as a date before the year 1.
@@ -229,12 +232,10 @@ def _unreadable(file: SourceFile, error: Exception) -> DamagedError:
     )
 
 
-def read_rows(file: SourceFile, groups: Sequence[int], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups, made to fit the schema, in order, on the calling thread."""
+def read_rows(file: SourceFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of some row groups as they are there, in order, on the calling thread."""
     with open_parquet(file) as parquet:
-        batches = parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=list(groups), use_threads=False)
-        for batch in batches:
-            yield conform(batch, schema, file.uri)
+        yield from parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=list(groups), use_threads=False)
 
 
 # -- sampling ---------------------------------------------------------------------------------------------------
@@ -255,15 +256,15 @@ def chosen_groups(groups: Sequence[Group]) -> list[int]:
     return [(2 * i + 1) * len(groups) // (2 * count) for i in range(count)]
 
 
-def sample_keys(file: SourceFile, group: Group, schema: Schema, whole: Schema) -> tuple[bytes, ...]:
+def sample_keys(file: SourceFile, group: Group, intake: Intake, whole: Schema) -> tuple[bytes, ...]:
     """Keys of a row group at even distances, encoded with ``whole``, whose row key is row key and sort key."""
     import numpy as np
 
-    names = list(schema.sort_names)
     with open_parquet(file) as parquet:
-        rows = parquet.read_row_group(group.index, columns=names, use_threads=False)
+        rows = parquet.read_row_group(group.index, columns=intake.keys.needed, use_threads=False)
         step = max(1, rows.num_rows // SAMPLE_ROWS)
-        # A null in a key is refused where the rows are read, with a better message.
-        taken = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step))).select(names).drop_null()
-        typed = taken.cast(pa.schema([pa.field(f.name, f.type) for f in (*schema.row_key, *schema.sort_key)]))
-        return tuple(whole.codec.encode_columns(typed).to_pylist())
+        taken = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step))).combine_chunks().to_batches()
+        names = list(intake.schema.sort_names)
+        # What does not fit is refused where the rows are read.
+        keys = [intake.keys.sift(batch, file.uri)[0] for batch in taken]
+        return tuple(key for batch in keys for key in whole.codec.encode_columns(batch.select(names)).to_pylist())

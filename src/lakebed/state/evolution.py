@@ -5,7 +5,8 @@ for ever, so a reader finds each field of its schema in any file, under whatever
 there, its rows are null (so an added field may be null); where it is narrower, a cast keeps every value (so there is
 one table of what widens, :data:`lakebed.types.WIDENING`). A name that was dropped and added again is another field.
 
-Key fields may be renamed and nothing else: rows are sorted by them, and leaves are cut by their encoding.
+Key fields may be renamed and nothing else: rows are sorted by them, and leaves are cut by their encoding. What they are
+generated from keeps its name and type: an expression means the same for all rows of a table.
 
 Changes are resolved against the newest schema when they are committed. All versions are kept: files of any may still
 come, from a writer or a job that began before, and a field id that any of them used is not given out again.
@@ -135,6 +136,9 @@ def _refusal(schema: Schema, change: SchemaChange) -> str:
     field = schema.by_name.get(change.name)
     if field is None:
         return f"there is no field {change.name!r}; the fields are: {', '.join(schema.names)}"
+    used = [computed.name for computed in schema.generated if change.name in computed.inputs]
+    if used and not isinstance(change, AllowNulls):
+        return f"field {used[0]} is generated from {change.name}, and rows that are there would no longer agree with it"
     if isinstance(change, RenameField):
         return _taken(schema, change.new_name)
     if change.name in schema.sort_names:
@@ -208,8 +212,11 @@ def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
     return (*schemas, schema)
 
 
-def _keys(schema: Schema) -> list[list[tuple[int, pa.DataType]]]:
-    return [[(field.id, field.type) for field in group] for group in (schema.row_key, schema.sort_key)]
+def _keys(schema: Schema) -> list[list[tuple[Any, ...]]]:
+    return [
+        [(field.id, field.type, field.expression, field.inputs) for field in group]
+        for group in (schema.row_key, schema.sort_key)
+    ]
 
 
 def _follows(field: Field, before: Field | None, used: set[int]) -> bool:

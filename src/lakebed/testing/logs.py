@@ -248,6 +248,22 @@ class LogConformance:
         assert log.known_stamp(1) is None
         assert log.floor() == 1
 
+    def test_a_floor_that_is_told_with_a_create_is_as_new_as_the_entry(self, place: LogUrl, log: LogBackend) -> None:
+        """Others raise it and delete a number, which one who slept wins: told or asked, the floor is against him."""
+        other = place.connect().open("catalog")
+        for number in range(1, 21):
+            assert log.create(number, b"first") is PutOutcome.CREATED
+            assert log.known_floor(number) in (None, number - 1)
+            with ThreadPoolExecutor(1) as pool:
+                trimmed = pool.submit(other.raise_floor, number - 1, number), pool.submit(other.remove, [number])
+                while log.create(number, b"second") is not PutOutcome.CREATED:
+                    pass
+                told = log.known_floor(number)
+                assert (log.floor() if told is None else told) == number
+                assert [step.result() for step in trimmed] == [True, None]
+        assert log.create(20, b"third") is PutOutcome.EXISTS
+        assert log.known_floor(21) is None
+
     def test_a_removed_number_can_be_created_again(self, log: LogBackend) -> None:
         """Why there is a floor: the place does not remember."""
         log.create(1, b"first")

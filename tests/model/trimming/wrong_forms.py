@@ -53,7 +53,8 @@ WRONG_FORMS = (
     WrongForm(
         "the floor is read before the create",
         Rules(created="floor before"),
-        "the log is trimmed between the two",
+        "the log is trimmed between the two, also where they are one statement of a database, that sees what was "
+        "there when it began",
         "false committed, another history, committed twice, chain broken, forked",
         42,
     ),

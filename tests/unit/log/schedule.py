@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lakebed.errors import StorageError
+from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.storage.contract import PutOutcome
 
 
@@ -214,6 +215,36 @@ class ClockedStorage:
         self.time += timedelta(seconds=1)
         self.stamps[name] = self.time
         self.changed.add(name)
+
+
+class TellingLogs:
+    """Logs of objects that tell the floor with each create, as a database does."""
+
+    def __init__(self, storage):
+        self._logs = ObjectLogs(storage)
+
+    def open(self, prefix):
+        return TellingLog(self._logs.open(prefix))
+
+
+class TellingLog:
+    """The floor is read behind the create, before anybody else goes on."""
+
+    def __init__(self, log):
+        self.log = log
+        self.told = {}
+
+    def __getattr__(self, name):
+        return getattr(self.log, name)
+
+    def create(self, number, data):
+        outcome = self.log.create(number, data)
+        if outcome is PutOutcome.CREATED:
+            self.told[number] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).floor()
+        return outcome
+
+    def known_floor(self, number):
+        return self.told.get(number)
 
 
 SLEEP_SHARE = 0.008

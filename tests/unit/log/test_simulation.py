@@ -140,7 +140,7 @@ def on_after_an_unclear_put(patch):
 def the_floor_does_not_matter(patch):
     """What was created is ours, and what is missing has never been there."""
 
-    def prove(tail, reading, amiss=None):
+    def prove(tail, reading, amiss=None, **_):
         tail._publish(reading)
         if amiss is not None:
             raise amiss

@@ -16,12 +16,19 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import StorageError, UnsafeStoreError, UsageError
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError, UnsafeStoreError, UsageError
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.places import connect_logs
+from lakebed.log.snapshot import SnapshotPlace
 from lakebed.log.sql import place as sql_place
 from lakebed.log.sql import sqlite
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CreateTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
+from tests.unit.log.cases import LOG, adding
+from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
 
@@ -265,6 +272,55 @@ def test_a_raise_that_is_kept_out_by_a_lock_is_refused_and_not_in_doubt(tmp_path
     holder.execute("ROLLBACK")
     holder.close()
     assert log.raise_floor(1, 2)
+
+
+def on_a_table(tmp_path):
+    """A log of its own, as if of another process."""
+    beside = SnapshotPlace(connect(f"memory://{tmp_path.name}"), LOG)
+    return Log(logs_at(tmp_path / "logs.db").open(LOG), beside, "table-00", TABLE)
+
+
+def test_a_commit_is_one_round_trip(tmp_path, logs, monkeypatch):
+    """The floor comes with the entry, and the stamp of the one before came with that."""
+    log = on_a_table(tmp_path)
+    log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
+    reads, puts = [], []
+    read, put = sql_place.SqlLogs.read, sql_place.SqlLogs.put
+    monkeypatch.setattr(sql_place.SqlLogs, "read", lambda *asked: reads.append(asked) or read(*asked))
+    monkeypatch.setattr(sql_place.SqlLogs, "put", lambda *asked: puts.append(asked) or put(*asked))
+    for count in range(5):
+        assert log.commit(adding(f"f{count}")) == Committed(count + 2)
+    assert (len(puts), reads) == (5, [])
+
+
+def test_a_writer_who_slept_does_not_believe_his_own_insert(tmp_path, logs):
+    """He wins a number that was trimmed, and the floor that comes with it says so. Asked again, the state tells."""
+    log = on_a_table(tmp_path)
+    log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
+    sleeper = on_a_table(tmp_path)
+    assert sleeper.commit(adding("f0", "r0")) == Committed(2)
+    for count in range(1, 6):
+        log.commit(adding(f"f{count}", f"r{count}"))
+    kept = log.keep()
+    log.commit(adding("f6"))
+    log.keep()
+    log.trim(kept - 1)
+    assert sleeper.head.number == 2
+
+    assert sleeper.commit(adding("lost")) == Unknown(3)
+    assert sleeper.commit(adding("g")) == Committed(kept + 2)
+    assert set(on_a_table(tmp_path).follow().files) == {*(f"f{count}" for count in range(7)), "g"}
+
+
+@pytest.mark.parametrize("data", [b"{}\n", b'{"format":1,"features":[],"digest":""}\n{}\n'])
+def test_a_floor_that_cannot_be_read_is_an_error_once_the_entry_is_told(logs, data):
+    """The entry is stored: its create does not fail, and whoever asks for the floor is told what is wrong."""
+    log = logs.open(LOG)
+    logs.open(f"{LOG}/floor").create(0, data)
+    assert log.create(1, b"one") is PutOutcome.CREATED
+    assert log.known_floor(1) is None
+    with pytest.raises((DamagedError, FormatTooNewError)):
+        log.floor()
 
 
 def test_numbers_come_page_by_page(logs, monkeypatch):

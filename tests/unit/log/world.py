@@ -46,7 +46,7 @@ from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage
+from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage, TellingLogs
 from tests.unit.state.cases import key, new_file
 
 TABLE_ID = "table-00"
@@ -66,7 +66,7 @@ class Process:
 
     def __init__(self, world, name):
         self.name = name
-        self.table = Table(TABLE_ID, "t", world.storage, ObjectLogs(world.storage), dict)
+        self.table = Table(TABLE_ID, "t", world.storage, world.logs(world.storage), dict)
         self.log = self.table.log
         self.log._tail._advancing = Lock(world.schedule)
         self.seen = None
@@ -83,6 +83,7 @@ class World:
         self.inner = ClockedStorage(connect("memory://simulation"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
         self.storage = SteppedStorage(self.faulty, self.schedule, self.random.choice([0, 0.05, 0.3]))
+        self.logs = self.random.choice([ObjectLogs, TellingLogs])
         self.processes = []
         self.names = count()
         self.contents = {}

@@ -6,11 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
+from lakebed import DamagedError, Generated, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
+from lakebed.ingest.intake import Intake
+from lakebed.kernels.compute import checked
 from lakebed.spark import source
 from lakebed.spark.shuffle import whole_key
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
+INTAKE = Intake(SCHEMA)
 ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 
@@ -80,7 +83,7 @@ def test_a_file_named_twice_is_refused(folder):
 
 
 def footers(*paths):
-    return source.read_footers(source.find_files([str(path) for path in paths]), SCHEMA)
+    return source.read_footers(source.find_files([str(path) for path in paths]), INTAKE)
 
 
 def test_footers_tell_rows_and_bounds_of_every_row_group(tmp_path):
@@ -119,12 +122,12 @@ def test_a_file_that_is_no_parquet_file_is_named(tmp_path, damage):
 
 def read(path):
     file = source.find_files(str(path))[0]
-    return pa.Table.from_batches(list(source.read_rows(file, [0], SCHEMA)), SCHEMA.arrow)
+    return pa.Table.from_batches(list(source.read_rows(file, [0])))
 
 
-def test_rows_come_as_the_schema_has_them(tmp_path):
+def test_rows_come_as_the_file_has_them(tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
-    assert read(tmp_path / "a.parquet").to_pydict() == {"k": ["b", "a"], "n": [2, 1], "v": [0.5, None]}
+    assert read(tmp_path / "a.parquet").to_pydict() == {"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]}
 
 
 def test_a_page_that_is_damaged_names_its_file(tmp_path):
@@ -142,7 +145,7 @@ def test_a_file_that_changed_since_it_was_listed_is_refused(tmp_path):
     file = source.find_files(str(tmp_path))[0]
     pq.write_table(pa.concat_tables([ROWS, ROWS]), tmp_path / "a.parquet")
     with pytest.raises(StorageError, match="was changed or removed"):
-        list(source.read_rows(file, [0], SCHEMA))
+        list(source.read_rows(file, [0]))
 
 
 def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
@@ -150,10 +153,25 @@ def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
     pq.write_table(rows, tmp_path / "a.parquet")
     monkeypatch.setattr(source, "SAMPLE_ROWS", 4)
     files = source.find_files(str(tmp_path))
-    group = source.read_footers(files, SCHEMA)[0]
+    group = source.read_footers(files, INTAKE)[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
-    assert source.sample_keys(files[0], group, SCHEMA, keyed) == expected
+    assert source.sample_keys(files[0], group, INTAKE, keyed) == expected
+
+
+def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
+    """Rows that will be refused, or rejected, tell nothing."""
+    pq.write_table(
+        pa.table({"Key": ["a", None, "b"], "n": ["1", "2", "x"], "v": [0.5, 0.5, 0.5]}), tmp_path / "a.parquet"
+    )
+    schema = checked(Schema({"g": Generated("string", "k || '!'"), "k": "string"}, {"n": "int64"}, {"v": "double"}))
+    intake = Intake(schema, {"k": "Key"}, frozenset({"n"}))
+    files = source.find_files(str(tmp_path))
+    group = source.read_footers(files, intake)[0]
+    keyed = whole_key(schema)
+    assert source.sample_keys(files[0], group, intake, keyed) == (keyed.codec.encode(("a!", "a", 1)),)
+    assert group.bounds is None
+    assert source.read_footers(files, Intake(SCHEMA, {"k": "Key"}, frozenset({"n"})))[0].bounds == ("a", "b")
 
 
 def test_of_many_row_groups_some_are_sampled_spread_evenly(monkeypatch):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import ColumnElement, Connection, Engine, Insert, Table
+    from sqlalchemy import ColumnElement, Connection, Engine, Insert, Select, Table
     from sqlalchemy.exc import DBAPIError
 
 POOL_CONNECTIONS_MAX = 8
@@ -34,6 +34,18 @@ class Meaning:
     remedy: str
 
 
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """The value that an INSERT returned, and the one that a query behind it found; None: nothing.
+
+    Not ``looked``: the query could not see all that was committed before the row was stored, and tells nothing.
+    """
+
+    returned: Any
+    looked: bool
+    found: Any
+
+
 class Database(Protocol):
     """One database, not yet connected; equal to another by its URL. ``url`` holds no password and may be shown."""
 
@@ -51,6 +63,14 @@ class Database(Protocol):
 
     def insert_absent(self, table: Table, key: Sequence[str]) -> Insert:
         """An INSERT that passes over a row whose key is taken, and fails if the table does not keep the key unique."""
+
+    def insert_and_look(
+        self, connection: Connection, insert: Insert, look: Select[Any], values: Mapping[str, Any]
+    ) -> Inserted | None:
+        """Run an INSERT that returns one value, and behind it a query of one, in one round trip and one transaction.
+
+        None: it stored nothing.
+        """
 
     def make(self) -> None:
         """Make the database if it is a file that is not there. Raises StorageError if that cannot be."""

@@ -1,8 +1,9 @@
 """Entries as rows: the SQL, the pool of connections, and what becomes of an error.
 
-Each statement is a transaction of its own (the connections are in autocommit), so a create is one round trip and
-holds no lock while Python runs. A create is sent once and never again by itself: whoever called settles what is
-unclear. Reads change nothing, and are repeated within a bound, so that a restart of the server is no reader's trouble.
+Each message is a transaction of its own (the connections are in autocommit), so a create is one round trip and
+holds no lock while Python runs. In it a look at the floor follows the INSERT, so nobody has to ask for it afterwards.
+A create is sent once and never again by itself: whoever called settles what is unclear. Reads change nothing, and are
+repeated within a bound, so that a restart of the server is no reader's trouble.
 The floor of a log is a row too, number 0 of ``<log>/floor``, and raised by one UPDATE where it still has the old bytes.
 
 All places in one database share one pool, for as long as one of them lives: a process that opens an instance again
@@ -18,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
@@ -28,13 +29,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
 from lakebed import clock
-from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError, UnsafeStoreError
 from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
-from lakebed.log.sql.database import SAID_CHARS_MAX, Database
+from lakebed.log.sql.database import SAID_CHARS_MAX, Database, Inserted
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 READS_MAX = 8
 """Tries of a read before it fails: about five seconds with the waits between, as long as a server takes to restart."""
@@ -57,12 +58,15 @@ ENTRIES = sa.Table(
 )
 
 # Built once: making a statement anew costs as much as sending it.
+_NEW = {name: sa.bindparam(f"new_{name}", type_=ENTRIES.c[name].type) for name in ("log", "number", "data")}
 _OF_LOG = ENTRIES.c.log == sa.bindparam("of_log")
 _THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
 _DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
 _STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
 _REMOVE = sa.delete(ENTRIES).where(_OF_LOG, ENTRIES.c.number.in_(sa.bindparam("of_numbers", expanding=True)))
 _NUMBERS = sa.select(ENTRIES.c.number).where(_OF_LOG).order_by(ENTRIES.c.number)
+
+Told = TypeVar("Told")
 
 _pools: WeakValueDictionary[tuple[int, Database], sa.Engine] = WeakValueDictionary()
 
@@ -73,17 +77,20 @@ class SqlLog:
 
     place: SqlLogs
     name: str
-    _told: dict[int, datetime] = field(default_factory=dict, repr=False, compare=False)
+    _told: dict[int, Inserted] = field(default_factory=dict, repr=False, compare=False)
 
     def create(self, number: int, data: bytes) -> PutOutcome:
         """Put entry ``number`` if there is none."""
-        row = {"log": self.name, "number": number, "data": data}
-        action = f"write entry {number} of {self.name} to"
-        outcome, stored = self.place.put(action, _insertion(self.place.database), row)
-        if stored is not None:
+        values = _new(self.name, number, data) | self._floor_row()
+        database = self.place.database
+        outcome, told = self.place.put(
+            f"write entry {number} of {self.name} to",
+            lambda connection: database.insert_and_look(connection, _insertion(database), _DATA, values),
+        )
+        if told is not None:
             # The newest is all that is asked for.
             self._told.clear()
-            self._told[number] = _utc(stored)
+            self._told[number] = told
         return outcome
 
     def get(self, number: int) -> bytes | None:
@@ -98,7 +105,8 @@ class SqlLog:
 
     def known_stamp(self, number: int) -> datetime | None:
         """What the database told with the create, of the newest entry of this process; None: ask."""
-        return self._told.get(number)
+        told = self._told.get(number)
+        return None if told is None else _utc(told.returned)
 
     def now(self) -> datetime:
         """The database's clock."""
@@ -119,6 +127,15 @@ class SqlLog:
         """The number up to which entries may be deleted; 0: it was never raised."""
         return decode_floor(self._floor_data(), self.name)
 
+    def known_floor(self, number: int) -> int | None:
+        """Likewise; it was read in the transaction that stored the entry, behind it."""
+        told = self._told.get(number)
+        if told is not None and told.looked:
+            # The entry is stored, and must not look as if it failed. Who asks is told what is wrong with the floor.
+            with suppress(DamagedError, FormatTooNewError):
+                return decode_floor(None if told.found is None else bytes(told.found), self.name)
+        return None
+
     def keeps_floor(self) -> bool:
         """An UPDATE is a compare-and-set."""
         return True
@@ -129,14 +146,15 @@ class SqlLog:
         found = self._floor_data()
         if decode_floor(found, self.name) != expected:
             return False
-        action, data = f"raise the floor of {self.name} in", encode_floor(to)
+        action, data, floor_log = f"raise the floor of {self.name} in", encode_floor(to), self._floor_row()["of_log"]
 
         def raise_once() -> PutOutcome:
+            statement: sa.Insert | sa.Update
             if found is None:
-                first = {"log": self._floor_log(), "number": 0, "data": data}
-                return self.place.put(action, _insertion(self.place.database), first)[0]
-            values = {"of_log": self._floor_log(), "found": found, "raised": data}
-            return self.place.put(action, _rise(self.place.database), values)[0]
+                statement, values = _insertion(self.place.database), _new(floor_log, 0, data)
+            else:
+                statement, values = _rise(self.place.database), {"of_log": floor_log, "found": found, "raised": data}
+            return self.place.put(action, lambda connection: connection.execute(statement, values).first())[0]
 
         return settled(raise_once, lambda: self.floor() == to, self.name)
 
@@ -150,11 +168,11 @@ class SqlLog:
             for number in batch:
                 self._told.pop(number, None)
 
-    def _floor_log(self) -> str:
-        return f"{self.name}/floor"
+    def _floor_row(self) -> dict[str, Any]:
+        return {"of_log": f"{self.name}/floor", "of_number": 0}
 
     def _floor_data(self) -> bytes | None:
-        rows = self.place.read(_DATA, {"of_log": self._floor_log(), "of_number": 0})
+        rows = self.place.read(_DATA, self._floor_row())
         return bytes(rows[0][0]) if rows else None
 
     def foreign(self) -> Iterator[str]:
@@ -203,22 +221,20 @@ class SqlLogs:
             with suppress(DBAPIError):
                 connection.close()
 
-    def put(
-        self, action: str, statement: sa.Insert | sa.Update, values: Mapping[str, Any]
-    ) -> tuple[PutOutcome, datetime | None]:
-        """Send a conditional statement once: its outcome, and the stamp of the row it stored.
+    def put(self, action: str, send: Callable[[sa.Connection], Told | None]) -> tuple[PutOutcome, Told | None]:
+        """Send what stores a row on a condition, once: its outcome, and what is told of the row; None: it stored none.
 
         Raises:
             StorageError: it was refused, and nothing is stored.
         """
         with self.connection(action) as connection:
             try:
-                stored = connection.execute(statement, values).first()
+                told = send(connection)
             except DBAPIError as error:
                 if self.database.meaning(error).unclear:
                     return PutOutcome.UNCLEAR, None
                 raise
-        return (PutOutcome.EXISTS, None) if stored is None else (PutOutcome.CREATED, stored[0])
+        return (PutOutcome.EXISTS if told is None else PutOutcome.CREATED), told
 
     def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         """The rows of a query. Raises StorageError if they cannot be had within the tries."""
@@ -302,12 +318,16 @@ def _utc(stored: datetime) -> datetime:
     return stored.replace(tzinfo=UTC) if stored.tzinfo is None else stored.astimezone(UTC)
 
 
+def _new(log: str, number: int, data: bytes) -> dict[str, Any]:
+    return {"new_log": log, "new_number": number, "new_data": data}
+
+
 @cache
 def _insertion(database: Database) -> sa.Insert:
     """Stores a row unless its number is taken, and tells its stamp; no row if it stored none."""
     # The conflict is named, so that a table without that key refuses every entry instead of taking it twice.
-    statement = database.insert_absent(ENTRIES, ["log", "number"]).values(stored=database.clock())
-    return statement.returning(ENTRIES.c.stored)
+    statement = database.insert_absent(ENTRIES, ["log", "number"])
+    return statement.values(_NEW | {"stored": database.clock()}).returning(ENTRIES.c.stored)
 
 
 @cache

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
 from lakebed.errors import UnsafeStoreError, UsageError
-from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Meaning
+from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Inserted, Meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy.exc import DBAPIError
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d*)?"
 _NETLOC = re.compile(rf"(?:[^:@/]*@)?{_HOST}(?:,{_HOST})*", re.ASCII)
 _SECRETS = {"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"}
+
+# In these each statement of a transaction sees what was committed before it. The server takes one for the other.
+_SEEING = frozenset({"read committed", "read uncommitted"})
+_DIALECT: sa.Dialect = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
 
 # What the URL does not say. A peer that vanished without a word is given up after half a minute; after a fail-over
 # only a server that takes writes is of use.
@@ -115,6 +121,24 @@ class Postgresql:
         """``INSERT … ON CONFLICT (key) DO NOTHING``."""
         return postgresql.insert(table).on_conflict_do_nothing(index_elements=key)
 
+    def insert_and_look(
+        self, connection: sa.Connection, insert: sa.Insert, look: sa.Select[Any], values: Mapping[str, Any]
+    ) -> Inserted | None:
+        """Two statements in one message, which the server takes as one transaction.
+
+        One statement would not do: its queries see what was committed when it began, however long its INSERT then
+        waits, while the key of a deleted row is free at once. The second of two sees what was committed meanwhile,
+        unless the server's default is a stricter isolation.
+        """
+        cursor = connection.exec_driver_sql(_both(insert, look), values).cursor
+        inserted = cursor.fetchone()
+        cursor.nextset()
+        found, isolation = cursor.fetchall()[0]
+        cursor.close()
+        if inserted is None:
+            return None
+        return Inserted(inserted[0], looked=isolation in _SEEING, found=found)
+
     def make(self) -> None:
         """Nothing: making a database is its administrator's work."""
 
@@ -149,5 +173,12 @@ class Postgresql:
     def _connect(self) -> psycopg.Connection:
         given = {name for name, _ in parse_qsl(urlsplit(self.url).query, keep_blank_values=True)}
         defaults = {name: value for name, value in _DEFAULTS.items() if name not in given}
-        # Statements are not prepared on the server: a pooler between would hand them to another session.
-        return psycopg.connect(self.url, autocommit=True, prepare_threshold=None, **defaults)  # type: ignore[arg-type]
+        # The client puts the values in, so that two statements can be one message, and none is prepared on the server:
+        # a pooler between would hand it to another session.
+        return psycopg.connect(self.url, autocommit=True, cursor_factory=psycopg.ClientCursor, **defaults)  # type: ignore[arg-type]
+
+
+@cache
+def _both(insert: sa.Insert, look: sa.Select[Any]) -> str:
+    behind = sa.select(look.scalar_subquery(), sa.func.current_setting(sa.literal_column("'transaction_isolation'")))
+    return "; ".join(str(statement.compile(dialect=_DIALECT)) for statement in (insert, behind))

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 import sqlalchemy as sa
@@ -20,10 +21,10 @@ from sqlalchemy.dialects import sqlite
 
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError, UsageError
-from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Meaning
+from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Inserted, Meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy.exc import DBAPIError
@@ -99,6 +100,13 @@ class Sqlite:
         """``INSERT … ON CONFLICT (key) DO NOTHING``."""
         return sqlite.insert(table).on_conflict_do_nothing(index_elements=key)
 
+    def insert_and_look(
+        self, connection: sa.Connection, insert: sa.Insert, look: sa.Select[Any], values: Mapping[str, Any]
+    ) -> Inserted | None:
+        """One statement: it has the write lock from its start, so what it finds is as new as the row."""
+        row = connection.execute(_looking(insert, look), values).first()
+        return None if row is None else Inserted(row[0], looked=True, found=row[1])
+
     def make(self) -> None:
         """Make the file if it is not there, with a write-ahead log."""
         kind = _file_system(self.path.parent)
@@ -142,6 +150,12 @@ class Sqlite:
         # macOS acknowledges an fsync before the disk has the bytes, unless asked so; nothing elsewhere.
         connection.execute("PRAGMA fullfsync = ON")
         return connection
+
+
+@cache
+def _looking(insert: sa.Insert, look: sa.Select[Any]) -> sa.Insert:
+    # Built once: making a statement anew costs as much as sending it.
+    return insert.returning(look.scalar_subquery())
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,257 @@
+"""What comes in, made to fit: how the columns of a source become the fields of a table. The only way that rows come in.
+
+By itself an intake allows what loses nothing: another order of columns, another layout of the same type, a wider
+number, another unit of time if it keeps each value. A field may be read from a column of another name, and where it is
+asked for, *cast*: text is read, numbers and times are taken as others if each value is kept
+(:func:`lakebed.types.castable`). A generated field is computed; a source that has its column must agree with it.
+
+What does not fit is either an error that names source, column and value, or is *rejected* row by row, with the reason,
+for who keeps it apart. No I/O here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed import types
+from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
+from lakebed.keys import KEY_BYTES_MAX
+from lakebed.schema import Field, Schema
+
+REASON = "_lakebed_reason"
+SOURCE = "_lakebed_source"
+"""What a rejected row has beside its own columns: why it was, and where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Rows that do not fit, for one reason. ``bad`` marks them among those that were good so far."""
+
+    field: Field
+    bad: pa.Array
+    reason: str
+    error: type[UsageError]
+
+
+_Judge = Callable[[pa.RecordBatch, _Fault], None]
+"""What is done about faulty rows, which are given as they came."""
+
+
+@dataclass(slots=True)
+class _Sieve:
+    """Rows without a fault so far: as they came, and the columns made of them."""
+
+    given: pa.RecordBatch
+    judge: _Judge
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+
+    def drop(self, field: Field, bad: pa.Array, reason: str, error: type[UsageError] = SchemaMismatchError) -> None:
+        """Tell of bad rows, if there are any, and go on without them."""
+        if not pc.any(bad).as_py():
+            return
+        self.judge(self.given, _Fault(field, bad, reason, error))
+        good = pc.invert(bad)
+        self.given = self.given.filter(good)
+        self.columns = {name: column.filter(good) for name, column in self.columns.items()}
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
+    own name; ``casts`` are the fields that may be cast. Raises UsageError for names of no field.
+    """
+
+    schema: Schema
+    columns: Mapping[str, str] = field(default_factory=dict)
+    casts: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
+        if strangers:
+            raise UsageError(
+                f"no field {', '.join(map(repr, strangers))}; the table has {', '.join(self.schema.names)}",
+                fields=strangers,
+            )
+        computed = [f.name for f in self.schema.generated if f.name in self.columns]
+        if computed:
+            raise UsageError(f"field {computed[0]} is generated, and so is not read from a column", fields=computed)
+
+    @cached_property
+    def _brought(self) -> tuple[Field, ...]:
+        return tuple(f for f in self.schema.fields if not f.expression)
+
+    def column(self, name: str) -> str:
+        """The source's column for a field."""
+        return self.columns.get(name, name)
+
+    @cached_property
+    def keys(self) -> Intake:
+        """An intake of the key fields, and of what they are generated from, as far as those are columns of a source."""
+        used = {name for f in self.schema.generated for name in f.inputs}
+        values = tuple(f for f in self.schema.values if f.name in used)
+        keys = Schema(self.schema.row_key, self.schema.sort_key, values)
+        kept = {name: column for name, column in self.columns.items() if name in keys.by_name}
+        return Intake(keys, kept, self.casts & set(keys.names))
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that a source must have."""
+        return list(dict.fromkeys(self.column(f.name) for f in self._brought))
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def check(self, found: pa.Schema, source: str) -> None:
+        """Raise SchemaMismatchError unless the columns can be made to fit, before any row is read."""
+        needed, given = self.needed, Counter(found.names)
+        known = {*needed, *(f.name for f in self.schema.generated)}
+        missing = [name for name in needed if name not in given]
+        extra = [name for name in given if name not in known]
+        twice = sorted(name for name, count in given.items() if count > 1)
+        for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
+            if names:
+                raise SchemaMismatchError(
+                    f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
+                    f"the table has {', '.join(self.schema.names)}" + self._said_of_columns(),
+                    columns=names,
+                    source=source,
+                )
+        for wanted in self.schema.fields:
+            if self.column(wanted.name) in given:
+                self._check_type(found.field(self.column(wanted.name)), wanted, source)
+
+    def fits(self, found: pa.Schema) -> bool:
+        """Whether :meth:`check` would let the columns pass."""
+        try:
+            self.check(found, "")
+        except SchemaMismatchError:
+            return False
+        return True
+
+    def _said_of_columns(self) -> str:
+        return "".join(f", {name} from column {column}" for name, column in self.columns.items())
+
+    def _check_type(self, found: pa.Field, wanted: Field, source: str) -> None:
+        kind = found.type
+        if types.widens(kind, wanted.type) or types.exact(kind, wanted.type):
+            return
+        castable = types.castable(kind, wanted.type)
+        if castable and wanted.name in self.casts:
+            return
+        if wanted.name in self.casts:
+            remedy = "and no cast makes it one"
+        else:
+            remedy = "which cannot keep every value" + ("; ask for a cast, if it should" if castable else "")
+        raise SchemaMismatchError(
+            f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {remedy}",
+            column=wanted.name,
+            source=source,
+            found=str(kind),
+            expected=str(wanted.type),
+        )
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def conform(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+        """The same rows as the schema has them; ``source`` names where they came from in errors.
+
+        Raises SchemaMismatchError for columns that do not fit, a value that a cast cannot keep, a null where none is
+        allowed, or a generated field that is given otherwise; BadKeyError for a key that is too long.
+        """
+
+        def refuse(given: pa.RecordBatch, fault: _Fault) -> None:
+            count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
+            name = self.column(fault.field.name)
+            value = f": {str(given.column(name)[first])[:40]!r}" if name in given.schema.names else ""
+            raise fault.error(
+                f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row {first}{value}",
+                column=fault.field.name,
+                source=source,
+                row=first,
+            )
+
+        return self._fitted(batch, source, refuse)
+
+    def sift(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """The rows that fit, as the schema has them, and the others as they came, with REASON and SOURCE.
+
+        Raises SchemaMismatchError for columns that do not fit: then no row does.
+        """
+        rejected: list[pa.RecordBatch] = []
+
+        def put_aside(given: pa.RecordBatch, fault: _Fault) -> None:
+            rows = given.filter(fault.bad)
+            reason, place = (pa.repeat(text, rows.num_rows) for text in (fault.reason, source))
+            rejected.append(rows.append_column(REASON, reason).append_column(SOURCE, place))
+
+        return self._fitted(batch, source, put_aside), rejected
+
+    def _fitted(self, batch: pa.RecordBatch, source: str, judge: _Judge) -> pa.RecordBatch:
+        """The rows without a fault; the judge is told of the others, of each once."""
+        self.check(batch.schema, source)
+        sieve = _Sieve(batch, judge)
+        for wanted in self._brought:
+            _take(sieve, wanted, self.column(wanted.name))
+        for wanted in self.schema.generated:
+            _generate(sieve, wanted)
+        _drop_long_keys(sieve, self.schema)
+        return pa.RecordBatch.from_arrays([sieve.columns[n] for n in self.schema.names], schema=self.schema.arrow)
+
+
+def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
+    column = sieve.given.column(name)
+    taken = sieve.columns[wanted.name] = _converted(column, wanted.type)
+    if taken.null_count > column.null_count:
+        lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
+        sieve.drop(wanted, lost, f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep")
+    _drop_nulls(sieve, wanted, f"column {name}")
+
+
+def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The column in another type that the check let pass; null where a value cannot be kept."""
+    if column.type == wanted:
+        return column
+    if types.widens(column.type, wanted) or types.exact(column.type, wanted):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return column.cast(wanted)
+
+    from lakebed.kernels.compute import try_cast
+
+    return try_cast(column, wanted)
+
+
+def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
+    column = sieve.columns[wanted.name]
+    if column.null_count and not wanted.nullable:
+        sieve.drop(wanted, pc.is_null(column), f"{what} is null, and is not nullable")
+
+
+def _generate(sieve: _Sieve, wanted: Field) -> None:
+    from lakebed.kernels.compute import generate
+
+    inputs = pa.RecordBatch.from_arrays([sieve.columns[name] for name in wanted.inputs], names=list(wanted.inputs))
+    sieve.columns[wanted.name] = generate(wanted, inputs)
+    _drop_nulls(sieve, wanted, f"field {wanted.name}, made of {', '.join(wanted.inputs)} as {wanted.expression},")
+    if wanted.name in sieve.given.schema.names:
+        given, made = _converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
+        differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
+        sieve.drop(wanted, differs, f"column {wanted.name} is not {wanted.expression}, by which it is generated")
+
+
+def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
+    texts = [f for f in schema.row_key if not f.width]
+    # Escaping at most doubles a text, so most batches are cleared without encoding a key.
+    longest = sum((pc.max(pc.binary_length(sieve.columns[f.name])).as_py() or 0) for f in texts)
+    if 2 * longest + 12 * len(schema.row_key) <= KEY_BYTES_MAX:
+        return
+    keys = pa.RecordBatch.from_arrays([sieve.columns[n] for n in schema.row_key_names], names=schema.row_key_names)
+    too_long = pc.greater(pc.binary_length(schema.codec.encode_columns(keys)), KEY_BYTES_MAX)
+    sieve.drop(
+        texts[0], too_long, f"the key is too long; at most {KEY_BYTES_MAX} bytes are allowed when encoded", BadKeyError
+    )
