@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 NAMES = (
-    "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "compaction", "amplification",
+    "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction",
+    "amplification",
 )  # fmt: skip
 
 

@@ -60,6 +60,16 @@ class Settings:
     merge_task_bytes: int = _setting(
         1 * GIB, "bytes", MIB, 2**50, "a compaction with more input is cut into tasks over sub-ranges of keys"
     )
+    ingest_bytes_min: int = _setting(
+        1 * GIB, "bytes", 0, 2**50, "requests are ingested once the files of all of them have so many bytes"
+    )
+    ingest_files_min: int = _setting(1, "files", 1, 100_000, "and are so many files")
+    ingest_age_s: int = _setting(300, "seconds", 0, 10**9, "or once one of them is as old as this")
+    ingest_bytes_max: int = _setting(
+        5 * GIB, "bytes", 1, 2**50, "an ingest job takes no more, unless one request alone is larger"
+    )
+    ingest_files_max: int = _setting(100, "files", 1, 100_000, "an ingest job takes no more, unless of one request")
+    ingest_tries_max: int = _setting(3, "tries", 1, 1_000, "a request that failed so often is rejected")
     compaction_strategy: Strategy = field(
         default=Strategy.SIZE_RATIO,
         metadata={"unit": "name", "choices": Strategy, "help": "which runs of a leaf compaction merges"},

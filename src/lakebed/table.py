@@ -18,17 +18,19 @@ from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferRemove, OfferSchema, RemoveTag, SetTag
-from lakebed.travel import check_tag, locate
+from lakebed.state.transactions import AlterSettings, OfferFiles, OfferSchema, RemoveTag, SetTag
+from lakebed.travel import based_on, check_tag, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
+    from pathlib import Path
 
     import pyarrow as pa
 
     from lakebed.files import DataFile
     from lakebed.history import HistoryRow
+    from lakebed.ingest.requests import SubmitReport
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
@@ -149,20 +151,26 @@ class Table:
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
-        return self.commit(self.removal(ranges, fence=fence))
+        from lakebed.objects import removal
 
-    def removal(self, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
-        """What :meth:`remove` offers, with the summaries that make its counts exact."""
-        from lakebed.objects import load_summaries
-        from lakebed.state.resolve_leaves import files_cut
+        return self.commit(removal(self.state(), self.storage, ranges, fence=fence))
 
-        if not ranges:
-            raise UsageError("a removal needs a range; for all rows give KeyRange()")
-        encoded = tuple(self.schema.codec.encode_range(one) for one in ranges)
-        state = self.state()
-        files = files_cut(encoded, state)
-        summaries = load_summaries(self.storage, self.id, files, self.schema, cuts=state.leaves.boundaries)
-        return OfferRemove(encoded, fence, summaries)
+    def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
+        """Put files, folders, globs or URIs of Parquet on record, to be ingested by the pipeline in good time.
+
+        A file is known by its URL, size and version: what is on record already, or was ingested in the last
+        ``requests_s``, is not submitted once more, and the report says so; nor is what was there before that, of which
+        nobody knows. ``again`` means it: whatever is on record, these files are to be ingested, once more.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            UsageError: no file, or one named twice.
+            RejectedError: too many requests are open; nothing was submitted.
+            ContentionError, UnknownOutcomeError: submit them again, which submits what is not on record yet.
+        """
+        from lakebed.ingest.requests import submit
+
+        return submit(self.log, self.name, files, again=again)
 
     def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
@@ -226,6 +234,12 @@ class Table:
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""
         return self._view(self.state()).partitions()
+
+    def requests(self) -> pa.Table:
+        """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
+        from lakebed.ingest.requests import requests_table
+
+        return requests_table(self.state(), self.log.stamp_or_epoch)
 
     # -- as it was ----------------------------------------------------------------------------------------------
 
@@ -382,19 +396,3 @@ class Table:
             RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
         return number_of(self.log.commit(offer), f"table {self.name}")
-
-
-def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
-    """The base number of a request that is offered first in this state, or was in an older one.
-
-    Raises UsageError for one that is not there yet, or that nobody can repeat.
-    """
-    if base_number is None:
-        return state.number
-    if request_key is None:
-        raise UsageError(
-            f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
-        )
-    if not 0 <= base_number <= state.number:
-        raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
-    return base_number

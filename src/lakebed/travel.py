@@ -62,6 +62,22 @@ def locate(
     return found
 
 
+def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
+    """The base number of a request that is offered first in this state, or was in an older one.
+
+    Raises UsageError for one that is not there yet, or that nobody can repeat.
+    """
+    if base_number is None:
+        return state.number
+    if request_key is None:
+        raise UsageError(
+            f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
+        )
+    if not 0 <= base_number <= state.number:
+        raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
+    return base_number
+
+
 def _tagged(state: TableState, tag: str) -> int:
     if tag not in state.tags:
         names = ", ".join(sorted(state.tags)) or "none"

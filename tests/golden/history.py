@@ -68,7 +68,7 @@ def everything():
         RemoveTag("old"),
         RaiseMark(Mark.ORPHAN_HORIZON, 7),
         OfferJoin((2, 3)),
-        SubmitRequests(REQUESTS),
+        SubmitRequests(REQUESTS, forget_line=1),
         FailRequest("request 0", "no such object"),
         RejectRequest("request 1", "no such bucket"),
         OfferFiles((new_file("f4", "mnz", stamp_us=8),), None, 18, ("request 2",)),

@@ -98,16 +98,33 @@ def test_compact_leaves_one_run(lake: lakebed.Table, capsys: pytest.CaptureFixtu
 
 
 def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
-    lake.set(split_rows=ROWS // 2, gc_delay_s=0, history_s=0, compaction_strategy="full")
-    for part in range(3):
+    lake.set(split_rows=ROWS // 2, gc_delay_s=0, history_s=0, compaction_strategy="full", ingest_age_s=0)
+    for part in range(2):
         lake.write(pq.read_table(f"in/{part}.parquet"))
+    lake.submit("in/2.parquet")
     report = ran(capsys, "maintain", "t")
     assert report["online"]
+    assert report["ingest"]["requests"] == 1
     assert report["compactions"]
     assert report["splits"]
     assert lake.partitions().num_rows > 1
     assert set(lake.partitions()["runs"].to_pylist()) == {1}
     assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
+
+
+def test_what_is_submitted_is_ingested_once(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(capsys, "submit", "t", "in/[01].parquet")["submitted"] == 2
+    assert ran(capsys, "ingest", "t")["waiting"] == 2
+    pq.write_table(pa.table({"k": ["x"]}), "in/3.parquet")
+    second = ran(capsys, "submit", "t", "in")
+    assert (second["open"], second["submitted"]) == (2, 2)
+    report = ran(capsys, "ingest", "t", "--force")
+    assert (report["requests"], report["rows"], len(report["failed"])) == (3, ROWS, 1)
+    (told,) = ran(capsys, "requests", "t")["requests"]
+    assert (told["state"], told["failures"], told["url"].endswith("3.parquet")) == ("open", 1, True)
+    assert "missing column n" in told["reason"]
+    assert ran(capsys, "submit", "t", "in")["ingested"] == 3
+    assert counted(lake.scan().read_all()) == counted(pq.read_table(["in/0.parquet", "in/1.parquet", "in/2.parquet"]))
 
 
 def test_progress_and_result_stay_apart(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lakebed.cli import arguments as args
 from lakebed.cli.pipelines import bar, open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.cli.requests import ingest_lines
 from lakebed.compaction.plan import check_strategy
 from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import UsageError
@@ -67,7 +68,7 @@ def add_maintenance(commands: args.Commands) -> None:
     for parser in (compact, split, join, collect, sweep):
         parser.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     maintain = args.add_command(
-        commands, "maintain", "compact, split, join and collect garbage, as far as due", _maintain
+        commands, "maintain", "ingest, compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
     for parser in (compact, join, maintain):
@@ -262,7 +263,8 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
-    lines = [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
+    lines = list(ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
+    lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
     lines += [line for join in report.joins for line in _join_lines(join)]

@@ -11,6 +11,7 @@ from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
+from lakebed.objects import removal
 from lakebed.report import removed
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _remove(arguments: argparse.Namespace, out: Output) -> None:
     ranges = ranges_of(arguments, table.schema)
     if not ranges:
         raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
-    going = removed(table.state(), table.removal(ranges))
+    going = removed(table.state(), removal(table.state(), table.storage, ranges))
     rows, document = count_text(going.rows, "row", exact=going.exact), {"table": table.name, "rows": going.rows}
     document |= {"exact": going.exact, "files": going.files, "fence": arguments.fence}
     if arguments.dry_run:

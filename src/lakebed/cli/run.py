@@ -20,6 +20,7 @@ from lakebed.cli.log import add_history, add_log
 from lakebed.cli.maintenance import add_maintenance
 from lakebed.cli.render import Output, json_text, plain
 from lakebed.cli.reports import add_report
+from lakebed.cli.requests import add_requests
 from lakebed.cli.rows import add_rows
 from lakebed.cli.settings import add_settings
 from lakebed.cli.tables import add_init, add_table
@@ -74,6 +75,7 @@ def build_parser() -> Parser:
     add_settings(commands)
     add_rows(commands)
     add_transfer(commands)
+    add_requests(commands)
     add_maintenance(commands)
     add_report(commands)
     add_tags(commands)

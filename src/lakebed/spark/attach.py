@@ -17,13 +17,13 @@ from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
+from lakebed.ingest.sources import check_unchanged, find_files, open_system
 from lakebed.kernels.scratch import writing_to
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.schema import Schema
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
-from lakebed.spark.source import SourceFile, find_files, open_system
-from lakebed.state.transactions import OfferFiles
+from lakebed.state.transactions import OfferFiles, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +59,10 @@ def attach(session: SparkSession, table: Table, place: Place, source: Any, job_i
     schema, table_id, cuts = table.schema.to_json(), table.id, state.leaves.boundaries
 
     def work(document: Any) -> Any:
-        file = SourceFile(**document)
+        file = Source(**document)
         with task_scratch() as scratch:
             local = _copied(file, scratch)
-            checked = check_sorted(local, Schema.from_json(schema), cuts, file.uri)
+            checked = check_sorted(local, Schema.from_json(schema), cuts, file.url)
             # A job of its own: files that overlap are no run.
             sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)
@@ -89,18 +89,16 @@ def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
     return tuple(replace(new, run=ordered[0].run) if touching else new for new in ordered)
 
 
-def _copied(file: SourceFile, scratch: Path) -> Path:
+def _copied(file: Source, scratch: Path) -> Path:
     """A local copy, for the original stays its owner's. Raises StorageError if it is another file by now."""
     path = scratch / f"attach-{clock.random_token()}.parquet"
-    system, name = open_system(file.uri)
+    check_unchanged(file)
+    system, name = open_system(file.url)
     try:
-        there = system.get_file_info(name)
         source = system.open_input_stream(name)
     except OSError as error:
-        raise StorageError(f"cannot read {file.uri}: {error}", name=file.uri) from error
+        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
     with source, writing_to(scratch), path.open("wb") as copy:
         shutil.copyfileobj(source, copy, _COPY_BYTES)
-    found = (there.size, there.mtime_ns or 0, path.stat().st_size)
-    if found != (file.size_bytes, file.modified_ns, file.size_bytes):
-        raise StorageError(f"{file.uri} was changed while it was attached; nothing was attached", name=file.uri)
+    check_unchanged(file)
     return path

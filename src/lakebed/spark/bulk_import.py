@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.intake import Intake
+from lakebed.ingest.sources import BATCH_ROWS, find_files, read_rows
 from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
@@ -33,7 +34,7 @@ from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
 from lakebed.spark.staging import Staged, Staging, stage, unstage
-from lakebed.state.transactions import OfferFiles
+from lakebed.state.transactions import OfferFiles, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,9 +142,9 @@ class Importer:
         reading = reading or Reading()
         is_frame = _is_frame(given)
         intake = reading.intake(layout.schema, "" if is_frame else format)
-        quarantine = self._quarantine(reading, job_id or shuffle.job)
+        quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
-            found = _native(given, shuffle, intake)
+            found = _native(find_files(given), shuffle, intake)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
             frame, rows, text = scattered(self.session, found.documents), _source_rows, str(given)
@@ -155,16 +156,18 @@ class Importer:
         try:
             staged = stage(frame, Staging(shuffle, intake, quarantine), rows)
         except Error as error:
+            if quarantine is not None:
+                quarantine.discard()
             raise frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
 
-    def _quarantine(self, reading: Reading, job: str) -> Quarantine | None:
+    def _quarantine(self, reading: Reading, job: str, attempt: str) -> Quarantine | None:
         if reading.quarantine is None:
             return None
         # Tasks run wherever their workers were started.
         url = frames.absolute(reading.quarantine)
         remote = "://" in url and not url.startswith("file://")
-        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job)
+        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job, attempt)
         quarantine.check()
         return quarantine
 
@@ -184,7 +187,7 @@ class Importer:
             # Never part of what was committed, so to be deleted however that ended.
             unstage(staged, self.table.storage, self.table.id)
             if quarantine is not None and not counted:
-                quarantine.discard(rejected)
+                quarantine.discard()
         if quarantine is None or report.repeated:
             return report
         quarantine.finish(rejected, {"table": self.table.id, "number": report.number})
@@ -202,13 +205,22 @@ class Importer:
             leaves=(),
         )
 
+    def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
+        """The rows of Parquet files as new data files of the table, sent and not committed."""
+        shuffle = self._shuffle(self.table.layout())
+        found = _native(files, shuffle, Intake(shuffle.layout.schema))
+        return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
+
+    def _divided(self, found: _Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
+        leaves = self.table.state().leaves.boundaries
+        boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
+        return replace(shuffle, boundaries=boundaries, leaves=leaves)
+
     def _shuffled(self, found: _Input, shuffle: Shuffle, request: _Request) -> ImportReport:
         sample = weigh(found.parts)
         leaves_split = self._split_leaves(found, sample)
-        leaves = self.table.state().leaves.boundaries
-        boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
-        shuffle = replace(shuffle, boundaries=boundaries, leaves=leaves)
-        files = self._exchange(found, shuffle) if found.documents else ()
+        shuffle = self._divided(found, sample, shuffle)
+        files = self._exchange(found, shuffle)
         number, repeated = self._commit(files, request)
         return ImportReport(
             table=self.table.name,
@@ -218,7 +230,7 @@ class Importer:
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
             source_files=found.files,
             map_tasks=len(found.documents),
-            reduce_tasks=len(boundaries) + 1 if found.documents else 0,
+            reduce_tasks=len(shuffle.boundaries) + 1 if found.documents else 0,
             number=number,
             repeated=repeated,
             leaves_split=leaves_split,
@@ -235,7 +247,9 @@ class Importer:
         return max(1, busy, -(-found.size_bytes // file_bytes))
 
     def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
-        """Map, shuffle, reduce: one Spark job, one action."""
+        """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
+        if not found.documents:
+            return ()
         total = sum(found.rows)
         span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
         with watched(self.session, self.progress, span), spark_errors():
@@ -263,8 +277,7 @@ def _is_frame(given: Any) -> bool:
 # -- Parquet files, natively ------------------------------------------------------------------------------------
 
 
-def _native(given: Any, shuffle: Shuffle, intake: Intake) -> _Input:
-    files = source.find_files(given)
+def _native(files: Sequence[Source], shuffle: Shuffle, intake: Intake) -> _Input:
     groups = tuple(group for group in source.read_footers(files, intake) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return _Input(
@@ -290,15 +303,14 @@ def _tasks(groups: Sequence[source.Group], bytes_max: int) -> list[list[source.G
     return tasks
 
 
-def _document(task: Sequence[source.Group], files: Sequence[source.SourceFile]) -> Any:
+def _document(task: Sequence[source.Group], files: Sequence[Source]) -> Any:
     numbers = sorted({group.file for group in task})
     return [
-        [files[n].uri, files[n].size_bytes, files[n].modified_ns, [g.index for g in task if g.file == n]]
-        for n in numbers
+        [files[n].url, files[n].size_bytes, files[n].version, [g.index for g in task if g.file == n]] for n in numbers
     ]
 
 
-def _sampled(files: Sequence[source.SourceFile], groups: Sequence[source.Group], intake: Intake) -> tuple[Part, ...]:
+def _sampled(files: Sequence[Source], groups: Sequence[source.Group], intake: Intake) -> tuple[Part, ...]:
     keyed = whole_key(intake.schema)
     chosen = set(source.chosen_groups(groups))
 
@@ -330,9 +342,10 @@ def native_chunks(document: Any, shuffle: Shuffle, intake: Intake) -> Iterator[p
 
 
 def _rows(document: Any) -> Iterator[tuple[pa.RecordBatch, str]]:
-    for uri, size_bytes, modified_ns, groups in document:
-        for batch in source.read_rows(source.SourceFile(uri, size_bytes, modified_ns), groups):
-            yield batch, uri
+    for *found, groups in document:
+        file = Source(*found)
+        for batch in read_rows(file, groups):
+            yield batch, file.url
 
 
 def _source_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, str]]:
@@ -375,5 +388,5 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
         storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
         pq.ParquetFile(path, memory_map=True) as parquet,
     ):
-        batches = parquet.iter_batches(batch_size=source.BATCH_ROWS, use_threads=False)
+        batches = parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
         yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

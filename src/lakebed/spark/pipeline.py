@@ -8,8 +8,8 @@ return metadata and commit nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,21 +19,22 @@ from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.plan import whole
-from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare, run_merge_task
-from lakebed.compaction.waves import Execute, MergeTask, TaskResult
-from lakebed.errors import Error, UsageError
-from lakebed.export.run import ExportedFile, ExportReport, ExportResult, ExportTask, Wanted, export, run_export_task
-from lakebed.spark import wire
+from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare
+from lakebed.errors import UsageError
+from lakebed.export.run import ExportReport, Wanted, export
+from lakebed.ingest.jobs import IngestReport, ingest
+from lakebed.ingest.jobs import prepare as prepare_ingest
+from lakebed.ingest.plan import Method
 from lakebed.spark.attach import AttachReport, attach
-from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer, ImportReport, Reading
+from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
-from lakebed.spark.progress import Callback, Span, Together, watched
+from lakebed.spark.progress import Callback
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
-from lakebed.storage import connect
 from lakebed.table import Table
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class MaintenanceReport:
 
     table: str
     online: bool
+    ingest: IngestReport
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
     joins: tuple[JoinReport, ...]
@@ -196,6 +198,24 @@ class Pipeline:
         given |= {} if number is None else {"at": str(number)}
         return self.session.read.format("lakebed").options(**given).load()
 
+    @submitted(IngestReport)
+    def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
+        """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
+
+        ``method`` says how rows are sorted, whatever there is of them: ``sort`` by one task a job, ``shuffle`` by many
+        as a bulk import. Requests that failed, or were rejected, are in the report, with the reason.
+
+        Raises:
+            UsageError: an unknown method.
+            StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
+        """
+        if method not in (None, *Method):
+            raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
+        report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
+        if report.errors:
+            raise report.errors[0]
+        return report
+
     @submitted(CompactionReport)
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
@@ -265,9 +285,10 @@ class Pipeline:
         """
         target = self._table(table)
         wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
-        place = self._place_of(url)
+        place = place_of(url, self.instance)
         with target.pin(at) as view:
-            return export(target, view, place.connect(), wanted, self._exporter(place, progress))
+            execute = export_executor(self.session, self._place, place, progress)
+            return export(target, view, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
@@ -290,12 +311,14 @@ class Pipeline:
 
     @submitted(MaintenanceReport)
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: compact, split and join until there is nothing to do, then collect garbage.
+        """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
         What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
-        merged whole. A table that is offline only has its garbage collected.
+        merged whole. A table that is offline is neither compacted nor split nor
+        joined.
         """
         target = self._table(table)
+        ingested = self._ingest(target)
         online = self.instance.is_online(target.name)
         compactions: list[CompactionReport] = []
         splits: list[SplitReport] = []
@@ -316,66 +339,30 @@ class Pipeline:
             if not worked and cut.number is None and joined.number is None:
                 break
         collected = self.collect_garbage(target)
-        return MaintenanceReport(target.name, online, tuple(compactions), tuple(splits), tuple(joins), collected)
+        if ingested.errors:
+            # A store of sources that does not answer keeps nobody from the rest.
+            raise ingested.errors[0]
+        return MaintenanceReport(
+            target.name, online, ingested, tuple(compactions), tuple(splits), tuple(joins), collected
+        )
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self.instance.table(table)
 
-    def _place_of(self, url: str) -> Place:
-        """Another place, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
-        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self.instance.url))
-        options = self.instance.storage_options if kind == own else {}
-        storage = connect(url, options)
-        if not storage.shared:
-            raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
-        # Whole, for a task may run in another folder.
-        return Place(storage.url, options)
-
-    def _exporter(
-        self, place: Place, progress: Callback | None
-    ) -> Callable[[Sequence[ExportTask]], Sequence[ExportResult]]:
-        source = self._place
-
-        def work(document: Any) -> Any:
-            with task_scratch() as scratch:
-                task = wire.decode_export_task(document)
-                return [asdict(file) for file in run_export_task(task, source.connect(), place.connect(), scratch)]
-
-        def execute(tasks: Sequence[ExportTask]) -> Sequence[ExportResult]:
-            rows = sum(task.rows for task in tasks)
-            with watched(self.session, progress, Span(0, rows, rows, len(tasks))):
-                found = run_batch(self.session, [wire.encode_export_task(task) for task in tasks], work)
-            return [
-                result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found
-            ]
-
-        return execute
+    def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
+        planned = prepare_ingest(table, force=force, method=method)
+        # With nothing to ingest no session is started.
+        execute = ingest_executor(lambda: Importer(self.session, table, self._place, self.cores))
+        return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges
         rows = sum(merge.rows for merge in merges)
         # With nothing to merge no session is started; else it is here, before several threads ask for it.
-        return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
-
-    def _executor(self, progress: Callback | None, rows_total: int) -> Execute:
-        place = self._place
-        together = None if progress is None else Together(progress, rows_total)
-
-        def work(document: Any) -> Any:
-            with task_scratch() as scratch:
-                files = run_merge_task(wire.decode_task(document), place.connect(), scratch)
-            return wire.encode_new_files(files)
-
-        def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-            session, rows = self.session, sum(task.rows for task in tasks)
-            tell = None if together is None else together.part()
-            with watched(session, tell, Span(0, rows, rows, len(tasks))):
-                found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
-            return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
-
-        return execute
+        execute = merge_executor(lambda: self.session, self._place, progress, rows)
+        return compact(table, prepared, execute, cores=self.cores if merges else 1)
 
 
 def _raise_failed(report: CompactionReport) -> None:

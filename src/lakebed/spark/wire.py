@@ -16,9 +16,12 @@ from lakebed.errors import Error
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask
 from lakebed.files import DataFile, NewFile
+from lakebed.ingest.jobs import IngestTask, Part
+from lakebed.ingest.plan import Method
 from lakebed.kernels.layout import Layout
 from lakebed.keys import EncodedRange
 from lakebed.schema import Schema
+from lakebed.state.transactions import Source
 from lakebed.summaries import Summary
 
 _LAYOUT_NUMBERS = ("file_bytes", "page_rows", "page_bytes", "row_group_rows", "bloom_fpp")
@@ -148,6 +151,21 @@ def decode_export_task(document: Any) -> ExportTask:
         where=document["where"],
         memory_limit_bytes=document["memory_limit_bytes"],
     )
+
+
+def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
+    """An ingest task."""
+    parts = [
+        [part.file.url, part.file.size_bytes, part.file.version, [encode_range(keys) for keys in part.without]]
+        for part in task.parts
+    ]
+    return {"job": task.job, "method": task.method, "parts": parts}
+
+
+def decode_ingest_task(document: Any) -> IngestTask:
+    """The inverse of :func:`encode_ingest_task`."""
+    parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
+    return IngestTask(document["job"], Method(document["method"]), parts)
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Transaction
 
+REJECTED_MAX = 256
+"""Rejected requests that are remembered, the newest: some 100 KB of each snapshot. The log tells of all."""
+
 
 def apply(state: TableState, transaction: Transaction, number: int) -> TableState:
     """The state after the transaction, which is part of entry ``number``. Raises DamagedError if it does not fit."""
@@ -98,12 +101,9 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
         case SubmitRequests():
             return _submit(state, transaction)
         case FailRequest():
-            request = _open_request(state, transaction.request)
-            failed = replace(request, failures=request.failures + 1)
-            return replace(state, open_requests=state.open_requests.updated({request.id: failed}))
+            return _fail(state, transaction)
         case RejectRequest():
-            request = _open_request(state, transaction.request)
-            return replace(state, open_requests=state.open_requests.updated({}, [request.id]))
+            return _reject(state, transaction)
         case DropTable():
             return replace(state, dropped=True)
         case _:
@@ -132,7 +132,20 @@ def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
     known = [name for name in requests if name in state.open_requests or name in state.requests]
     if known or len(requests) != len(submitted.requests):
         raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
-    return replace(state, open_requests=state.open_requests.updated(requests))
+    rejected = tuple(request for request in state.rejected if request.id not in requests)
+    return replace(state, open_requests=state.open_requests.updated(requests), rejected=rejected)
+
+
+def _fail(state: TableState, failed: FailRequest) -> TableState:
+    request = _open_request(state, failed.request)
+    request = replace(request, failures=request.failures + 1, reason=failed.reason)
+    return replace(state, open_requests=state.open_requests.updated({request.id: request}))
+
+
+def _reject(state: TableState, rejected: RejectRequest) -> TableState:
+    request = replace(_open_request(state, rejected.request), rejected=state.number, reason=rejected.reason)
+    left = state.open_requests.updated({}, [request.id])
+    return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
 
 def _open_request(state: TableState, name: str) -> Request:
@@ -149,7 +162,11 @@ def _raise(state: TableState, mark: Mark, value: int) -> TableState:
         case Mark.RETAINED_FROM:
             return replace(state, retained_from=value)
         case Mark.FORGET_LINE:
-            fences = tuple(fence for fence in state.fences if fence.number > value or fence.stops(state.jobs.values()))
+            # Rows of a request of before a fence do not pass it, however late they are ingested.
+            oldest = min((request.base_number for request in state.open_requests.values()), default=state.number)
+            fences = tuple(
+                fence for fence in state.fences if fence.number > min(value, oldest) or fence.stops(state.jobs.values())
+            )
             requests = state.requests.at_least("base_number", value)
             return replace(state, forget_line=value, requests=requests, fences=fences)
         case Mark.ORPHAN_HORIZON:

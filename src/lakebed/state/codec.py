@@ -126,7 +126,8 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
         case RemoveTag():
             return {"type": "remove_tag", "name": transaction.name}
         case SubmitRequests():
-            return {"type": "submit_requests", "requests": [_encode_request(r) for r in transaction.requests]}
+            requests = [encode_request(request) for request in transaction.requests]
+            return {"type": "submit_requests", "requests": requests, "forget_line": transaction.forget_line}
         case FailRequest():
             return {"type": "fail_request", "request": transaction.request, "reason": transaction.reason}
         case RejectRequest():
@@ -210,7 +211,7 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
         case "remove_tag":
             return RemoveTag(document["name"])
         case "submit_requests":
-            return SubmitRequests(tuple(_decode_request(r) for r in document["requests"]))
+            return SubmitRequests(tuple(map(decode_request, document["requests"])), document["forget_line"])
         case "fail_request":
             return FailRequest(document["request"], document["reason"])
         case "reject_request":
@@ -274,19 +275,24 @@ def _decode_added(
     return files, bulk.decode_references(document["references"], sides)
 
 
-def _encode_request(request: Request) -> dict[str, Any]:
+def encode_request(request: Request) -> dict[str, Any]:
+    """A request, open or rejected."""
     return {
         "id": request.id,
         "files": [[file.url, file.size_bytes, file.version] for file in request.files],
         "base_number": request.base_number,
         "submitted": request.submitted,
         "failures": request.failures,
+        "rejected": request.rejected,
+        "reason": request.reason,
     }
 
 
-def _decode_request(document: Mapping[str, Any]) -> Request:
+def decode_request(document: Mapping[str, Any]) -> Request:
+    """The inverse of :func:`encode_request`."""
     files = tuple(Source(*file) for file in document["files"])
-    return Request(document["id"], files, document["base_number"], document["submitted"], document["failures"])
+    names = ("base_number", "submitted", "failures", "rejected", "reason")
+    return Request(document["id"], files, *(document[name] for name in names))
 
 
 def _encode_split(split: SplitLeaves, sides: Sides) -> dict[str, Any]:

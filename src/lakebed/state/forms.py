@@ -232,6 +232,8 @@ _OPEN_REQUEST_COLUMNS = pa.schema(
         pa.field("base_number", pa.int64()),
         pa.field("submitted", pa.int64()),
         pa.field("failures", pa.int64()),
+        pa.field("rejected", pa.int64()),
+        pa.field("reason", pa.string()),
     ]
 )
 
@@ -240,20 +242,21 @@ def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.Table:
     columns: dict[str, list[Any]] = {"id": [name for name, _ in rows]}
     for name in _SOURCE:
         columns[name] = [[getattr(file, name) for file in request.files] for _, request in rows]
-    for name in ("base_number", "submitted", "failures"):
+    for name in _OPEN_REQUEST_COLUMNS.names[1 + len(_SOURCE) :]:
         columns[name] = [getattr(request, name) for _, request in rows]
     return pa.Table.from_pydict(columns, _OPEN_REQUEST_COLUMNS)
 
 
 def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
-    name, *lists, base_number, submitted, failures = batch.columns
+    name, columns = batch.column(0), batch.columns[1:]
+    lists, rest = columns[: len(_SOURCE)], columns[len(_SOURCE) :]
     edges, facts = edges_reader(lists[0]), [span_reader(column.values) for column in lists]
-    spans = [span_reader(column) for column in (name, base_number, submitted, failures)]
+    spans = [span_reader(column) for column in (name, *rest)]
 
     def read(row: int) -> Request:
         files = tuple(map(Source, *(span(*edges(row)) for span in facts)))
-        name, *numbers = (span(row, row + 1)[0] for span in spans)
-        return Request(name, files, *numbers)
+        name, *others = (span(row, row + 1)[0] for span in spans)
+        return Request(name, files, *others)
 
     return read
 

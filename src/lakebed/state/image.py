@@ -13,7 +13,7 @@ from lakebed.errors import DamagedError, UsageError
 from lakebed.partitions import Leaves
 from lakebed.schema import Schema
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
-from lakebed.state.codec import decode_job, decode_range, encode_job, encode_range
+from lakebed.state.codec import decode_job, decode_range, decode_request, encode_job, encode_range, encode_request
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.forms import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
 from lakebed.state.layers import Layers
@@ -56,6 +56,7 @@ def of_table(state: TableState) -> Image[TableState]:
         "next_leaf": leaves.next_id,
         "parents": [[child, parent] for child, parents in sorted(leaves.parents.items()) for parent in parents],
         "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
+        "rejected": [encode_request(request) for request in state.rejected],
         "next_sequence": state.next_sequence,
         "tags": dict(sorted(state.tags.items())),
         "fences": [[*encode_range(fence.keys), fence.number] for fence in state.fences],
@@ -101,6 +102,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
             open_requests=Layers(Columns(OPEN_REQUESTS, parts.get("open_requests", ()))),
+            rejected=tuple(map(decode_request, document["rejected"])),
             next_sequence=document["next_sequence"],
             tags=document["tags"],
             fences=tuple(Fence(decode_range(*bounds), number) for *bounds, number in document["fences"]),

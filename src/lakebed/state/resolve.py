@@ -296,9 +296,12 @@ def _resolve_submit(offer: SubmitRequests, state: TableState) -> SubmitRequests 
     oldest = min(request.base_number for request in new)
     if oldest < state.forget_line:
         return TooOld(oldest, state.forget_line)
+    if offer.forget_line < state.forget_line:
+        # Of files that were there before the new line nobody knows any more whether they were carried out.
+        return Rejected(f"the forget line rose from {offer.forget_line} to {state.forget_line} meanwhile; submit again")
     if len(state.open_requests) + len(new) > OPEN_REQUESTS_MAX:
         return Rejected(f"{len(state.open_requests)} requests are open, at most {OPEN_REQUESTS_MAX}; submit it later")
-    return SubmitRequests(tuple(new))
+    return SubmitRequests(tuple(new), offer.forget_line)
 
 
 def _not_open(request: str, state: TableState) -> Rejected:

@@ -54,7 +54,8 @@ class TableState:
     ``schemas`` are all that the table ever had, in the order of their versions. From ``retained_from`` on, and at every
     tag, no file of an older state has been given up for deletion. No file that the store stamped before
     ``orphan_horizon_us`` can be added any more. ``requests`` are by request key; those of a base number below the
-    ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too.
+    ``forget_line`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the last that
+    were given up, in that order.
     """
 
     number: int = 0
@@ -67,6 +68,7 @@ class TableState:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     requests: Layers[str, Answer] = field(default_factory=Layers)
     open_requests: Layers[str, Request] = field(default_factory=Layers)
+    rejected: tuple[Request, ...] = ()
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
     fences: tuple[Fence, ...] = ()
@@ -138,6 +140,9 @@ def check_invariants(state: TableState) -> None:
     for request in state.open_requests.values():
         if request.id in state.requests or not request.files or not 0 < request.submitted <= state.number:
             raise DamagedError(f"request {request.id} is carried out, or empty, or of number {request.submitted}")
+    for request in state.rejected:
+        if request.id in state.open_requests or not 0 < request.submitted <= request.rejected <= state.number:
+            raise DamagedError(f"request {request.id} is open, or was rejected at {request.rejected}")
     for fence in state.fences:
         if fence.keys.empty or not 0 < fence.number <= state.number:
             raise DamagedError(f"a fence of number {fence.number} over {fence.keys}")

@@ -57,7 +57,7 @@ class Mark(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that a user wants ingested. ``version`` is its ETag or stamp: the same URL with other bytes is another."""
+    """A user's file as it was found. ``version`` is stamp and ETag: the same URL with other bytes is another file."""
 
     url: str
     size_bytes: int
@@ -69,7 +69,8 @@ class Request:
     """What a user has asked for and is not done yet: to ingest these files, all or none. ``id`` is a request key.
 
     ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from (0 before),
-    ``failures`` how often it was tried in vain.
+    ``failures`` how often it was tried in vain, ``rejected`` the number that it was given up at (0: it was not), and
+    ``reason`` why, or why it failed last.
     """
 
     id: str
@@ -77,6 +78,13 @@ class Request:
     base_number: int = 0
     submitted: int = 0
     failures: int = 0
+    rejected: int = 0
+    reason: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of its files."""
+        return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +285,13 @@ class RemoveTag:
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequests:
-    """Put requests on record. Those that are there already, or were carried out, are left out when it is committed."""
+    """Put requests on record. Those that are there already, or were carried out, are left out when it is committed.
+
+    ``forget_line`` is the one that the submitter knew: he asks for files only that were not there before it.
+    """
 
     requests: tuple[Request, ...]
+    forget_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +304,7 @@ class FailRequest:
 
 @dataclass(frozen=True, slots=True)
 class RejectRequest:
-    """Give an open request up. It may be submitted anew."""
+    """Give an open request up. It may be submitted anew, and is remembered with the reason until then."""
 
     request: str
     reason: str

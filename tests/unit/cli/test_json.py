@@ -12,7 +12,7 @@ from lakebed.cli.run import build_parser
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
-ON_SPARK = {"import", "attach", "export", "compact", "maintain"}
+ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain"}
 
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://elsewhere"],
@@ -35,6 +35,8 @@ WORDS: dict[str, list[str]] = {
     "get": ["get", "readings", "Ulm", "1"],
     "scan": ["scan", "readings"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
+    "submit": ["submit", "readings", "{parquet}"],
+    "requests": ["requests", "readings"],
     "compact --dry-run": ["compact", "readings", "--dry-run"],
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],
@@ -60,6 +62,7 @@ def test_the_output_has_the_documented_shape(
 ) -> None:
     # Two runs, and leaves above their limit: so that plans and reports are not empty.
     assert cli("write", table, parquet).code == 0
+    assert cli("submit", table, parquet, "--again").code == 0
     assert cli("settings", "set", table, "split_rows=3").code == 0
     assert cli("tag", table, "before").code == 0
     key, count = ({"id": i, "name": n, "type": "int32", "nullable": False} for i, n in enumerate(("key", "count"), 1))

@@ -1,15 +1,21 @@
 """Requests: on record from their submission until an add carries them out, or they are given up."""
 
+from dataclasses import replace
+
 import pytest
 
 from lakebed.errors import DamagedError
+from lakebed.keys import EncodedRange
+from lakebed.state import apply as applying
 from lakebed.state import resolve as resolving
 from lakebed.state.apply import apply
 from lakebed.state.resolve import resolve
 from lakebed.state.transactions import (
+    AlterSettings,
     FailRequest,
     Mark,
     OfferFiles,
+    OfferRemove,
     RaiseMark,
     Rejected,
     RejectRequest,
@@ -19,7 +25,7 @@ from lakebed.state.transactions import (
     SubmitRequests,
     TooOld,
 )
-from tests.unit.state.cases import new_file, step, table, through_an_image
+from tests.unit.state.cases import key, new_file, step, table, through_an_image
 
 FILES = (Source("s3://inbox/a.parquet", 100, "etag-1"), Source("s3://inbox/b.parquet", 200, "etag-2"))
 
@@ -69,13 +75,43 @@ def test_a_request_fails_and_is_tried_again_or_given_up():
     """Given up it may be submitted anew."""
     state = step(table(), submit("r1"))
     state = step(step(state, FailRequest("r1", "no such file")), FailRequest("r1", "no such file"))
-    assert state.open_requests["r1"].failures == 2
+    assert (state.open_requests["r1"].failures, state.open_requests["r1"].reason) == (2, "no such file")
     assert through_an_image(state) == state
     state = step(state, RejectRequest("r1", "given up"))
     assert not state.open_requests
+    assert [(r.id, r.failures, r.rejected, r.reason) for r in state.rejected] == [("r1", 2, 5, "given up")]
+    assert through_an_image(state) == state
     for offer in (FailRequest("r1", "x"), RejectRequest("r1", "x")):
         assert "not open" in refused(state, offer)
-    assert step(state, submit("r1")).open_requests["r1"].failures == 0
+    state = step(state, submit("r1"))
+    assert (state.open_requests["r1"].failures, state.rejected) == (0, ())
+
+
+def test_the_last_that_were_given_up_are_remembered(monkeypatch):
+    monkeypatch.setattr(applying, "REJECTED_MAX", 2)
+    state = step(table(), submit("r1", "r2", "r3"))
+    for name in ("r1", "r2", "r3"):
+        state = step(state, RejectRequest(name, "no"))
+    assert [request.id for request in state.rejected] == ["r2", "r3"]
+
+
+def test_a_submission_whose_files_were_held_against_an_older_forget_line_is_refused():
+    """They may have been carried out and forgotten since."""
+    state = step(table(), submit("r1"))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 2))
+    assert "rose from 0 to 2" in refused(state, submit("r2", base=3))
+    assert "r2" in step(state, replace(submit("r2", base=3), forget_line=2)).open_requests
+
+
+def test_a_fence_stands_as_long_as_a_request_of_before_it_is_open():
+    """Its rows in the range are not to come back, however late it is carried out."""
+    fenced = OfferRemove((EncodedRange(key("b"), key("c")),), fence=True)
+    state = step(step(table(), submit("r1")), fenced)
+    state = step(state, AlterSettings({"split_rows": 9}))
+    state = step(state, RaiseMark(Mark.FORGET_LINE, 4))
+    assert len(state.fences) == 1
+    state = step(step(state, RejectRequest("r1", "no")), RaiseMark(Mark.FORGET_LINE, 5))
+    assert state.fences == ()
 
 
 def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():

@@ -1,0 +1,133 @@
+"""The batcher: which open requests are ingested now, and in which jobs. Pure: no I/O.
+
+Nothing goes until it is worth a data file: until all that waits has enough bytes and files, or the oldest of it is old
+enough. Then everything goes, for what came last would only wait by itself: oldest first, each request into the first
+job that still has room for it. A request that is larger than a job may be is a job of its own, and so is one that
+failed before: it must not cost its neighbours their work a second time.
+
+A job of few bytes is one task, which sorts its files straight into data files; a larger one is worth a shuffle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lakebed.settings import Settings
+    from lakebed.state.transactions import Request
+
+SORT_BYTES_MAX = 128 * 1024 * 1024
+"""Source bytes that one task sorts: ten seconds of one core or so, about what a shuffle costs beyond its sorting."""
+
+OPEN_JOBS_MAX = 16
+"""Jobs that a request may still go into: to look at all would take the square of their number."""
+
+
+class Method(StrEnum):
+    """How a job's rows are sorted."""
+
+    SORT = "sort"
+    """By one task, into as few files as their size allows."""
+
+    SHUFFLE = "shuffle"
+    """By many, as a bulk import is."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestJob:
+    """Requests to be carried out by one commit."""
+
+    requests: tuple[Request, ...]
+    method: Method
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Of its requests."""
+        return tuple(request.id for request in self.requests)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestPlan:
+    """What to ingest now, and what has to wait for more."""
+
+    jobs: tuple[IngestJob, ...]
+    waiting: tuple[Request, ...]
+
+
+@dataclass(slots=True)
+class _Filling:
+    """A job that is being put together."""
+
+    requests: list[Request]
+    size_bytes: int
+    files: int
+
+
+def due(requests: Iterable[Request], settings: Settings) -> bool:
+    """Whether there is enough, however young it is."""
+    waiting = list(requests)
+    size_bytes = sum(request.size_bytes for request in waiting)
+    files = sum(len(request.files) for request in waiting)
+    return bool(waiting) and size_bytes >= settings.ingest_bytes_min and files >= settings.ingest_files_min
+
+
+def plan(
+    requests: Iterable[Request],
+    settings: Settings,
+    oldest_s: float,
+    *,
+    force: bool = False,
+    method: Method | None = None,
+) -> IngestPlan:
+    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; with ``force`` all, due or not."""
+    waiting = sorted(requests, key=lambda request: (request.submitted, request.files[0].url, request.id))
+    if not (force or oldest_s >= settings.ingest_age_s or due(waiting, settings)):
+        return IngestPlan((), tuple(waiting))
+    return IngestPlan(tuple(job_of(batch, method) for batch in _batches(waiting, settings)), ())
+
+
+def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJob:
+    """The job of these requests; how its rows are sorted follows from their size where nothing else is said."""
+    batch = tuple(requests)
+    size_bytes = sum(request.size_bytes for request in batch)
+    return IngestJob(batch, method or (Method.SORT if size_bytes <= SORT_BYTES_MAX else Method.SHUFFLE))
+
+
+def parted(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
+    """A job that failed as two: the request for the file at fault and the others, or halves where none is named.
+
+    Requires at least two requests.
+    """
+    named = [request for request in job.requests if any(file.url == url for file in request.files)]
+    if len(named) == 1:
+        others = [request for request in job.requests if request is not named[0]]
+        return job_of(others), job_of(named)
+    half = len(job.requests) // 2
+    return job_of(job.requests[:half]), job_of(job.requests[half:])
+
+
+def _batches(waiting: Iterable[Request], settings: Settings) -> list[list[Request]]:
+    batches: list[list[Request]] = []
+    filling: list[_Filling] = []
+    for request in waiting:
+        size_bytes, files = request.size_bytes, len(request.files)
+        fits = (
+            held
+            for held in filling
+            if held.size_bytes + size_bytes <= settings.ingest_bytes_max
+            and held.files + files <= settings.ingest_files_max
+        )
+        into = None if request.failures else next(fits, None)
+        if into is not None:
+            into.requests.append(request)
+            into.size_bytes += size_bytes
+            into.files += files
+            continue
+        batches.append([request])
+        if not request.failures:
+            filling = [*filling[-(OPEN_JOBS_MAX - 1) :], _Filling(batches[-1], size_bytes, files)]
+    return batches

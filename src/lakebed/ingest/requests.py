@@ -1,0 +1,201 @@
+"""Requests: putting files on record to be ingested, and what became of them.
+
+A request is for one file: the batcher joins them, and a file that cannot be read costs no other its place. Its id is
+made of the file's URL, size and version, so that who submits a folder again and again, from anywhere, puts each of its
+files on record once; a file that was written over is another. Who means the same file a second time says so.
+
+Ids are remembered for ``requests_s`` after they were carried out. Below the forget line nobody knows whether a file
+was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by goes
+with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import NotRetainedError, RejectedError
+from lakebed.ingest.sources import find_files, identity, modified_ns
+from lakebed.log.outcomes import number_of
+from lakebed.log.stamps import EPOCH, to_us
+from lakebed.state.resolve import OPEN_REQUESTS_MAX
+from lakebed.state.transactions import Request, SubmitRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from lakebed.log.committer import Log
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Offer, Source, Transaction
+
+    TableLog = Log[TableState, Offer, Transaction]
+
+BATCH_REQUESTS = 1_000
+"""Requests in one entry: some 300 KB of it."""
+
+CLOCKS_APART = timedelta(hours=1)
+"""The clock that stamps a source may be so far from the one that stamps the log."""
+
+
+class Standing(StrEnum):
+    """What is on record of a file."""
+
+    SUBMITTED = "submitted"
+    """It was put there now."""
+
+    OPEN = "open"
+    """It was submitted before, and not ingested yet."""
+
+    INGESTED = "ingested"
+    """Its rows are in the table."""
+
+    REJECTED = "rejected"
+    """It was given up."""
+
+    OLD = "old"
+    """Not submitted: it may have been ingested so long ago that nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedFile:
+    """One file of a submission. ``number`` is that of its request, or of the add that carried it out before."""
+
+    url: str
+    size_bytes: int
+    request: str
+    standing: Standing
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReport:
+    """What a submission did; the files in order of name. ``number`` is the last that it committed, None if none."""
+
+    table: str
+    number: int | None
+    files: tuple[SubmittedFile, ...]
+
+    def count(self, standing: Standing) -> int:
+        """How many files are of that standing."""
+        return sum(file.standing is standing for file in self.files)
+
+
+def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool) -> SubmitReport:
+    """Put the files on record that are not; see :meth:`lakebed.table.Table.submit`."""
+    found = find_files(files)
+    # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
+    state = log.follow()
+    meant = clock.random_token() if again else ""
+    requests = [Request(request_id(file, meant), (file,), state.number) for file in found]
+    told = {request.id: _known(request, state) for request in requests}
+    oldest_ns = 0 if again else _remembered_ns(log, state)
+    for request in requests:
+        if told[request.id] is None and modified_ns(request.files[0]) < oldest_ns:
+            told[request.id] = _file(request, Standing.OLD, None)
+    new = [request for request in requests if told[request.id] is None]
+    _check_room(state, len(new), name)
+    number = None
+    for start in range(0, len(new), BATCH_REQUESTS):
+        offer = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.forget_line)
+        number = number_of(log.commit(offer), f"table {name}")
+    after = log.head.state
+    return SubmitReport(name, number, tuple(told[r.id] or _submitted(r, after) for r in requests))
+
+
+def request_id(file: Source, meant: str = "") -> str:
+    """The request key of a file; ``meant`` sets apart what is to be done once more."""
+    text = f"{file.url}\n{file.size_bytes}\n{identity(file.version)}\n{meant}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("url", pa.string(), nullable=False),
+        pa.field("files", pa.int64(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("number", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC")),
+        pa.field("failures", pa.int64(), nullable=False),
+        pa.field("reason", pa.string()),
+    ]
+)
+
+
+def requests_table(state: TableState, stamp_of: Callable[[int], datetime]) -> pa.Table:
+    """One row a request, open ones first, the oldest first: where it stands, since when, and why it failed last."""
+    held = sorted(state.open_requests.values(), key=lambda request: (request.submitted, request.files[0].url))
+    stamps = {number: stamp_of(number) for number in {r.rejected or r.submitted for r in (*held, *state.rejected)}}
+    rows = []
+    for request in (*held, *state.rejected):
+        number = request.rejected or request.submitted
+        rows.append(
+            {
+                "id": request.id,
+                "state": str(Standing.REJECTED if request.rejected else Standing.OPEN),
+                "url": request.files[0].url,
+                "files": len(request.files),
+                "size_bytes": request.size_bytes,
+                "number": number,
+                # The entry was trimmed: nobody knows any more.
+                "time": None if stamps[number] == EPOCH else stamps[number],
+                "failures": request.failures,
+                "reason": request.reason or None,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _file(request: Request, standing: Standing, number: int | None) -> SubmittedFile:
+    (file,) = request.files
+    return SubmittedFile(file.url, file.size_bytes, request.id, standing, number)
+
+
+def _known(request: Request, state: TableState) -> SubmittedFile | None:
+    """What is on record of it; None if it may be submitted."""
+    if (held := state.open_requests.get(request.id)) is not None:
+        return _file(request, Standing.OPEN, held.submitted)
+    if (number := state.answered(request.id)) is not None:
+        return _file(request, Standing.INGESTED, number)
+    return None
+
+
+def _submitted(request: Request, after: TableState) -> SubmittedFile:
+    """What is on record of one that was submitted now: it may have been taken up, and given up, in this moment."""
+    known = _known(request, after)
+    if known is not None and known.standing is Standing.INGESTED:
+        return known
+    return _file(request, Standing.SUBMITTED, None if known is None else known.number)
+
+
+def _remembered_ns(log: TableLog, state: TableState) -> int:
+    """A file that was modified at or after this moment (ns since 1970) was never ingested and forgotten."""
+    if not state.forget_line:
+        return 0
+    # What was carried out and is forgotten was submitted before the entry of that number, and found before that.
+    try:
+        stamp = log.entry_stamp(state.forget_line)
+    except NotRetainedError:
+        stamp = log.entry_stamp(log.floor() + 1)
+    return to_us(stamp + CLOCKS_APART) * 1000
+
+
+def _check_room(state: TableState, count: int, name: str) -> None:
+    held = len(state.open_requests)
+    if held + count > OPEN_REQUESTS_MAX:
+        raise RejectedError(
+            f"table {name}: {held:,} requests are open and {count:,} would come, of at most {OPEN_REQUESTS_MAX:,}; "
+            "ingest first, or submit fewer files at a time. Nothing was submitted",
+            open=held,
+        )

@@ -1,0 +1,257 @@
+"""Source files: what users want taken in, found by name, and read as the schema has their rows.
+
+A list of files is explicit from the start, with sizes and versions, so that what a task reads when it is tried again is
+what it read at first, or an error.
+
+A folder stands for the Parquet files below it, as their names end; what begins with ``_`` or ``.`` belongs to whoever
+wrote the folder. A file named outright may have any name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.state.transactions import Source
+
+if TYPE_CHECKING:
+    from pyarrow import fs as pafs
+
+    from lakebed.ingest.intake import Intake
+
+SUFFIXES = (".parquet", ".parq", ".pq")
+BATCH_ROWS = 65_536
+CHECK_THREADS = 16
+"""A look at a file is one or two small requests: many at once hide the waiting."""
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+# -- finding ----------------------------------------------------------------------------------------------------
+
+
+def find_files(source: str | Path | Sequence[str | Path]) -> tuple[Source, ...]:
+    """All files of paths, folders, globs and URIs, in order of name. Raises NotFoundError for one that has none."""
+    items = [source] if isinstance(source, str | Path) else list(source)
+    if not items:
+        raise UsageError("no source was given: name Parquet files, folders or globs")
+    found = [file for item in items for file in sorted(_find(str(item)), key=lambda f: f.url)]
+    url, times = Counter(file.url for file in found).most_common(1)[0]
+    if times > 1:
+        raise UsageError(f"{url} is named twice; its rows would be imported twice", name=url)
+    return tuple(found)
+
+
+def _find(item: str) -> list[Source]:
+    from pyarrow import fs as pafs
+
+    system, path = open_system(item)
+    try:
+        there = system.get_file_info(path)
+        missing = there.type == pafs.FileType.NotFound
+        files: list[Any] = []
+        for match in _expand(system, path) if missing and _GLOB.search(path) else [there]:
+            if match.type == pafs.FileType.Directory:
+                files += _below(system, match.path)
+            elif match.type != pafs.FileType.NotFound:
+                files.append(match)
+    except OSError as error:
+        raise StorageError(f"cannot read {item}: {error}", name=item) from error
+    if not files:
+        what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
+        raise NotFoundError(f"{what} {item}", name=item)
+    prefix = _prefix(item)
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        versions = list(pool.map(lambda file: _version(system, file), files))
+    return [Source(prefix + file.path, file.size, version) for file, version in zip(files, versions, strict=True)]
+
+
+def modified_ns(file: Source) -> int:
+    """When the file was modified, by its store's clock: ns since 1970; 0 if it does not tell."""
+    return int(file.version.partition(" ")[0])
+
+
+def identity(version: str) -> str:
+    """The part of a version that tells whether it is the same file: the ETag, or else the stamp."""
+    return version.partition(" ")[2] or version
+
+
+def _version(system: pafs.FileSystem, file: pafs.FileInfo) -> str:
+    """A file's modification stamp in ns (0: the store does not tell) and, after a blank, its ETag where it has one.
+
+    The stamp alone tells no two files apart that an object store was given in one second.
+    """
+    etag = _etag(system, file.path)
+    return f"{file.mtime_ns or 0} {etag}" if etag else str(file.mtime_ns or 0)
+
+
+def _etag(system: pafs.FileSystem, path: str) -> str | None:
+    from pyarrow import fs as pafs
+
+    if isinstance(system, pafs.LocalFileSystem):
+        return None
+    try:
+        with system.open_input_file(path) as source:
+            told = {name.lower(): value for name, value in (source.metadata() or {}).items()}
+    except FileNotFoundError:
+        return None
+    etag = told.get("etag")
+    return etag.decode() if etag else None
+
+
+def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or URI, and the path in it."""
+    from pyarrow import fs as pafs
+
+    if "://" not in uri:
+        return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
+    try:
+        system, path = pafs.FileSystem.from_uri(_quoted(re.sub(r"^s3[an]://", "s3://", uri)))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"cannot read from {uri}: {error}", name=uri) from error
+    return system, path
+
+
+def _quoted(uri: str) -> str:
+    """The URI with its path as Arrow reads one: names in a bucket are any text, in which nothing is escaped."""
+    scheme, bucket, path = re.fullmatch(r"([^:]*)://([^/]*)(.*)", uri, re.DOTALL).groups()  # type: ignore[union-attr]
+    return uri if scheme == "file" else f"{scheme}://{bucket}{quote(path)}"
+
+
+def _prefix(item: str) -> str:
+    """What turns a path of the item's file system into something :func:`open_system` takes."""
+    scheme = re.match(r"(\w+)://", item)
+    if scheme is None or scheme[1] == "file":
+        return ""
+    return "s3://" if scheme[1] in ("s3a", "s3n") else f"{scheme[1]}://"
+
+
+def _expand(system: pafs.FileSystem, pattern: str) -> list[Any]:
+    from pyarrow import fs as pafs
+
+    parts = PurePosixPath(pattern).parts
+    fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
+    base, rest = str(PurePosixPath(*parts[:fixed])), parts[fixed:]
+    if isinstance(system, pafs.LocalFileSystem):
+        return list(system.get_file_info([str(path) for path in sorted(Path(base).glob("/".join(rest)))]))
+    listed = system.get_file_info(pafs.FileSelector(base, recursive=True, allow_not_found=True))
+    return [entry for entry in listed if _matches(PurePosixPath(entry.path).relative_to(base).parts, rest)]
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(parts[skip:], pattern[1:]) for skip in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
+
+
+def _below(system: pafs.FileSystem, folder: str) -> Iterator[Any]:
+    from pyarrow import fs as pafs
+
+    for entry in system.get_file_info(pafs.FileSelector(folder, recursive=True)):
+        if entry.type != pafs.FileType.File or not entry.path.lower().endswith(SUFFIXES):
+            continue
+        inside = PurePosixPath(entry.path).relative_to(folder).parts
+        if not any(part.startswith(("_", ".")) for part in inside):
+            yield entry
+
+
+# -- reading ----------------------------------------------------------------------------------------------------
+
+
+def amiss(file: Source) -> str | None:
+    """Why the file is not the one that was found: it is gone, or another by now; None if it is.
+
+    Raises StorageError if the store does not say.
+    """
+    from pyarrow import fs as pafs
+
+    system, path = open_system(file.url)
+    try:
+        there = system.get_file_info(path)
+        version = _version(system, there) if there.is_file else ""
+    except OSError as error:
+        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+    if there.type == pafs.FileType.NotFound:
+        return f"{file.url} is not there any more"
+    if (there.size, identity(version)) != (file.size_bytes, identity(file.version)):
+        return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size} now"
+    return None
+
+
+def check_unchanged(file: Source) -> None:
+    """Raise StorageError if the file is gone, or another by now."""
+    if (reason := amiss(file)) is not None:
+        raise StorageError(f"{reason}. Nothing of it was taken in", name=file.url)
+
+
+@contextlib.contextmanager
+def open_parquet(file: Source) -> Iterator[Any]:
+    """A Parquet file opened for reading; what fails inside the block names it, too.
+
+    Raises DamagedError if its bytes are not Parquet, StorageError if it cannot be read, or is another file by now.
+    """
+    import pyarrow.parquet as pq
+
+    check_unchanged(file)
+    system, path = open_system(file.url)
+    try:
+        # Foreign files that have page CRCs are held to them.
+        with (
+            system.open_input_file(path) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as parquet,
+        ):
+            yield parquet
+    except OSError as error:
+        # A file that was written over meanwhile reads as damaged.
+        check_unchanged(file)
+        if error.errno is None:
+            # Arrow's own: decompression that fails, a footer that is none.
+            raise _unreadable(file, error) from error
+        raise StorageError(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
+    except pa.ArrowException as error:
+        check_unchanged(file)
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Source, error: Exception) -> DamagedError:
+    return DamagedError(
+        f"{file.url} cannot be read as Parquet ({str(error)[:300]}); nothing of it was taken in. Restore the file, or "
+        "leave it out",
+        name=file.url,
+    )
+
+
+def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups, as they are there, in order, on the calling thread.
+
+    Raises DamagedError if they are not as many as its footer says.
+    """
+    with open_parquet(file) as parquet:
+        wanted = list(range(parquet.num_row_groups) if groups is None else groups)
+        rows = 0
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=wanted, use_threads=False):
+            rows += batch.num_rows
+            yield batch
+        told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
+        if rows != told:
+            raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
+    check_unchanged(file)
+
+
+def read_file(file: Source, intake: Intake) -> Iterator[pa.RecordBatch]:
+    """All rows of a file as the intake takes them in; its columns are checked before the first."""
+    with open_parquet(file) as parquet:
+        intake.check(parquet.schema_arrow, file.url)
+    return (intake.conform(batch, file.url) for batch in read_rows(file))

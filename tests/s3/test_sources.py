@@ -1,0 +1,76 @@
+"""Source files on an object store: told apart by their ETags, for its stamps are of whole seconds."""
+
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed.ingest.intake import Intake
+from lakebed.ingest.sources import amiss, find_files, open_system, read_file
+from lakebed.storage import connect
+from tests.unit.collection.cases import SCHEMA, letters, made, rows
+from tests.unit.ingest.cases import ingested, standings
+
+
+@pytest.fixture
+def inbox(s3_server, monkeypatch):
+    """The URL of a folder; sources are read with credentials of the environment."""
+    for name, value in s3_server.storage_options.items():
+        monkeypatch.setenv({"endpoint_url": "AWS_ENDPOINT_URL"}.get(name, name.upper()), value)
+    return s3_server.new_bucket() + "/inbox"
+
+
+@pytest.fixture
+def put(inbox, s3_server, tmp_path):
+    """Puts a file with a row for each letter."""
+    store = connect(inbox, s3_server.storage_options)
+
+    def put(name, text):
+        pq.write_table(rows(text), tmp_path / "rows.parquet")
+        store.replace(f"{name}.parquet", (tmp_path / "rows.parquet").read_bytes())
+
+    return put
+
+
+def test_a_file_that_was_written_over_in_the_same_second_is_another(inbox, put):
+    put("a", "ab")
+    (before,) = find_files(inbox)
+    put("a", "cd")
+    (after,) = find_files(f"{inbox}/*.parquet")
+    assert (before.size_bytes, before.url) == (after.size_bytes, after.url)
+    assert "was changed since it was found" in amiss(before)
+    assert amiss(after) is None
+
+
+def test_any_name_in_a_bucket_is_found_and_read(inbox, put):
+    """Nothing in a key is escaped, and a glob is a glob."""
+    put("odd", "x")
+    system, path = open_system(inbox)
+    with system.open_output_stream(f"{path}/a b%20?é.parquet") as out:
+        pq.write_table(rows("yz"), out)
+    files = find_files([f"{inbox}/[no]d?.parquet", f"{inbox}/a*"])
+    assert [file.url for file in files] == [f"{inbox}/odd.parquet", f"{inbox}/a b%20?é.parquet"]
+    assert sum(batch.num_rows for file in files for batch in read_file(file, Intake(SCHEMA))) == 3
+
+
+def test_the_same_bytes_put_again_are_the_same_file(inbox, put):
+    put("a", "ab")
+    table = made()
+    table.submit(inbox)
+    put("a", "ab")
+    assert standings(table.submit(inbox)) == "a open"
+    assert ingested(table).requests == 1
+    assert letters(table) == "ab"
+
+
+def test_a_file_that_was_deleted_or_changed_after_its_submission_is_rejected(inbox, put, s3_server):
+    table = made()
+    for name in "abc":
+        put(name, name)
+    table.submit([f"{inbox}/a.parquet", f"{inbox}/[bc].parquet"])
+    connect(inbox, s3_server.storage_options).delete(["a.parquet"])
+    put("b", "x")
+    report = ingested(table)
+    assert [(one.url.rpartition("/")[2], one.rejected) for one in report.failed] == [
+        ("a.parquet", True),
+        ("b.parquet", True),
+    ]
+    assert letters(table) == "c"

@@ -1,0 +1,80 @@
+"""Ingest jobs on Spark: the same rows by either method, as few Spark jobs as can be, and no row lost or doubled."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lakebed import UsageError
+from lakebed.spark import Pipeline
+from lakebed.spark import ingest as spark_ingest
+from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
+
+
+@pytest.fixture
+def table(instance):
+    return instance.create_table("t", SCHEMA)
+
+
+@pytest.mark.parametrize("method", ["sort", "shuffle"])
+def test_requests_are_carried_out_by_either_method(pipeline, table, tmp_path, method):
+    parts = [rows(seed, 300) for seed in range(5)]
+    table.submit(write_parquet(tmp_path / "in", *parts))
+    report = pipeline.ingest(table, force=True, method=method)
+    assert (report.jobs, report.requests, report.rows) == (1, 5, 1500)
+    assert_holds(table, *parts)
+    assert pipeline.ingest("t", force=True).number is None
+
+
+def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path):
+    """Of two jobs that are shuffled; what is left of them is small enough for a task each."""
+    parts = [rows(seed, 300) for seed in range(6)]
+    paths = write_parquet(tmp_path / "in", *parts)
+    for path in paths[2], paths[5]:
+        os.truncate(path, 500)
+    table.set(ingest_files_max=3)
+    table.submit(tmp_path / "in")
+    report = pipeline.ingest(table, force=True, method="shuffle")
+    assert sorted(Path(one.url).name for one in report.failed) == ["part-002.parquet", "part-005.parquet"]
+    assert_holds(table, parts[0], parts[1], parts[3], parts[4])
+
+
+def test_many_small_files_are_one_spark_job(pipeline, table, tmp_path, spark):
+    parts = [rows(seed, 20) for seed in range(40)]
+    table.submit(write_parquet(tmp_path / "in", *parts))
+    begun = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    assert pipeline.ingest(table, force=True).jobs == 1
+    # Spark counts the shuffle that places the task as a job of its own.
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - begun <= 2
+    assert_holds(table, *parts)
+
+
+def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_path, monkeypatch):
+    """Spark gives up on the task and all of its batch; the others are ingested all the same."""
+    parts = [rows(seed, 100) for seed in range(2)]
+    paths = write_parquet(tmp_path / "in", *parts)
+    deadly = paths[1]
+
+    def run(task, target, storage, scratch):
+        from lakebed.ingest.jobs import run_ingest_task
+
+        if any(part.file.url == deadly for part in task.parts):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_ingest_task(task, target, storage, scratch)
+
+    monkeypatch.setattr(spark_ingest, "run_ingest_task", run)
+    table.submit(paths)
+    report = pipeline.ingest(table, force=True)
+    assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]
+    assert "Spark gave up" in report.failed[0].reason
+    assert_holds(table, parts[0])
+
+
+def test_nothing_to_ingest_starts_no_spark(instance, table, tmp_path):
+    pipeline = Pipeline(instance)
+    table.submit(write_parquet(tmp_path / "in", rows(1, 10)))
+    assert pipeline.ingest("t").waiting == 1
+    with pytest.raises(UsageError, match="no method 'merge'; there are: sort, shuffle"):
+        pipeline.ingest("t", method="merge")
+    assert "session" not in vars(pipeline)

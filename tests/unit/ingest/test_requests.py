@@ -1,0 +1,132 @@
+"""Submitting files: each is put on record once, whoever asks, and however often."""
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from lakebed import NotFoundError, RejectedError, UsageError
+from lakebed.ingest import requests
+from lakebed.log.stamps import EPOCH
+from lakebed.state.transactions import FailRequest, Mark, RaiseMark, RejectRequest
+from tests.unit.collection.cases import letters, made, on
+from tests.unit.ingest.cases import ingested, put, standings
+
+
+@pytest.fixture
+def table():
+    return made()
+
+
+@pytest.fixture
+def inbox(tmp_path):
+    return tmp_path / "inbox"
+
+
+def test_files_are_put_on_record_by_name_folder_or_glob(table, inbox):
+    put(inbox, "ab", "cd", "ce")
+    assert standings(table.submit(inbox)) == "ab submitted, cd submitted, ce submitted"
+    assert len(table.state().open_requests) == 3
+    assert standings(made().submit(f"{inbox}/c*")) == "cd submitted, ce submitted"
+    assert standings(made().submit([inbox / "ce.parquet", inbox / "ab.parquet"])) == "ce submitted, ab submitted"
+
+
+def test_a_file_is_submitted_once_by_whichever_process(table, inbox):
+    """It is known by its URL, size and version; the report says since when it is on record."""
+    put(inbox, "ab")
+    first = table.submit(inbox)
+    put(inbox, "cd")
+    again = on(table).submit(inbox)
+    assert standings(again) == "ab open, cd submitted"
+    assert (again.files[0].request, again.files[0].number) == (first.files[0].request, first.number)
+    assert (again.number, table.submit(inbox).number) == (first.number + 1, None)
+
+
+def test_a_file_that_was_ingested_is_not_submitted_again_unless_it_is_meant(table, inbox):
+    put(inbox, "ab")
+    table.submit(inbox)
+    number = ingested(table).number
+    again = table.submit(inbox)
+    assert (standings(again), again.files[0].number, again.number) == ("ab ingested", number, None)
+    assert standings(table.submit(inbox, again=True)) == "ab submitted"
+    ingested(table)
+    assert letters(table) == "aabb"
+
+
+def test_a_file_that_was_written_over_is_another(table, inbox):
+    put(inbox, "ab")
+    table.submit(inbox)
+    ingested(table)
+    os.utime(inbox / "ab.parquet", (1, 1))
+    assert standings(table.submit(inbox)) == "ab submitted"
+
+
+def test_a_file_of_before_the_forget_line_is_left_out_unless_it_is_meant(table, inbox):
+    """Nobody knows any more whether it was ingested. The clocks of store and log may be apart."""
+    put(inbox, "old", "young")
+    table.submit(inbox / "old.parquet")
+    ingested(table)
+    table.commit(RaiseMark(Mark.FORGET_LINE, table.number))
+    line = table.log.entry_stamp(table.state().forget_line)
+    for name, late in (("old", timedelta(0)), ("young", timedelta(seconds=1))):
+        moment = (line + requests.CLOCKS_APART + late - EPOCH) // timedelta(microseconds=1) * 1000 - 1
+        os.utime(inbox / f"{name}.parquet", ns=(moment, moment))
+    assert standings(table.submit(inbox)) == "old old, young submitted"
+    assert len(table.state().open_requests) == 1
+    assert standings(table.submit(inbox / "old.parquet", again=True)) == "old submitted"
+
+
+def test_a_table_that_forgot_nothing_takes_files_of_any_age(table, inbox):
+    put(inbox, "ab")
+    os.utime(inbox / "ab.parquet", (1, 1))
+    assert standings(table.submit(inbox)) == "ab submitted"
+
+
+def test_many_files_take_several_entries(table, inbox, monkeypatch):
+    monkeypatch.setattr(requests, "BATCH_REQUESTS", 2)
+    put(inbox, *"abcde")
+    before = table.number
+    report = table.submit(inbox)
+    assert (report.number, report.count(requests.Standing.SUBMITTED)) == (before + 3, 5)
+    assert [file.number - before for file in report.files] == [1, 1, 2, 2, 3]
+
+
+def test_there_is_room_for_so_many_open_requests(table, inbox, monkeypatch):
+    """All of a submission goes in, or nothing of it."""
+    monkeypatch.setattr(requests, "OPEN_REQUESTS_MAX", 2)
+    put(inbox, *"abc")
+    with pytest.raises(RejectedError, match="0 requests are open and 3 would come, of at most 2; ingest first"):
+        table.submit(inbox)
+    assert not table.state().open_requests
+
+
+def test_what_is_not_there_is_named(table, inbox):
+    with pytest.raises(NotFoundError, match=r"no file or folder with Parquet files at .*nothing"):
+        table.submit(inbox / "nothing")
+    with pytest.raises(UsageError, match="no source was given"):
+        table.submit([])
+
+
+def test_requests_are_told_with_what_became_of_them(table, inbox):
+    put(inbox, "a", "b", "c")
+    report = table.submit(inbox)
+    a, b, _ = (file.request for file in report.files)
+    failed = table.commit(FailRequest(a, "no such column"))
+    rejected = table.commit(RejectRequest(b, "it is gone"))
+    told = on(table).requests().select(["id", "state", "number", "failures", "reason", "files"]).to_pylist()
+    assert [tuple(row.values())[1:] for row in told] == [
+        ("open", report.number, 1, "no such column", 1),
+        ("open", report.number, 0, None, 1),
+        ("rejected", rejected, 0, "it is gone", 1),
+    ]
+    assert [row["id"] for row in told][::2] == [a, b]
+    assert failed < rejected
+    assert table.requests().column("time").to_pylist()[2] == table.log.entry_stamp(rejected)
+
+
+def test_a_rejected_request_may_be_submitted_anew(table, inbox):
+    put(inbox, "ab")
+    (file,) = table.submit(inbox).files
+    table.commit(RejectRequest(file.request, "it is gone"))
+    assert standings(table.submit(inbox)) == "ab submitted"
+    assert table.requests().column("state").to_pylist() == ["open"]
