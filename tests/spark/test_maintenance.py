@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed import DamagedError, UsageError, files
+from lakebed.compaction.waves import WAVE_TASKS_MIN
 from lakebed.keys import ALL_KEYS
 from lakebed.settings import Strategy
 from lakebed.spark import Pipeline
@@ -76,6 +77,23 @@ def test_a_large_leaf_is_merged_by_several_tasks_and_committed_at_once(pipeline,
     assert (report.leaves, report.number) == (1, before + 2)
     assert report.files_out > 1
     assert table.partitions().column("runs").to_pylist() == [1]
+    assert_holds(table, *parts)
+
+
+def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipeline, instance):
+    """Three waves, of which each is opened, run and committed by a thread of its own."""
+    parts = [rows(seed, 400) for seed in range(2)]
+    keys = sorted(set(zip(*(parts[0].column(name).to_pylist() for name in ("k", "part")), strict=True)))
+    table = instance.create_table("many", SCHEMA, split_points=keys[10::10])
+    for part in parts:
+        table.write(part)
+    told = []
+    report = pipeline.compact(table, strategy="full", progress=told.append)
+    assert report.jobs > 2 * WAVE_TASKS_MIN
+    assert set(table.partitions().column("runs").to_pylist()) <= {0, 1}
+    done = [one.rows_done for one in told]
+    assert done == sorted(done)
+    assert done[-1] == report.rows
     assert_holds(table, *parts)
 
 
