@@ -14,6 +14,8 @@ STAMP := .venv/.installed
 
 # All folders of tests but those that need more than Python, Java and PostgreSQL.
 TESTS := $(filter-out tests/__pycache__/ tests/browser/,$(wildcard tests/*/))
+# Those that start Spark, one after another.
+TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 # A worker a core takes a file at a time; never many, since some start servers. Spark uses all cores by itself.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 # Python, and Java, for a recipe that starts Spark.
@@ -35,8 +37,8 @@ demo: $(STAMP) ## Real flights through Spark into a table, and back by key
 
 .PHONY: test
 test: $(STAMP) ## Every test a change has to pass
-	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(filter-out tests/spark/,$(TESTS)) </dev/null
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q tests/spark </dev/null
+	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(filter-out $(TESTS_OF_SPARK),$(TESTS)) </dev/null
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(TESTS_OF_SPARK) </dev/null
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## The tests that take seconds and need Python alone

@@ -12,7 +12,12 @@ settings.register_profile("default", max_examples=50, deadline=None, suppress_he
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)
 settings.load_profile("default")
 
-MARK_BY_FOLDER = {"spark": pytest.mark.spark, "s3": pytest.mark.s3, "postgres": pytest.mark.postgres}
+MARK_BY_FOLDER = {
+    "cluster": pytest.mark.spark,
+    "spark": pytest.mark.spark,
+    "s3": pytest.mark.s3,
+    "postgres": pytest.mark.postgres,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

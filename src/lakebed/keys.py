@@ -248,6 +248,17 @@ class KeyCodec:
                 return Bound(tuple(values), after=ending == "after")
         return Bound(tuple(values), after=False)
 
+    def beginning(self, key: bytes) -> bytes:
+        """The part of a longer encoding (row key and sort key as one) that is these fields'; all of a shorter one."""
+        position = 0
+        for field in self.fields:
+            if field.width:
+                position += field.width
+            else:
+                end = key.find(_TERMINATOR, position)
+                position = len(key) if end < 0 else end + len(_TERMINATOR)
+        return key[:position]
+
     def decode_values(self, bound: bytes) -> dict[str, Any]:
         """The bound's field values as a user would write them (dates as dates …); missing fields are None."""
         values: dict[str, Any] = {field.name: None for field in self.fields}

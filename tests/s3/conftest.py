@@ -121,7 +121,8 @@ class _Quiet(WSGIRequestHandler):
         pass
 
 
-def _serve(server: S3Server) -> BaseWSGIServer:
+def serve(server: S3Server) -> BaseWSGIServer:
+    """Have it listen, in a thread of its own, until it is shut down."""
     inner = DomainDispatcherApplication(create_backend_app)
 
     def application(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -136,7 +137,7 @@ def _serve(server: S3Server) -> BaseWSGIServer:
 @pytest.fixture(scope="session")
 def _s3_session() -> Iterator[S3Server]:
     server = S3Server()
-    listening = _serve(server)
+    listening = serve(server)
     yield server
     listening.shutdown()
     listening.server_close()

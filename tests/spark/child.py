@@ -1,4 +1,4 @@
-"""A process of its own that imports or compacts, for tests that kill it: ``python -m tests.spark.child VERB URL …``."""
+"""A process of its own that works on a table, for tests that kill it: ``python -m tests.spark.child VERB URL …``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def main() -> None:
         sys.stdin.readline()
         if verb == "import":
             print(pipeline.bulk_import("t", rest[0], job_id=rest[1]))
+        elif verb == "export":
+            print(pipeline.export("t", rest[0]))
         else:
             print(pipeline.compact("t", strategy="full"))
 

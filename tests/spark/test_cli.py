@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -175,3 +176,18 @@ def test_ctrl_c_while_spark_starts_ends_quietly_and_leaves_no_process(lake: lake
     assert said.endswith("lakebed: interrupted\n")
     assert lake.scan().read_all().num_rows == 0
     until(lambda: not alive(str(tmp_path)))
+
+
+def test_an_export_is_a_folder_that_another_table_imports(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ran(capsys, "import", "t", "in")
+    report = ran(
+        capsys, "export", "t", "out", "--from", "k00100", "--where", "n % 2 = 0", "--at", str(lake.state().number)
+    )
+    found = pq.read_table(tmp_path / "out")
+    assert found["k"].to_pylist() == sorted(found["k"].to_pylist())
+    assert (report["rows"], report["files"]) == (found.num_rows, 1)
+    assert counted(found) == counted(
+        lake.scan(lakebed.KeyRange(("k00100",))).read_all().filter(pc.bit_wise_and(pc.field("n"), 1) == 0)
+    )

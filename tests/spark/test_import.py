@@ -1,5 +1,7 @@
 """Bulk import: every kind of source gives the same rows back, and what does not fit leaves nothing behind."""
 
+import random
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -86,6 +88,90 @@ def test_rows_go_to_many_reducers_and_leaves_exactly_once(pipeline, instance, tm
     assert_holds(table, *DATA)
     assert all(table.partitions().column("exact").to_pylist())
     assert set(table.partitions().column("runs").to_pylist()) == {1}
+
+
+# -- skew, and leaves -------------------------------------------------------------------------------------------
+
+
+def counted(keys, **columns):
+    """A row for each key, whose sort keys count on."""
+    count = len(keys)
+    whole = {"k": keys, "part": [0] * count, "ts": range(count), "v": [0.5] * count, "note": ["x"] * count}
+    return pa.table(whole | columns, schema=SCHEMA.arrow)
+
+
+@pytest.fixture
+def small_files(instance):
+    return instance.create_table("s", SCHEMA, settings={"file_bytes": 16_384, "row_group_rows": 1000})
+
+
+def test_one_row_key_with_a_third_of_the_rows_is_shared_out_between_its_sort_keys(pipeline, small_files, tmp_path):
+    """So no reducer has all of it. Its files touch at the key, and the leaf keeps it whole."""
+    rng = random.Random(1)
+    data = counted(["hot" if rng.random() < 0.3 else f"{rng.random()}" for _ in range(8_000)])
+    file_of(data, tmp_path / "in.parquet", row_group_size=2000)
+    report = pipeline.bulk_import(small_files, tmp_path / "in.parquet")
+    files = small_files.files()
+    assert max(files.column("rows").to_pylist()) < 3 * 8_000 / report.reduce_tasks
+    hot = small_files.schema.codec.encode_key(("hot", 0))
+    inside = [f for f in small_files.state().referenced().values() if f.min_key <= hot <= f.max_key]
+    assert len(inside) > 2
+    assert small_files.partitions().column("runs").to_pylist() == [1]
+    assert small_files.get("hot", 0).num_rows == pc.sum(pc.equal(data["k"], "hot")).as_py()
+    assert_holds(small_files, data)
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_sorted_input_is_shared_out_evenly(pipeline, small_files, tmp_path, order):
+    """Each row group holds keys of its own, so only all of them together tell where the quarters lie."""
+    data = counted([f"{i:06d}" for i in range(8_000)]).sort_by([("k", order)])
+    file_of(data, tmp_path / "in.parquet", row_group_size=1000)
+    report = pipeline.bulk_import(small_files, tmp_path / "in.parquet")
+    assert report.reduce_tasks > 4
+    assert max(small_files.files().column("rows").to_pylist()) < 2 * 8_000 / report.reduce_tasks
+    assert_holds(small_files, data)
+
+
+def test_rows_of_one_leaf_of_thousands_have_many_reducers(pipeline, instance, tmp_path):
+    settings = {"file_bytes": 16_384, "row_group_rows": 1000}
+    table = instance.create_table("s", SCHEMA, split_points=[f"{i:04d}" for i in range(1, 5000)], settings=settings)
+    data = counted([f"1234-{i:06d}" for i in range(8_000)])
+    file_of(data, tmp_path / "in.parquet")
+    report = pipeline.bulk_import(table, tmp_path / "in.parquet")
+    assert report.reduce_tasks > 4
+    held = table.partitions().filter(pc.field("rows") > 0)
+    assert (held.num_rows, held.column("rows").to_pylist(), held.column("runs").to_pylist()) == (1, [8_000], [1])
+    assert_holds(table, data)
+
+
+def test_an_empty_table_has_leaves_of_the_given_size_before_rows_come(pipeline, table, tmp_path):
+    """And no file reaches over the end of a leaf that is as large as a file."""
+    table.set(file_bytes=16_384, row_group_rows=1000)
+    data = counted([f"{i * 7919 % 8_000:06d}" for i in range(8_000)])
+    file_of(data, tmp_path / "in.parquet")
+    report = pipeline.bulk_import(table, tmp_path / "in.parquet", leaf_rows=2000)
+    held = table.partitions()
+    assert report.leaves_split == 1
+    assert held.num_rows == 6
+    assert max(held.column("rows").to_pylist()) <= 2000
+    assert set(held.column("exact").to_pylist()) == {True}
+    assert table.files().num_rows == report.files
+    assert_holds(table, data)
+    with pytest.raises(UsageError, match="leaf_rows = 1: must be 2 or more"):
+        pipeline.bulk_import(table, tmp_path / "in.parquet", leaf_rows=1)
+
+
+def test_a_coarse_table_of_few_rows_is_cut_by_its_setting(pipeline, table, spark, tmp_path):
+    """From a DataFrame, whose sample are the summaries of what was staged. The rows that were there stay."""
+    pipeline.bulk_import(table, file_of(counted(["000000", "000500"]), tmp_path / "first.parquet"))
+    table.set(split_rows=500)
+    data = counted([f"{i:06d}" for i in range(1, 2001)])
+    frame = spark.read.parquet(str(file_of(data, tmp_path / "in.parquet")))
+    assert pipeline.bulk_import(table, frame).leaves_split == 1
+    held = table.partitions().column("rows").to_pylist()
+    assert len(held) == 6
+    assert max(held) <= 500
+    assert_holds(table, data, counted(["000000", "000500"]))
 
 
 def test_every_type_of_key_and_value_comes_back(pipeline, instance, tmp_path):

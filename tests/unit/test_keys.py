@@ -36,6 +36,14 @@ def schemas_and_keys(draw, keys=2):
     return schema, [tuple(draw(VALUES[kind]) for kind in kinds) for _ in range(keys)]
 
 
+@given(schemas_and_keys(keys=1), st.text(max_size=3))
+def test_the_row_keys_part_of_a_longer_encoding_is_its_beginning(case, more):
+    schema, [key] = case
+    longer = Schema({field.name: str(field.type) for field in schema.row_key} | {"more": "string"})
+    assert schema.codec.beginning(longer.codec.encode((*key, more))) == schema.codec.encode(key)
+    assert schema.codec.beginning(schema.codec.encode(key[:1])) == schema.codec.encode(key[:1])
+
+
 @given(schemas_and_keys())
 def test_encodings_compare_as_the_tuples_do(case):
     """Less, equal, greater: the same on both sides, for every type and any number of fields."""

@@ -190,9 +190,9 @@ def add_launcher(parser: argparse.ArgumentParser) -> None:
 
 
 def launcher(arguments: argparse.Namespace) -> Submit | str | None:
-    """Where Spark runs, as ``--master`` or ``--submit`` says."""
-    if arguments.submit is None:
-        master: str | None = arguments.master
+    """Where Spark runs, as ``--master`` or ``--submit`` says; None for a command that has neither, and needs none."""
+    if getattr(arguments, "submit", None) is None:
+        master: str | None = getattr(arguments, "master", None)
         return master
     from lakebed.spark.launcher import Submit
 

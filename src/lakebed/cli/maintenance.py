@@ -1,4 +1,4 @@
-"""``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep`` and ``maintain``: the pipeline.
+"""``lakebed compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``.
 
 Splitting and garbage collection only touch metadata and start no Spark; nor does a command that finds nothing to do.
 ``--dry-run`` prints what would be done and does nothing.
@@ -6,12 +6,10 @@ Splitting and garbage collection only touch metadata and start no Spark; nor doe
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.pipeline import open_pipeline as _pipeline
-from lakebed.cli.progress import ProgressBar
+from lakebed.cli.pipelines import bar, open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.cli.requests import ingest_lines
 from lakebed.compaction.plan import check_strategy
@@ -22,21 +20,18 @@ from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.cli.render import Output
     from lakebed.compaction.run import CompactionReport
-    from lakebed.spark import Progress
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
-FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
 LEAVES_SHOWN = 8
 
 
 def add_maintenance(commands: args.Commands) -> None:
-    """``lakebed import``, ``compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
-    bulk = _add_import(commands)
+    """``lakebed compact``, ``split``, ``join``, ``gc``, ``sweep``, ``maintain``."""
     compact = _add_compact(commands)
     split = args.add_command(commands, "split", "cut leaves that have grown too large", _split)
     split.add_argument("table", metavar="TABLE")
@@ -76,37 +71,8 @@ def add_maintenance(commands: args.Commands) -> None:
         commands, "maintain", "ingest, compact, split, join and collect garbage, as far as due", _maintain
     )
     maintain.add_argument("table", metavar="TABLE")
-    for parser in (bulk, compact, join, maintain):
+    for parser in (compact, join, maintain):
         args.add_launcher(parser)
-
-
-def _add_import(commands: args.Commands) -> argparse.ArgumentParser:
-    bulk = args.add_command(
-        commands,
-        "import",
-        "add much at once, on Spark",
-        _import,
-        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
-        "With --job-id a repeat adds nothing and prints the first number. With --format query the source is a\n"
-        "Spark SQL query. More about formats, casts and rejected rows: docs/import.md.",
-    )
-    bulk.add_argument("table", metavar="TABLE")
-    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
-    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
-    bulk.add_argument(
-        "--column",
-        metavar="FIELD=COLUMN",
-        action="append",
-        default=[],
-        help="the source's column of a field; may be repeated",
-    )
-    bulk.add_argument(
-        "--cast", metavar="A,B", action="append", help="fields whose values may be cast: text read as numbers …"
-    )
-    bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
-    bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
-    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
-    return bulk
 
 
 def _add_compact(commands: args.Commands) -> argparse.ArgumentParser:
@@ -123,35 +89,11 @@ def _add_compact(commands: args.Commands) -> argparse.ArgumentParser:
     return compact
 
 
-def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
-        report = pipeline.bulk_import(
-            arguments.table,
-            arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
-            format=arguments.format,
-            columns=dict(args.name_and_value(text, "--column") for text in arguments.column),
-            casts=args.names(arguments.cast) or (),
-            select=arguments.select,
-            quarantine=arguments.quarantine,
-            job_id=arguments.job_id,
-            progress=progress,
-        )
-    if report.repeated:
-        text = f"imported before, at number {report.number}; nothing was added"
-    elif report.number is None:
-        text = "no rows to import; nothing was added"
-    else:
-        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-        text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
-    aside = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
-    out.document(plain(report), [f"table {report.table} {text}", *aside])
-
-
 def _compact(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_compaction(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.compact(arguments.table, strategy=arguments.strategy, progress=progress)
     out.document(plain(report), _compaction_lines(report))
 
@@ -208,7 +150,7 @@ def _split(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dry_run:
         _plan_split(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.split(arguments.table)
     out.document(plain(report), _split_lines(report))
 
@@ -239,7 +181,7 @@ def _join(arguments: argparse.Namespace, out: Output) -> None:
         groups = small(table.state(), table.settings_in_force())
         out.document({"table": table.name, "small": groups}, _small_lines(groups))
         return
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.join_leaves(arguments.table, progress=progress)
     lines = list(_join_lines(report))
     out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
@@ -273,7 +215,7 @@ def _plan_lines(rows: Sequence[Mapping[str, object]], nothing: str) -> Iterator[
 
 
 def _collect(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.collect_garbage(arguments.table, dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {verb}"
@@ -289,7 +231,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.dropped:
         _sweep_dropped(arguments, out)
         return
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.sweep_orphans(arguments.table, dry_run=arguments.dry_run, force=arguments.force)
     verb = "would be deleted" if report.dry_run else "deleted"
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {verb}"
@@ -305,7 +247,7 @@ def _sweep(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), None) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.sweep_dropped(dry_run=arguments.dry_run)
     verb = "would be deleted" if report.dry_run else "deleted"
     lines = [
@@ -319,7 +261,7 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _maintain(arguments: argparse.Namespace, out: Output) -> None:
-    with _pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline, _bar(arguments) as progress:
+    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
         report = pipeline.maintain(arguments.table, progress=progress)
     lines = list(ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
     lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
@@ -329,10 +271,3 @@ def _maintain(arguments: argparse.Namespace, out: Output) -> None:
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
     out.document(plain(report), lines)
-
-
-@contextlib.contextmanager
-def _bar(arguments: argparse.Namespace) -> Iterator[Callable[[Progress], None]]:
-    command = arguments.run.__name__.removeprefix("_")
-    with ProgressBar(f"{command} {arguments.table}") as bar:
-        yield lambda progress: bar.update(progress.rows_done, progress.rows_total)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.pipeline import open_pipeline
+from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing
@@ -88,7 +88,7 @@ def _requests(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _ingest(arguments: argparse.Namespace, out: Output) -> None:
-    with open_pipeline(args.open_instance(arguments), args.launcher(arguments)) as pipeline:
+    with open_pipeline(arguments) as pipeline:
         report = pipeline.ingest(arguments.table, force=arguments.force, method=arguments.method)
     out.document(plain(report), ingest_lines(report))
 

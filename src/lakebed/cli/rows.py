@@ -53,7 +53,7 @@ def add_rows(commands: args.Commands) -> None:
         f"than the key. Give TABLE before options that take several words.\n\n{KEYS}",
     )
     scan.add_argument("table", metavar="TABLE")
-    _add_ranges(scan)
+    add_ranges(scan)
     _add_columns(scan)
     scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
     args.add_at(scan)
@@ -66,13 +66,14 @@ def add_rows(commands: args.Commands) -> None:
         "With --fence, for good: writes and compactions that began before do not bring any back.",
     )
     remove.add_argument("table", metavar="TABLE")
-    _add_ranges(remove)
+    add_ranges(remove)
     remove.add_argument("--fence", action="store_true", help="keep out what began before")
     remove.add_argument("--dry-run", action="store_true", help="only say what would go")
     remove.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def _add_ranges(parser: argparse.ArgumentParser) -> None:
+def add_ranges(parser: argparse.ArgumentParser) -> None:
+    """Options that say which keys, for :func:`ranges_of`."""
     parser.add_argument("--from", metavar="KEY", nargs="+", dest="low", help="first key (inclusive)")
     parser.add_argument("--to", metavar="KEY", nargs="+", dest="high", help="end of the range (exclusive)")
     for option, text in (
@@ -118,7 +119,7 @@ def _scan(arguments: argparse.Namespace, out: Output) -> None:
         raise UsageError(f"--limit {arguments.limit}: must be 0 or more")
     table = args.open_view(arguments)
     columns = args.names(arguments.columns)
-    with table.scan(*_ranges(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
+    with table.scan(*ranges_of(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
         if not out.rows(reader, reader.schema.names):
             out.note("no rows there")
 
@@ -127,7 +128,7 @@ def _remove(arguments: argparse.Namespace, out: Output) -> None:
     if not arguments.yes and not arguments.dry_run:
         args.check_answerable(f"whether to remove rows of {arguments.table}")
     table = args.open_table(arguments)
-    ranges = _ranges(arguments, table.schema)
+    ranges = ranges_of(arguments, table.schema)
     if not ranges:
         raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
     going = removed(table.state(), removal(table.state(), table.storage, ranges))
@@ -143,7 +144,8 @@ def _remove(arguments: argparse.Namespace, out: Output) -> None:
     out.document({**document, "dry_run": False, "number": number}, [text])
 
 
-def _ranges(arguments: argparse.Namespace, schema: Schema) -> list[KeyRange]:
+def ranges_of(arguments: argparse.Namespace, schema: Schema) -> list[KeyRange]:
+    """The ranges that the options of :func:`add_ranges` name; none if there are no such options."""
     ranges = [KeyRange.prefix(*args.key_values(schema, words)) for words in arguments.prefix]
     ranges += [KeyRange.starts_with(*args.key_values(schema, words)) for words in arguments.starts_with]
     if arguments.low or arguments.high:

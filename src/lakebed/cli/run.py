@@ -25,6 +25,7 @@ from lakebed.cli.rows import add_rows
 from lakebed.cli.settings import add_settings
 from lakebed.cli.tables import add_init, add_table
 from lakebed.cli.tags import add_tags
+from lakebed.cli.transfer import add_transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +75,7 @@ def build_parser() -> Parser:
     add_settings(commands)
     add_rows(commands)
     add_requests(commands)
+    add_transfer(commands)
     add_maintenance(commands)
     add_report(commands)
     add_tags(commands)

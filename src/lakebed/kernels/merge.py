@@ -114,27 +114,31 @@ def merge_stream(  # noqa: PLR0913 - as above
     *,
     key_range: EncodedRange | None,
     memory_limit_bytes: int,
+    where: str | None = None,
     columns: Sequence[str] | None = None,
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The merged rows as batches with the schema's columns, or those named, in order.
 
+    ``where`` is a predicate in SQL that :func:`~lakebed.kernels.session.explain_predicate` finds nothing wrong with.
     ``scratch`` takes the levels of a merge with very many inputs; by default the system's folder for temporary files.
     Raises as :func:`merge_runs`.
     """
     names = schema.project(columns)
     folder = Path(tempfile.gettempdir()) if scratch is None else scratch
     opened = [open_input(path, schema) for path in inputs]
-    for batch in _merged(opened, schema, [key_range], memory_limit_bytes, folder):
+    for batch in _merged(opened, schema, [key_range], memory_limit_bytes, folder, where=where):
         yield batch if names == schema.names else batch.select(names)
 
 
-def _merged(
+def _merged(  # noqa: PLR0913 - as above
     inputs: Sequence[Input],
     schema: Schema,
     ranges: Sequence[EncodedRange | None],
     memory_limit_bytes: int,
     scratch: Path,
+    *,
+    where: str | None = None,
 ) -> Generator[pa.RecordBatch]:
     """``ranges`` are the key range, then the slices that are known to tile it."""
     present = [item for item in inputs if item.rows]
@@ -142,7 +146,7 @@ def _merged(
         return
     groups = _level(present, memory_limit_bytes)
     if len(groups) == 1:
-        yield from _one_level(groups[0], schema, ranges, memory_limit_bytes)
+        yield from _one_level(groups[0], schema, ranges, memory_limit_bytes, where)
         return
     with scratch_folder(scratch, "merge") as folder:
         spills = []
@@ -150,10 +154,11 @@ def _merged(
             if len(group) == 1 and group[0].is_arrow:
                 spills.append(group[0])
                 continue
-            with contextlib.closing(_merged(group, schema, ranges, memory_limit_bytes, scratch)) as batches:
+            rows = _merged(group, schema, ranges, memory_limit_bytes, scratch, where=where)
+            with contextlib.closing(rows) as batches:
                 path = write_spill(batches, schema, folder / f"{len(spills):06d}.arrow")
             spills.append(open_input(path, schema))
-        yield from _merged(spills, schema, ranges, memory_limit_bytes, scratch)
+        yield from _merged(spills, schema, ranges, memory_limit_bytes, scratch, where=where)
 
 
 def _level(inputs: Sequence[Input], memory_limit_bytes: int) -> list[list[Input]]:
@@ -177,7 +182,11 @@ def _held_bytes(item: Input) -> int:
 
 
 def _one_level(
-    inputs: Sequence[Input], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
+    inputs: Sequence[Input],
+    schema: Schema,
+    ranges: Sequence[EncodedRange | None],
+    memory_limit_bytes: int,
+    where: str | None,
 ) -> Iterator[pa.RecordBatch]:
     row_bytes = max(item.row_bytes for item in inputs)
     rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
@@ -189,7 +198,7 @@ def _one_level(
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
         slices = _slices(inputs, schema, ranges, memory_limit_bytes)
     for conditions in slices:
-        yield from _plan(engine, frames, conditions, inputs, schema)
+        yield from _plan(engine, frames, [*conditions, where], inputs, schema)
 
 
 def _slices(
@@ -238,7 +247,7 @@ def _scan(engine: SessionContext, item: Input, schema: Schema, index: int) -> Da
 def _plan(
     engine: SessionContext,
     frames: Sequence[DataFrame],
-    conditions: Sequence[Expr | None],
+    conditions: Sequence[Expr | str | None],
     inputs: Sequence[Input],
     schema: Schema,
 ) -> Iterator[pa.RecordBatch]:

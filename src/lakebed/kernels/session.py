@@ -10,7 +10,10 @@ both the order of the key codec; tests hold it to that.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
+import sys
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
@@ -27,6 +30,8 @@ from lakebed.schema import Field, Schema
 if TYPE_CHECKING:
     from datafusion.expr import SortExpr
 
+_PR_SET_THP_DISABLE = 41
+
 OPTIONS = {
     # One file stays one partition: cut into byte ranges it would no longer be sorted.
     "datafusion.optimizer.repartition_file_scans": "false",
@@ -37,17 +42,28 @@ OPTIONS = {
     "datafusion.execution.parquet.schema_force_view_types": "false",
     # Only a planner that reorders would use them, and they cost a footer each.
     "datafusion.execution.collect_statistics": "false",
+    # A predicate names columns as they are written; the engine would fold those that are not quoted.
+    "datafusion.sql_parser.enable_ident_normalization": "false",
 }
+
+_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
+"""Operators of a plan that filters and does nothing else."""
 
 
 def claim_one_core() -> None:
     """Keep this process to about one core, for a worker whose host gives it one (a Spark task).
 
     Call it before anything else: DataFusion makes its threads at its first plan.
+
+    And to small pages of memory, on Linux: the allocators ask for huge ones, of which a sort touches a part, and the
+    kernel spent a third of a map task on clearing them.
     """
     os.environ["TOKIO_WORKER_THREADS"] = "1"
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
+    if sys.platform == "linux":
+        # Where it is refused, huge pages stay.
+        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
@@ -112,6 +128,21 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
         values = scalars(schema.row_key, high.values)
         parts += _beyond(schema.row_key, values, above=False, inclusive=high.after) if values else [lit(value=False)]
     return reduce(and_, parts) if parts else None
+
+
+def explain_predicate(where: str, schema: pa.Schema) -> str | None:
+    """What is wrong with a predicate in SQL over rows of these columns; None: it can be told of each row by itself."""
+    try:
+        frame = context(partitions=1, batch_rows=1, pool_bytes=1 << 20).from_arrow(schema.empty_table())
+        plan = frame.filter(where).execution_plan().display_indent()
+    except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
+        # Frames have names by chance, which nobody gave.
+        return re.sub(r"\bc[0-9a-f]{30,}\.", "", str(error)).partition("\n")[0][:300]
+    return "it asks for more than a row" if set(_operators(plan)) - _OF_A_ROW else None
+
+
+def _operators(plan: str) -> list[str]:
+    return [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
 
 
 def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> list[pa.Scalar]:

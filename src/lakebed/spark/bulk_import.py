@@ -1,6 +1,7 @@
 """Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
 
-    check -> sample -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send -> settle -> commit
+    check -> sample -> cut leaves -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
+    -> settle -> commit
 
 Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
 Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.frames`), and its staged files take the
@@ -27,7 +28,8 @@ from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
-from lakebed.spark.boundaries import Part, divide, weigh
+from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
+from lakebed.spark.presplit import split_before
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
@@ -57,8 +59,8 @@ SAMPLE_THREADS = 4
 class ImportReport:
     """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
 
-    ``number`` is None if there were no rows (and no job id to remember). ``rejected`` rows are in the folder
-    ``quarantine``.
+    ``number`` is None if there were no rows (and no job id to remember). ``leaves_split`` were too small for what came,
+    and cut before. ``rejected`` rows are in the folder ``quarantine``.
     """
 
     table: str
@@ -71,6 +73,7 @@ class ImportReport:
     reduce_tasks: int
     number: int | None
     repeated: bool = False
+    leaves_split: int = 0
     rejected: int = 0
     quarantine: str | None = None
 
@@ -117,13 +120,14 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """What is the same for every import of a pipeline into one table."""
+    """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``."""
 
     session: SparkSession
     table: Table
     place: Place
     cores: int
     progress: Callback | None = None
+    leaf_rows: int | None = None
 
     def run(self, given: Any, format: str, job_id: str | None, reading: Reading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
@@ -203,15 +207,19 @@ class Importer:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
         found = _native(files, shuffle, Intake(shuffle.layout.schema))
-        return self._exchange(found, self._divided(found, shuffle))
+        divided, _ = self._divided(found, shuffle)
+        return self._exchange(found, divided)
 
-    def _divided(self, found: _Input, shuffle: Shuffle) -> Shuffle:
+    def _divided(self, found: _Input, shuffle: Shuffle) -> tuple[Shuffle, int]:
+        """The shuffle with its reducers' boundaries, and how many leaves were cut first."""
+        sample = weigh(found.parts)
+        leaves_split = self._split_leaves(found, sample)
         leaves = self.table.state().leaves.boundaries
-        boundaries = divide(weigh(found.parts), leaves, self._reducers(found, shuffle.layout.file_bytes))
-        return replace(shuffle, boundaries=boundaries, leaves=leaves)
+        boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
+        return replace(shuffle, boundaries=boundaries, leaves=leaves), leaves_split
 
     def _shuffled(self, found: _Input, shuffle: Shuffle, request: _Request) -> ImportReport:
-        shuffle = self._divided(found, shuffle)
+        shuffle, leaves_split = self._divided(found, shuffle)
         files = self._exchange(found, shuffle)
         number, repeated = self._commit(files, request)
         return ImportReport(
@@ -225,7 +233,14 @@ class Importer:
             reduce_tasks=len(shuffle.boundaries) + 1 if found.documents else 0,
             number=number,
             repeated=repeated,
+            leaves_split=leaves_split,
         )
+
+    def _split_leaves(self, found: _Input, sample: WeightedKeys) -> int:
+        limits = self.table.settings_in_force()
+        if self.leaf_rows is not None:
+            limits = replace(limits, split_rows=self.leaf_rows)
+        return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
     def _reducers(self, found: _Input, file_bytes: int) -> int:
         busy = min(self.cores, found.size_bytes // REDUCER_BYTES_MIN)

@@ -7,6 +7,7 @@ return metadata and commit nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,12 +22,15 @@ from lakebed.compaction.plan import whole
 from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare, run_merge_task
 from lakebed.compaction.waves import Execute, MergeTask, TaskResult
 from lakebed.errors import Error, UsageError
+from lakebed.export.run import ExportReport, Wanted, export
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
-from lakebed.ingest.plan import Method
+from lakebed.ingest.plan import Method, method_named
 from lakebed.spark import wire
+from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer, ImportReport, Reading
+from lakebed.spark.export import export_executor
 from lakebed.spark.ingest import ingest_executor
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback, Span, Together, watched
@@ -34,12 +38,14 @@ from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.storage import connect
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.instance import Instance
+    from lakebed.keys import KeyRange
 
 MAINTAIN_ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
@@ -131,6 +137,7 @@ class Pipeline:
         select: str | None = None,
         quarantine: str | Path | None = None,
         job_id: str | None = None,
+        leaf_rows: int | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
@@ -144,8 +151,13 @@ class Pipeline:
         place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
         reason, in a folder named by the job, and the others are imported. See docs/import.md.
 
+        Leaves that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
+        ``leaf_rows`` those that would get more than so many rows. They stay cut if the import fails. Small leaves last
+        only in a table whose ``split_rows`` says so too.
+
         Raises:
-            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks.
+            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
+                ``leaf_rows`` of less than 2.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
@@ -153,8 +165,42 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
+        if leaf_rows is not None and leaf_rows < 2:
+            raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
         reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
-        return Importer(self.session, target, self._place, self.cores, progress).run(source, format, job_id, reading)
+        importer = Importer(self.session, target, self._place, self.cores, progress, leaf_rows)
+        return importer.run(source, format, job_id, reading)
+
+    @submitted(AttachReport)
+    def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
+        """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
+
+        ``source`` is a path, folder, glob or URI, or several of them. Every row is looked at first: the columns are the
+        newest schema's by field id, name and type, as those of an export are; no null stands where none may; the rows
+        are sorted by row key and sort key. ``job_id`` is as for :meth:`bulk_import`.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            SchemaMismatchError, BadKeyError, UsageError: a file does not fit, or is not sorted; names it, and the row.
+            DamagedError: a file cannot be read; names it. In every case nothing was attached.
+            UnknownOutcomeError: repeat it with the same ``job_id``.
+        """
+        return attach(self.session, self._table(table), self._place, source, job_id)
+
+    def read(
+        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
+    ) -> DataFrame:
+        """A DataFrame of all rows with a key in any of the ranges (all if none is given), each task's in key order.
+
+        It is of the newest number, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        """
+        from lakebed.spark.datasource.options import read_options
+
+        target = self._table(table)
+        given = read_options(self._place, target.name, target.schema, ranges)
+        given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
+        given |= {} if number is None else {"at": str(number)}
+        return self.session.read.format("lakebed").options(**given).load()
 
     @submitted(IngestReport)
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
@@ -167,9 +213,7 @@ class Pipeline:
             UsageError: an unknown method.
             StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
         """
-        if method not in (None, *Method):
-            raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
-        report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
+        report = self._ingest(self._table(table), force=force, method=method_named(method))
         if report.errors:
             raise report.errors[0]
         return report
@@ -212,6 +256,41 @@ class Pipeline:
         joined = join(target)
         _raise_failed(compacted)
         return joined
+
+    @submitted(ExportReport)
+    def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
+        self,
+        table: Table | str,
+        url: str,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        where: str | None = None,
+        format: str = "parquet",
+        partitions: int | None = None,
+        at: int | None = None,
+        progress: Callback | None = None,
+    ) -> ExportReport:
+        """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty place of their own.
+
+        As it was at the log number ``at``, by default the newest; the number is pinned meanwhile.
+        ``where`` is a predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is how many
+        files there are to be at most. The place is whole when ``_SUCCESS`` is there; its ``_manifest.json`` names each
+        file with its rows and digest, and the schema. Storage options are the instance's own where the place is of the
+        same kind; else the environment has to have the credentials.
+
+        Raises:
+            UsageError: an unknown format, a predicate that means nothing, fewer than one partition, a bad URL.
+            BadKeyError: a range that does not fit the key.
+            ExistsError: the place is not empty.
+            NotRetainedError: files of that number may be deleted.
+            DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
+        """
+        target = self._table(table)
+        wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
+        place = self._place_of(url)
+        with target.pin(at) as view:
+            execute = export_executor(lambda: self.session, self._place, place, progress)
+            return export(target, view, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
@@ -279,6 +358,16 @@ class Pipeline:
         # With nothing to ingest no session is started.
         execute = ingest_executor(lambda: Importer(self.session, table, self._place, self.cores))
         return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
+
+    def _place_of(self, url: str) -> Place:
+        """Another place, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
+        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self.instance.url))
+        options = self.instance.storage_options if kind == own else {}
+        storage = connect(url, options)
+        if not storage.shared:
+            raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
+        # Whole, for a task may run in another folder.
+        return Place(storage.url, options)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges

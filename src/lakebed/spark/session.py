@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.spark.launcher import LOCAL_MASTER, Local, Remote
 
@@ -70,10 +71,18 @@ def active_session() -> SparkSession | None:
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:
-    """Start a session of our own.
+    """Start a session of our own, and say on stderr how long that took.
 
     Raises UsageError if there is no Java that can run it, or no client for Spark Connect.
     """
+    began_s = clock.monotonic_s()
+    session = _any_session(launcher)
+    # Apart from the work, whose rates are told without it.
+    print(f"lakebed: Spark started in {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
+    return session
+
+
+def _any_session(launcher: Local | Remote) -> SparkSession:
     match launcher:
         case Remote(url):
             return _connected(url)

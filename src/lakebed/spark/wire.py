@@ -13,6 +13,8 @@ from typing import Any
 from lakebed import errors
 from lakebed.compaction.waves import MergeTask
 from lakebed.errors import Error
+from lakebed.export.plan import Cell
+from lakebed.export.run import ExportTask
 from lakebed.files import DataFile, NewFile
 from lakebed.ingest.jobs import IngestTask, Part
 from lakebed.ingest.plan import Method
@@ -120,6 +122,50 @@ def decode_ingest_task(document: Any) -> IngestTask:
     """The inverse of :func:`encode_ingest_task`."""
     parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
     return IngestTask(document["job"], Method(document["method"]), parts)
+
+
+def encode_export_task(task: ExportTask) -> dict[str, Any]:
+    """A task of an export; files that several cells share travel once."""
+    files = {file.id: file for cell in task.cells for file in cell.files}
+    return {
+        "export": task.export,
+        "index": task.index,
+        "table": task.table_id,
+        "files": [encode_file(file) for file in files.values()],
+        "cells": [
+            [
+                encode_range(cell.keys),
+                [file.id for file in cell.files],
+                cell.rows,
+                cell.size_bytes,
+                cell.exact,
+                cell.whole,
+            ]
+            for cell in task.cells
+        ],
+        "layout": encode_layout(task.layout),
+        "format": task.format,
+        "where": task.where,
+        "memory_limit_bytes": task.memory_limit_bytes,
+    }
+
+
+def decode_export_task(document: Any) -> ExportTask:
+    """The inverse of :func:`encode_export_task`."""
+    files = {file.id: file for file in map(decode_file, document["files"])}
+    return ExportTask(
+        export=document["export"],
+        index=document["index"],
+        table_id=document["table"],
+        cells=tuple(
+            Cell(decode_range(keys), tuple(files[name] for name in names), *counts)
+            for keys, names, *counts in document["cells"]
+        ),
+        layout=decode_layout(document["layout"]),
+        format=document["format"],
+        where=document["where"],
+        memory_limit_bytes=document["memory_limit_bytes"],
+    )
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

@@ -6,8 +6,8 @@ as its summaries tell, and what turns out otherwise is cut by the next call.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.log.outcomes import NotCommitted, Outcome, number_of
@@ -74,15 +74,23 @@ def split(table: Table) -> SplitReport:
         DamagedError: a summary, or a file whose summary is gone, is damaged.
         ContentionError, UnknownOutcomeError, StorageError: the log; leaves cut before stay cut.
     """
-    state = table.state()
-    found = due(state, table.settings_in_force())
+    found = due(table.state(), table.settings_in_force())
+    report = cut_leaves(table, found.large, choose)
+    return replace(report, not_split=(*found.waiting, *report.not_split))
+
+
+def cut_leaves(
+    table: Table, large: Sequence[LargeLeaf], choose: Callable[[LargeLeaf, Sequence[Summary]], SplitAt | NotSplit]
+) -> SplitReport:
+    """Cut leaves where ``choose`` says, given the summaries of their files. Raises as :func:`split`."""
+    boundaries = table.log.head.state.leaves.boundaries
     done: list[SplitLeafReport] = []
-    not_split = list(found.waiting)
+    not_split: list[NotSplit] = []
     number: int | None = None
-    for some in _at_once(found.large):
-        files = dict.fromkeys(file for large in some for file in large.files)
-        summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=state.leaves.boundaries)
-        chosen = [choose(large, [summaries[file.id] for file in large.files]) for large in some]
+    for some in _at_once(large):
+        files = dict.fromkeys(file for leaf in some for file in leaf.files)
+        summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=boundaries)
+        chosen = [choose(leaf, [summaries[file.id] for file in leaf.files]) for leaf in some]
         cuts = [one for one in chosen if isinstance(one, SplitAt)]
         not_split += [one for one in chosen if not isinstance(one, SplitAt)]
         for tried, outcome in _offered(table, cuts, summaries):

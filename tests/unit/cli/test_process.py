@@ -109,6 +109,25 @@ def test_what_only_reads_state_imports_nothing_heavy(lake: Path, words: list[str
     assert not HEAVY & set(modules)
 
 
+def test_what_finds_nothing_for_spark_to_do_neither_imports_it_nor_starts_java(tmp_path: Path) -> None:
+    lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {}))
+    words = [["gc", "t"], ["sweep", "t"], ["sweep", "--dropped"], ["split", "t"], ["compact", "t"], ["maintain", "t"]]
+    program = (
+        "import json, sys\nstarted = []\n"
+        "sys.addaudithook(lambda name, given: name == 'subprocess.Popen' and started.append(str(given[0])))\n"
+        "from lakebed.cli import main\ncodes = [main(words) for words in json.loads(sys.argv[1])]\n"
+        "print(json.dumps([codes, started, sorted(sys.modules)]), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(words)],
+        env=environment(tmp_path), capture_output=True, check=True, text=True, timeout=120,
+    )  # fmt: skip
+    codes, started, modules = json.loads(ran.stderr.splitlines()[-1])
+    assert codes == [0] * len(words)
+    assert started == []
+    assert not {"pyspark", "pandas", "py4j"} & set(modules)
+
+
 def test_a_reader_that_goes_away_is_no_error(lake: Path) -> None:
     with subprocess.Popen(
         command("scan", "t", "--json"), env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,0 +1,1 @@
+"""Export: a table's rows at one number, sorted, as files for others."""

@@ -1,0 +1,111 @@
+"""How an export is shared out: which rows go into which file. Pure: no I/O.
+
+A *cell* is a part of one leaf: a key range, and the files that may have rows there. Cells are in key order, and so are
+the parts made of them; each part becomes one file, so the files of an export follow one another in key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lakebed.files import DataFile
+from lakebed.keys import EncodedRange
+from lakebed.query.plan import plan
+from lakebed.state.sums import leaf_sums
+from lakebed.state.table import TableState
+from lakebed.summaries import Summary, even_cuts, merged_rank
+
+FORMATS = ("parquet", "csv", "json")
+"""What the files of an export may be, and how their names end."""
+
+PART_BYTES_MIN = 32 * 1024 * 1024
+"""Idle cores are no reason for smaller files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Rows of one leaf, about so many, of so many bytes as they are stored; ``exact`` if that is their number."""
+
+    keys: EncodedRange
+    files: tuple[DataFile, ...]
+    rows: int
+    size_bytes: int
+    exact: bool
+    whole: bool
+    """Whether it is all of its leaf; otherwise its rows and bytes are all of the leaf's until they are weighed."""
+
+
+def cells(state: TableState, ranges: Sequence[EncodedRange]) -> tuple[Cell, ...]:
+    """What there is to export of some ranges, in key order; each row counts once."""
+    sums = leaf_sums(state)
+    found: list[Cell] = []
+    for query in plan(state, ranges).leaves:
+        held = sums[query.leaf]
+        position = state.leaves.position_of(query.leaf)
+        assert position is not None
+        leaf = state.leaves.range_at(position)
+        for keys in query.ranges:
+            files = tuple(file for file in query.files if file.reaches(keys))
+            whole = keys == leaf
+            found.append(Cell(keys, files, held.rows, held.size_bytes, held.exact and whole, whole))
+    return tuple(found)
+
+
+def parts_wanted(held: Sequence[Cell], file_bytes: int, cores: int) -> int:
+    """How many parts: one for each ``file_bytes``, or one a core where there is enough for that."""
+    size_bytes = sum(cell.size_bytes for cell in held)
+    return max(1, -(-size_bytes // file_bytes), min(cores, size_bytes // PART_BYTES_MIN))
+
+
+def unweighed(held: Sequence[Cell], count: int) -> dict[str, DataFile]:
+    """The files, by id, whose summaries tell how to share cells out: of leaves asked for in part, and of large ones."""
+    share = _share(held, count)
+    return {file.id: file for cell in held if not cell.whole or cell.rows > share for file in cell.files}
+
+
+def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int) -> tuple[tuple[Cell, ...], ...]:
+    """At most ``count`` parts of about even rows, in key order; together they are the cells."""
+    weighed = [cell if cell.whole else _weighed(cell, summaries) for cell in held]
+    share = _share(weighed, count)
+    pieces = [piece for cell in weighed for piece in _cut(cell, summaries, share)]
+    parts: dict[int, list[Cell]] = {}
+    passed = 0
+    for piece in pieces:
+        # By the middle of its rows: a piece that ends a little late does not begin another part.
+        parts.setdefault(min(count - 1, (passed + piece.rows // 2) // share), []).append(piece)
+        passed += piece.rows
+    return tuple(tuple(parts[number]) for number in sorted(parts))
+
+
+def _share(held: Sequence[Cell], count: int) -> int:
+    return max(1, -(-sum(cell.rows for cell in held) // count))
+
+
+def _weighed(cell: Cell, summaries: Mapping[str, Summary]) -> Cell:
+    low, high = (_rank(cell, summaries, bound) for bound in (cell.keys.min, cell.keys.max))
+    rows = high - low
+    return replace(cell, rows=rows, size_bytes=cell.size_bytes * rows // max(1, cell.rows))
+
+
+def _rank(cell: Cell, summaries: Mapping[str, Summary], bound: bytes | None) -> int:
+    if bound is None:
+        return sum(file.rows for file in cell.files)
+    return merged_rank([summaries[file.id] for file in cell.files], bound)
+
+
+def _cut(cell: Cell, summaries: Mapping[str, Summary], share: int) -> list[Cell]:
+    count = -(-cell.rows // share)
+    if count < 2 or any(file.id not in summaries for file in cell.files):
+        return [cell]
+    edges = even_cuts([summaries[file.id] for file in cell.files], count, cell.keys.min, cell.keys.max)
+    bounds = [cell.keys.min, *edges, cell.keys.max]
+    made = []
+    for place, low in enumerate(bounds[:-1]):
+        assert low is not None
+        keys = EncodedRange(low, bounds[place + 1])
+        files = tuple(file for file in cell.files if file.reaches(keys))
+        rows = cell.rows * (place + 1) // (len(edges) + 1) - cell.rows * place // (len(edges) + 1)
+        size_bytes = cell.size_bytes * rows // max(1, cell.rows)
+        made.append(replace(cell, keys=keys, files=files, rows=rows, size_bytes=size_bytes, whole=False))
+    return [piece for piece in made if piece.files]

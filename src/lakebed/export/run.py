@@ -1,0 +1,277 @@
+"""Exporting a table: its rows at one number, in key order, as files in a folder of their own, whole or not at all.
+
+What makes the folder whole (docs/decisions/0024, docs/format.md 11):
+
+1. tasks send files under names that no other attempt has;
+2. the driver puts the manifest, which names those that count, create-if-absent;
+3. then it lists the folder, and deletes what attempts of this export sent in vain;
+4. then it puts ``_SUCCESS``.
+
+An attempt that is given up and goes on all the same sends its file, then looks for the manifest, and deletes the file
+if that does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` nothing
+stays in the folder that the manifest does not name, and no row is in it twice. Object stores cannot rename; nothing is
+moved.
+
+The number is pinned while the tasks run. Every input is verified against its digest, and where all leaves are whole and
+counted exactly, so is the number of rows. No Spark here: who runs the tasks is the caller's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
+from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.export.write import check_format, write_export
+from lakebed.files import data_name
+from lakebed.kernels.layout import Layout
+from lakebed.keys import ALL_KEYS, KeyRange
+from lakebed.log.entry import FORMAT, dump
+from lakebed.objects import load_summaries
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.storage.contract import Storage
+    from lakebed.table import Table
+    from lakebed.view import View
+
+MANIFEST = "_manifest.json"
+SUCCESS = "_SUCCESS"
+
+PUTS_MAX = 10
+"""An unclear answer is put again: the bytes are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be exported: rows with a key in any of the ranges (none: all), of which ``where`` is true.
+
+    ``where`` is a predicate in SQL over the table's columns, named as they are written. ``partitions`` is how many
+    files there are to be at most; by default as many as the setting ``file_bytes`` makes, or one for each of ``cores``,
+    which is how many tasks run at once.
+    """
+
+    ranges: tuple[KeyRange, ...] = ()
+    where: str | None = None
+    format: str = "parquet"
+    partitions: int | None = None
+    cores: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """Write the rows of these cells, which follow one another in key order, as one file of an export."""
+
+    export: str
+    index: int
+    table_id: str
+    cells: tuple[Cell, ...]
+    layout: Layout
+    format: str
+    where: str | None
+    memory_limit_bytes: int
+
+    @property
+    def rows(self) -> int:
+        """About how many rows are read."""
+        return sum(cell.rows for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """One object of an export."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What an export wrote: the table at ``number``, in ``files`` below ``url``."""
+
+    table: str
+    number: int
+    url: str
+    rows: int
+    files: int
+    size_bytes: int
+
+
+ExportResult = tuple[ExportedFile, ...] | Error
+"""What a task wrote (nothing, if there was no row), or why it could not."""
+
+Execute = Callable[[Sequence[ExportTask]], Sequence[ExportResult]]
+"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
+
+
+def export(table: Table, view: View, target: Storage, wanted: Wanted, execute: Execute) -> ExportReport:
+    """Write the rows of a view, which is pinned, below the root of ``target``, which is empty.
+
+    Raises:
+        UsageError: an unknown format, one that cannot hold the schema, a predicate that means nothing, bad partitions.
+        BadKeyError: a range that does not fit the key.
+        ExistsError: there is something at the target.
+        DamagedError: an input is not what was written; names it. Nothing is left at the target then.
+    """
+    check_format(wanted.format, view.schema)
+    if wanted.partitions is not None and wanted.partitions < 1:
+        raise UsageError(f"partitions = {wanted.partitions}: must be 1 or more")
+    _check_where(wanted.where, view.schema.arrow)
+    _check_empty(target)
+    codec = view.schema.codec
+    held = cells(view.state, [codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS])
+    export_id = clock.new_id()
+    tasks = _tasks(table, view, wanted, held, export_id)
+    try:
+        results = list(execute(tasks)) if tasks else []
+        files = [file for result in results if not isinstance(result, Error) for file in result]
+        _check_results(held, results, files, wanted)
+        _publish(target, export_id, dump(_manifest(table, view, wanted, files)) + b"\n", [file.name for file in files])
+    except BaseException:
+        with suppress(Error):
+            _delete_but(target, export_id, ())
+        raise
+    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return ExportReport(table.name, view.number, target.url, rows, len(files), size_bytes)
+
+
+def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
+    """Fetch, verify, merge, write and send: the work of one task. Raises DamagedError naming an input."""
+    with ExitStack() as fetched:
+        files = {file.id: file for cell in task.cells for file in cell.files}
+        paths = {
+            name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
+            for name, file in files.items()
+        }
+        written = write_export(_rows(task, paths, scratch), task.format, task.layout, scratch, task.rows)
+    if written is None:
+        return ()
+    name = f"part-{task.index:05d}-{task.export}-{clock.random_token()}.{task.format}"
+    stored = target.send(name, written.path)
+    written.path.unlink(missing_ok=True)
+    manifest = target.get(MANIFEST)
+    if manifest is not None and name not in _names(manifest):
+        target.delete([name])
+        raise StorageError(f"the export was finished without {name}, which another attempt wrote as well", name=name)
+    return (ExportedFile(name, written.rows, stored.size_bytes, stored.digest),)
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _tasks(table: Table, view: View, wanted: Wanted, held: Sequence[Cell], export_id: str) -> list[ExportTask]:
+    settings = table.settings_in_force()
+    count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
+    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), view.schema)
+    layout = Layout.of(view.schema, settings)
+    return [
+        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, settings.memory_limit_bytes)
+        for index, part in enumerate(share_out(held, summaries, count))
+    ]
+
+
+def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
+    from lakebed.kernels.merge import merge_stream
+
+    for cell in task.cells:
+        yield from merge_stream(
+            [paths[file.id] for file in cell.files],
+            task.layout.schema,
+            key_range=cell.keys,
+            where=task.where,
+            memory_limit_bytes=task.memory_limit_bytes,
+            scratch=scratch,
+        )
+
+
+def _check_where(where: str | None, schema: pa.Schema) -> None:
+    if where is None:
+        return
+    from lakebed.kernels.session import explain_predicate
+
+    wrong = explain_predicate(where, schema)
+    if wrong is not None:
+        raise UsageError(
+            f"not a predicate over a row of this table: {where!r} ({wrong}). Its columns are {', '.join(schema.names)}",
+            where=where,
+        )
+
+
+def _check_empty(target: Storage) -> None:
+    found = next(iter(target.list("")), None)
+    if found is not None:
+        finished = target.get(SUCCESS) is not None
+        what = "an export that was finished" if finished else "it may be what an export left that did not finish"
+        raise ExistsError(
+            f"{target.url} is not empty: there is {found.name} ({what}). Export to another place, or empty this one",
+            url=target.url,
+        )
+
+
+def _check_results(
+    held: Sequence[Cell], results: Sequence[ExportResult], files: Sequence[ExportedFile], wanted: Wanted
+) -> None:
+    failure = next((result for result in results if isinstance(result, Error)), None)
+    if failure is not None:
+        raise failure
+    rows, expected = sum(file.rows for file in files), sum(cell.rows for cell in held)
+    if wanted.where is None and all(cell.exact for cell in held) and rows != expected:
+        raise DamagedError(
+            f"the table has {expected} rows there, and {rows} were exported; verify its files", rows=rows
+        )
+
+
+def _manifest(table: Table, view: View, wanted: Wanted, files: Sequence[ExportedFile]) -> dict[str, Any]:
+    codec = view.schema.codec
+    encoded = [codec.encode_range(one) for one in wanted.ranges]
+    return {
+        "format": FORMAT,
+        "features": [],
+        "table": table.id,
+        "name": table.name,
+        "number": view.number,
+        "schema": view.schema.to_json(),
+        "ranges": [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded],
+        "where": wanted.where,
+        "file_format": wanted.format,
+        "rows": sum(file.rows for file in files),
+        "files": [[file.name, file.rows, file.size_bytes, file.digest] for file in files],
+    }
+
+
+def _names(manifest: bytes) -> set[str]:
+    return {file[0] for file in json.loads(manifest)["files"]}
+
+
+def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[str]) -> None:
+    _put(target, MANIFEST, manifest)
+    _delete_but(target, export_id, names)
+    _put(target, SUCCESS, b"")
+
+
+def _put(target: Storage, name: str, data: bytes) -> None:
+    for _ in range(PUTS_MAX):
+        outcome = target.create(name, data)
+        if outcome is PutOutcome.CREATED:
+            return
+        if outcome is PutOutcome.EXISTS and (found := target.get(name)) is not None:
+            if found == data:
+                return
+            raise ExistsError(f"{target.object_url(name)} is there: another export went to the same place", name=name)
+    raise StorageError(f"the store does not answer clearly whether {name} was written; export again", name=name)
+
+
+def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:
+    """Delete what this export sent, but for the files to be kept; what others put there is left alone."""
+    ours = [found.name for found in target.list("") if f"-{export_id}-" in found.name]
+    target.delete(sorted(set(ours) - set(kept)))

@@ -1,0 +1,112 @@
+"""Taking a sorted Parquet file as it is: what has to hold of it, looked at row by row, before it becomes a data file.
+
+The bytes stay as they are, so everything that readers rest on is checked here: the columns are those of the newest
+schema, by field id, name and type; no null stands where none may; every row's key is at or above the one before, in
+row key and then sort key. What the file may lack only makes reads quicker: small pages, page indexes, bloom filters.
+
+An export is such a file. Others lack field ids as a rule; those are imported, which sorts and writes them anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
+from lakebed.kernels.inputs import stored_id
+from lakebed.kernels.layout import SortedFile
+from lakebed.kernels.ranks import RankNotes
+from lakebed.keys import KEY_BYTES_MAX, KeyCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.schema import Schema
+
+BATCH_ROWS = 65_536
+
+
+def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -> SortedFile | None:
+    """The local file as one of a run, read through once; None if it has no rows. ``name`` is what users call it.
+
+    Its summary has the exact ranks of those ``cuts`` (ascending encoded keys) that fall inside it.
+
+    Raises:
+        SchemaMismatchError, BadKeyError: its columns are not the schema's, a null is where none may be, a key too long.
+        UsageError: its rows are not sorted; says where.
+        DamagedError: it cannot be read as Parquet.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+            _check_columns(parquet.schema_arrow, schema, name)
+            rows = parquet.metadata.num_rows
+            if not rows:
+                return None
+            notes = RankNotes(schema.codec, cuts, rows_estimate=rows)
+            codec = KeyCodec((*schema.row_key, *schema.sort_key))
+            last: bytes | None = None
+            # All columns, so that damage in any of them is found before the file is anybody's.
+            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                if batch.num_rows:
+                    _check_nulls(batch, schema, name)
+                    last = _check_order(batch, codec, last, (notes.rows, name))
+                    _check_lengths(batch, schema, name)
+                    notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedError(
+            f"{name} cannot be read as Parquet ({str(error)[:300]}); nothing was attached", name=name
+        ) from error
+    return SortedFile(path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version)
+
+
+def _check_columns(found: pa.Schema, schema: Schema, name: str) -> None:
+    wanted = [(field.id, field.name, field.type) for field in schema.fields]
+    given = [(stored_id(column), column.name, column.type) for column in found]
+    if given == wanted:
+        return
+    if all(number is None for number, _, _ in given):
+        reason = "its columns have no field ids"
+    else:
+        shown = [", ".join(f"{number} {name} {kind}" for number, name, kind in some) for some in (given, wanted)]
+        reason = f"its columns are {shown[0]}, and not {shown[1]}"
+    raise SchemaMismatchError(
+        f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name
+    )
+
+
+def _check_nulls(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
+    for field in schema.fields:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise SchemaMismatchError(f"{name} has a null in {field.name}, which may have none", column=field.name)
+
+
+def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
+    if all(field.width for field in schema.row_key):
+        return
+    longest = pc.max(pc.binary_length(schema.codec.encode_columns(batch))).as_py()
+    if longest > KEY_BYTES_MAX:
+        raise BadKeyError(f"{name} has a key of {longest} bytes when encoded; at most {KEY_BYTES_MAX} are allowed")
+
+
+def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, where: tuple[int, str]) -> bytes:
+    """The key of the last row. ``where`` says how many rows of which file came before."""
+    rows, name = where
+    keys = codec.encode_columns(batch)
+    first_wrong = 0 if last is not None and keys[0].as_py() < last else -1
+    if len(keys) > 1 and first_wrong < 0:
+        first_wrong = pc.index(pc.less(keys[1:], keys[:-1]), value=True).as_py() + 1 or -1
+    if first_wrong >= 0:
+        by = ", ".join(field.name for field in codec.fields)
+        raise UsageError(
+            f"{name} is not sorted by {by}: row {rows + first_wrong + 1} is below the one before it. Import it, which "
+            "sorts it",
+            name=name,
+            row=rows + first_wrong + 1,
+        )
+    key: bytes = keys[-1].as_py()
+    return key

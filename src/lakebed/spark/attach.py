@@ -1,0 +1,105 @@
+"""Attaching: sorted Parquet files become data files byte for byte, checked and copied by tasks, added in one commit.
+
+The copy is the table's own: it goes with the garbage when nothing needs it any more, and whoever owns the original may
+do with that what he likes. No row is sorted, shuffled or written anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Error, StorageError
+from lakebed.ingest.attach import check_sorted
+from lakebed.ingest.send import send_run
+from lakebed.ingest.sources import amiss, find_files, open_system
+from lakebed.kernels.scratch import writing_to
+from lakebed.log.outcomes import Committed, number_of
+from lakebed.schema import Schema
+from lakebed.spark import wire
+from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.state.transactions import OfferFiles, Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.files import NewFile
+    from lakebed.table import Table
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AttachReport:
+    """What attaching did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
+
+    ``number`` is None if there were no rows (and no job id to remember).
+    """
+
+    table: str
+    rows: int
+    files: int
+    size_bytes: int
+    number: int | None
+    repeated: bool = False
+
+
+def attach(session: SparkSession, table: Table, place: Place, source: Any, job_id: str | None) -> AttachReport:
+    """Add the files of a source as they are; see :meth:`Pipeline.attach`."""
+    state = table.state()
+    first = None if job_id is None else state.answered(job_id)
+    if first is not None:
+        return AttachReport(table.name, 0, 0, 0, first, repeated=True)
+    found = find_files(source)
+    schema, table_id, cuts = table.schema.to_json(), table.id, state.leaves.boundaries
+
+    def work(document: Any) -> Any:
+        file = Source(**document)
+        with task_scratch() as scratch:
+            local = _copied(file, scratch)
+            checked = check_sorted(local, Schema.from_json(schema), cuts, file.url)
+            # A job of its own: files that overlap are no run.
+            sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
+        return wire.encode_new_files(sent)
+
+    results = run_batch(session, [asdict(file) for file in found], work)
+    failed = next((result for result in results if isinstance(result, Error)), None)
+    if failed is not None:
+        raise failed
+    files = as_run([new for result in results for new in wire.decode_new_files(result)])
+    rows, size_bytes = sum(new.file.rows for new in files), sum(new.file.size_bytes for new in files)
+    if not files and job_id is None:
+        return AttachReport(table.name, 0, 0, 0, None)
+    outcome = table.try_commit(OfferFiles(files, job_id, state.number))
+    number = number_of(outcome, f"table {table.name}, attach")
+    if isinstance(outcome, Committed) and outcome.repeated:
+        return AttachReport(table.name, 0, 0, 0, number, repeated=True)
+    return AttachReport(table.name, rows, len(files), size_bytes, number)
+
+
+def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
+    """The files in key order, as one run if their ranges at most touch."""
+    ordered = sorted(files, key=lambda new: (new.file.min_key, new.file.max_key))
+    touching = all(a.file.max_key <= b.file.min_key for a, b in itertools.pairwise(ordered))
+    return tuple(replace(new, run=ordered[0].run) if touching else new for new in ordered)
+
+
+def _copied(file: Source, scratch: Path) -> Path:
+    """A local copy, for the original stays its owner's. Raises StorageError if it is another file by now."""
+    path = scratch / f"attach-{clock.random_token()}.parquet"
+    system, name = open_system(file.url)
+    try:
+        source = system.open_input_stream(name)
+    except OSError as error:
+        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+    with source, writing_to(scratch), path.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _COPY_BYTES)
+    # Looked at when all of it was read: it is then as it was found, from the first byte to the last.
+    if path.stat().st_size != file.size_bytes or amiss(file) is not None:
+        raise StorageError(f"{file.url} was changed while it was attached; nothing was attached", name=file.url)
+    return path

@@ -1,0 +1,193 @@
+"""The options of the data source: texts of any case, checked before anything is opened.
+
+An option that nobody knows is an error, for a word that is misspelt would else be a filter that does not filter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import UsageError
+from lakebed.keys import KeyRange
+from lakebed.spark import wire
+from lakebed.spark.batch import Place
+
+if TYPE_CHECKING:
+    from lakebed.keys import EncodedRange
+    from lakebed.schema import Field, Schema
+    from lakebed.table import Table
+    from lakebed.view import View
+
+STORAGE = "storage."
+"""What begins so is an option of the store: credentials, a region, an endpoint."""
+
+INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+
+READ = ("columns", "ranges", "at", "partition_bytes", "push_filters")
+STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "maxrowspertrigger")
+WRITE = ("commit_id",)
+STREAM_WRITE = ("checkpointlocation",)
+_PLACE = ("instance", "table")
+_SPELLED = {
+    "maxfilespertrigger": "maxFilesPerTrigger",
+    "maxrowspertrigger": "maxRowsPerTrigger",
+    "checkpointlocation": "checkpointLocation",
+}
+
+PARTITION_BYTES = 128 * 1024 * 1024
+"""About what a task reads, compressed: some seconds of work, beside which its start is nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options as given, keys in lower case. Never shown: some are credentials."""
+
+    given: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self.given))})"
+
+    def check(self, *known: str) -> None:
+        """Raise UsageError for an option that is not ``known``, of a place or of the store."""
+        strangers = sorted(
+            name for name in self.given if name not in (*known, *_PLACE) and not name.startswith(STORAGE)
+        )
+        if strangers:
+            names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known)))
+            raise UsageError(
+                f"no option {', '.join(map(repr, strangers))} here; there are {names}, and {STORAGE}* for the store",
+                options=strangers,
+            )
+
+    @property
+    def place(self) -> Place:
+        """Where the instance lies. Raises UsageError if nothing says so."""
+        url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
+        if not url:
+            raise UsageError(f"which instance? Give the option instance, its URL, or set {INSTANCE_VARIABLE}")
+        return Place(url, {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)})
+
+    def open_table(self) -> Table:
+        """The table that is meant. Raises UsageError, NotFoundError."""
+        from lakebed.instance import open as open_instance
+
+        name = self.given.get("table")
+        if not name:
+            raise UsageError("which table? Give the option table, its name")
+        place = self.place
+        return open_instance(place.url, storage_options=place.options or None).table(name)
+
+    def columns(self, schema: Schema) -> tuple[str, ...]:
+        """The columns asked for: names parted by commas, or a JSON list of them; all by default."""
+        text = self.given.get("columns")
+        if text is None:
+            return schema.names
+        names = _json(text, "columns") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UsageError(f"columns = {text!r}: names parted by commas, or a JSON list of texts")
+        return schema.project(names)
+
+    def ranges(self, schema: Schema) -> tuple[EncodedRange, ...]:
+        """The key ranges asked for, encoded; none if all keys are.
+
+        A JSON list of objects: ``{"key": […]}``, ``{"prefix": […]}``, ``{"starts_with": […]}``, or ``{"min": […],
+        "max": […]}`` with either left out. A value alone may stand for a list of one.
+        """
+        text = self.given.get("ranges")
+        if text is None:
+            return ()
+        listed = _json(text, "ranges")
+        if not isinstance(listed, list) or not listed:
+            raise UsageError(f'ranges = {text!r}: a JSON list such as [{{"min": ["a"], "max": ["b"]}}]')
+        return tuple(_encoded(one, schema) for one in listed)
+
+    def locate(self, table: Table, number: int | None = None) -> View:
+        """The view asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag.
+
+        By default that of ``number``, or the newest.
+        """
+        text = self.given.get("at")
+        if text is None:
+            return table.at(number=table.state().number if number is None else number)
+        if text.isdigit():
+            return table.at(number=int(text))
+        # No tag has a colon, and every time has one.
+        return table.at(time=text) if ":" in text else table.at(tag=text)
+
+    def flag(self, name: str) -> bool:
+        """Whether it is ``true``; by default it is not."""
+        text = self.given.get(name, "false").lower()
+        if text not in ("true", "false"):
+            raise UsageError(f"{name} = {text!r}: must be true or false")
+        return text == "true"
+
+    def count(self, name: str) -> int | None:
+        """A whole number above 0; None if it is not given."""
+        text = self.given.get(name)
+        if text is None:
+            return None
+        if not text.isdigit() or not int(text):
+            raise UsageError(f"{_SPELLED.get(name, name)} = {text!r}: must be a whole number, 1 or more")
+        return int(text)
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{name} = {text!r}: not JSON ({error})") from error
+
+
+def _encoded(given: Any, schema: Schema) -> EncodedRange:
+    match given:
+        case {"encoded": [low, high], **rest} if not rest:
+            # As :func:`read_options` says it.
+            return wire.decode_range([low, high])
+        case _:
+            return schema.codec.encode_range(_range(given, schema.row_key))
+
+
+def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
+    match given:
+        case {"key": key, **rest} if not rest:
+            values = _values(key, fields)
+            if len(values) != len(fields):
+                raise UsageError(f"a key has {len(fields)} values ({', '.join(f.name for f in fields)}): {key!r}")
+            return KeyRange.prefix(*values)
+        case {"prefix": values, **rest} if not rest:
+            return KeyRange.prefix(*_values(values, fields))
+        case {"starts_with": values, **rest} if not rest:
+            return KeyRange.starts_with(*_values(values, fields))
+        case {**bounds} if bounds and not set(bounds) - {"min", "max"}:
+            low, high = (None if bounds.get(name) is None else _values(bounds[name], fields) for name in ("min", "max"))
+            return KeyRange(low, high)
+    raise UsageError(f"not a range: {given!r}; an object with key, prefix, starts_with, or min and max")
+
+
+def _values(given: Any, fields: tuple[Field, ...]) -> tuple[Any, ...]:
+    """Key values as JSON has them: dates, times and bytes (hex digits) are texts there."""
+    listed = given if isinstance(given, list) else [given]
+    if len(listed) > len(fields) or not listed:
+        raise UsageError(f"{given!r}: one to {len(fields)} values ({', '.join(field.name for field in fields)})")
+    return tuple(
+        field.parse(value) if isinstance(value, str) and not field.is_text else value
+        for field, value in zip(fields, listed, strict=False)
+    )
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """The options that Spark hands over."""
+    return Options({name.lower(): text for name, text in given.items()})
+
+
+def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
+    """The options by which these ranges of a table are read. Raises BadKeyError for a range that does not fit."""
+    given = {"instance": place.url, "table": table} | {STORAGE + name: text for name, text in place.options.items()}
+    if ranges:
+        encoded = [schema.codec.encode_range(one) for one in ranges]
+        given["ranges"] = json.dumps([{"encoded": wire.encode_range(keys)} for keys in encoded])
+    return given

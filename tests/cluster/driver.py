@@ -1,0 +1,52 @@
+"""A driver in a process of its own: ``python -m tests.cluster.driver MASTER``, told what to do line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+
+import lakebed
+from lakebed.errors import Error
+from lakebed.spark import Pipeline
+from lakebed.spark.batch import scattered
+from lakebed.spark.bulk_import import native_chunks
+from lakebed.spark.shuffle import PIECES, Shuffle, map_function
+
+
+def main() -> None:
+    """One JSON document a line in, and one out."""
+    master = sys.argv[1]
+    session = None
+    for line in sys.stdin:
+        call = json.loads(line)
+        instance = lakebed.open(call["url"], storage_options=call["options"])
+        pipeline = Pipeline(instance, session, launcher=master)
+        session = pipeline.session
+        try:
+            answer = {"report": done(pipeline, call["verb"], call["arguments"])}
+        except Error as error:
+            answer = {"error": error.message}
+        print(json.dumps(answer), flush=True)
+
+
+def done(pipeline: Pipeline, verb: str, arguments: dict) -> str:
+    """What a method of the pipeline returned, as text; or the plan of an import."""
+    if verb == "explain":
+        return explained(pipeline, **arguments)
+    return repr(getattr(pipeline, verb)(**arguments))
+
+
+def explained(pipeline: Pipeline, table: str) -> str:
+    """The plan of an import's map tasks, as Spark prints it."""
+    target = pipeline.instance.table(table)
+    shuffle = Shuffle(pipeline._place, target.id, "job-00001", target.layout(), 1 << 26, (), ())
+    frame = scattered(pipeline.session, [[]]).mapInArrow(map_function(shuffle, native_chunks), PIECES)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        frame.explain(extended=True)
+    return said.getvalue()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The pipeline on a Spark Connect server: the client has no Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+import lakebed
+from tests.cluster.conftest import JVM, ROOT, SPARK_HOME, TIMEOUT_S, wait_for
+
+pytest.importorskip("grpc", reason="lakebed[connect] is not installed")
+
+ROWS = pa.table({"k": [f"k{i * 7919 % 3000:05}" for i in range(3000)], "n": range(3000)})
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with two cores; its tasks find Lakebed where this process does."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.extraJavaOptions": JVM,
+        "spark.ui.enabled": "false",
+    }
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2,4]", "--driver-memory", "512m"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT / "src"),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    with (tmp_path_factory.mktemp("connect") / "log").open("wb") as log:
+        process = subprocess.Popen(command, env=os.environ | variables, stdout=log, stderr=log)
+
+    def listens() -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        wait_for(listens, while_runs=process)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_import_and_compaction_run_on_a_connect_server(server: str, tmp_path: Path) -> None:
+    """CSV is a DataFrame on its way, and is staged; what was staged is Parquet for the shuffle."""
+    table = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+    pa.csv.write_csv(ROWS, tmp_path / "in.csv")
+    table.write(ROWS)
+
+    def ran(*words: str) -> dict:
+        process = subprocess.run(
+            [sys.executable, "-m", "lakebed.cli", *words, "--master", server, "--json"],
+            env=os.environ | {"LAKEBED_INSTANCE": str(tmp_path / "lake"), "JAVA_HOME": "/nowhere", "PATH": "/nowhere"},
+            capture_output=True, text=True, check=False, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
+
+    assert ran("import", "t", str(tmp_path / "in.csv"), "--format", "csv")["rows"] == 3000
+    assert ran("compact", "t")["leaves"] == 1
+    assert sorted(table.scan().read_all()["n"].to_pylist()) == sorted([*range(3000), *range(3000)])

@@ -1,0 +1,97 @@
+"""Executors whose Python has no Lakebed: it is sent along, as a zip or in a packed environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed.spark import Pipeline, Submit
+from tests.cluster.conftest import ROOT, SPARK_HOME, Cluster
+
+ROWS = pa.table({"k": ["b", "a", "c"], "n": [2, 1, 3]})
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lakebed as `pip wheel` makes it."""
+    folder = tmp_path_factory.mktemp("dist")
+    pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=120)
+    return next(folder.glob("lakebed-*.whl"))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A virtual environment that has what Lakebed needs, as links, and not Lakebed."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
+    needed = Path(sysconfig.get_paths()["purelib"])
+    (site_packages(folder) / "needed.pth").write_text(f"{needed}\n")
+    found = subprocess.run([str(folder / "bin" / "python"), "-c", "import pyarrow, lakebed"], capture_output=True,
+                           text=True, check=False, cwd=tmp_path, env={}, timeout=120).stderr  # fmt: skip
+    assert found.endswith("ModuleNotFoundError: No module named 'lakebed'\n")
+    return folder
+
+
+def site_packages(environment: Path) -> Path:
+    return next((environment / "lib").glob("python*/site-packages"))
+
+
+def imported(cluster: Cluster, tmp_path: Path, *words: str, **variables: str) -> int:
+    """The rows of an import whose driver is submitted with these words."""
+    cluster.stop_driver()
+    instance = lakebed.create(tmp_path / "lake")
+    table = instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+    pq.write_table(ROWS, tmp_path / "in.parquet")
+    submit = str(SPARK_HOME / "bin" / "spark-submit")
+    # Neither the settings of the other tests nor their path says where Lakebed is.
+    (tmp_path / "conf").mkdir()
+    nothing = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "PYTHONPATH": ""}
+    with cluster.surroundings(**nothing, **variables):
+        pipeline = Pipeline(instance, launcher=Submit((submit, "--master", cluster.url, *words)))
+        pipeline.bulk_import("t", tmp_path / "in.parquet")
+    return table.scan().read_all().num_rows
+
+
+def test_a_wheel_is_a_zip_for_executors_that_have_the_rest(
+    cluster: Cluster, wheel: Path, bare: Path, tmp_path: Path
+) -> None:
+    archive = tmp_path / "lakebed.zip"
+    archive.write_bytes(wheel.read_bytes())
+    python = str(bare / "bin" / "python")
+    assert imported(cluster, tmp_path, "--py-files", str(archive), PYSPARK_PYTHON=python) == 3
+
+
+@pytest.mark.slow
+def test_a_packed_environment_is_unpacked_beside_each_executor(
+    cluster: Cluster, wheel: Path, bare: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site_packages(bare))
+    with tarfile.open(tmp_path / "environment.tar.gz", "w:gz") as packed:
+        packed.add(bare, ".")
+    words = ("--archives", f"{tmp_path}/environment.tar.gz#environment")
+    driver, tasks = str(bare / "bin" / "python"), "./environment/bin/python"
+    assert imported(cluster, tmp_path, *words, PYSPARK_DRIVER_PYTHON=driver, PYSPARK_PYTHON=tasks) == 3
+
+
+@pytest.mark.slow
+def test_executors_without_lakebed_are_an_error_that_says_so(
+    cluster: Cluster, wheel: Path, bare: Path, tmp_path: Path
+) -> None:
+    python = str(bare / "bin" / "python")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tmp_path / "driver")
+    (tmp_path / "site.sh").write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/driver:"$PYTHONPATH" exec {python} "$@"\n')
+    (tmp_path / "site.sh").chmod(0o755)
+    with pytest.raises(lakebed.UsageError, match="the Python that runs Spark's tasks has no lakebed: install"):
+        imported(cluster, tmp_path, PYSPARK_DRIVER_PYTHON=str(tmp_path / "site.sh"), PYSPARK_PYTHON=python)

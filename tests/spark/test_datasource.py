@@ -1,0 +1,85 @@
+"""The data source under Spark: found by its name, planned, pushed into, and used from SQL.
+
+What needs no Spark to be seen is in tests/unit/spark/test_datasource.py.
+"""
+
+import pyarrow as pa
+import pytest
+
+from lakebed import KeyRange
+from tests.spark.cases import SCHEMA, assert_holds, multiset, rows
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def table(instance):
+    return instance.create_table("t", SCHEMA, split_points=["a", "b", "z"])
+
+
+@pytest.fixture
+def pushing(spark):
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.set(PUSHDOWN, "false")
+
+
+def load(spark, instance, **options):
+    return spark.read.format("lakebed").options(instance=instance.url, table="t", **options).load()
+
+
+def starting(made, *stems):
+    return sum(key.startswith(stems) for key in made["k"].to_pylist())
+
+
+def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, instance, table, pipeline):
+    made = rows(1, 600)
+    frame = spark.createDataFrame(made).repartition(3)
+    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+    assert (table.state().number, len(table.state().files)) == (2, 3)
+    assert_holds(table, made)
+    apart = load(spark, instance, partition_bytes=1)
+    assert apart.rdd.getNumPartitions() >= 4
+    assert multiset(apart.toArrow()) == multiset(made)
+    mine = pipeline.read("t", KeyRange.starts_with("b"), columns=["k"], number=2)
+    assert mine.toArrow()["k"].to_pylist() == sorted(k for k in made["k"].to_pylist() if k.startswith("b"))
+
+
+def test_a_frame_that_is_used_more_than_once_answers_each_query_in_full(pushing, instance, table, capsys):
+    """Spark keeps what was pushed into a frame for its later queries; so nothing is, unless it is asked for."""
+    made = rows(1, 200)
+    table.write(made)
+    frame = load(pushing, instance)
+    both = frame.filter("k like 'b%'").union(frame.filter("k like 'a%'")).union(frame)
+    assert both.count() == starting(made, "b", "a") + 200
+    assert frame.count() == 200
+    once = load(pushing, instance, push_filters="true")
+    pushed = once.filter("k like 'b%' and part >= 0")
+    pushed.explain("formatted")
+    assert "PushedFilters: [StringStartsWith(k,b)]" in capsys.readouterr().out
+    assert pushed.count() == sum(r["k"].startswith("b") and r["part"] >= 0 for r in made.to_pylist())
+    assert once.count() == starting(made, "b"), "Spark has mended it: filters may be pushed by default (docs/spark.md)"
+
+
+def test_a_view_in_sql_reads_the_table(spark, instance, table):
+    made = rows(1, 100)
+    table.write(made)
+    spark.sql(f"CREATE TEMPORARY VIEW v USING lakebed OPTIONS (instance '{instance.url}', `table` 't')")
+    try:
+        found = spark.sql("SELECT k, count(*) AS n FROM v WHERE k LIKE 'b%' GROUP BY k").toArrow()
+        assert sum(found["n"].to_pylist()) == starting(made, "b")
+    finally:
+        spark.sql("DROP VIEW v")
+
+
+def test_errors_of_planning_are_told_with_their_words_and_no_credentials(spark, instance, table):
+    with pytest.raises(Exception, match="no option 'colums' here; there are instance, table, columns"):
+        load(spark, instance, colums="k")
+    with pytest.raises(Exception, match="means nothing on local disk") as refused:
+        load(spark, instance, **{"storage.secret_access_key": "hush-hush"})
+    assert "hush-hush" not in str(refused.value)
+    with pytest.raises(Exception, match="extra column stray"):
+        (
+            spark.createDataFrame(rows(1, 5).append_column("stray", pa.nulls(5, pa.int64())))
+            .write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+        )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Streams under Spark: from one table into another, stopped and started again, exactly once."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from tests.spark.cases import SCHEMA, assert_holds, rows
+
+
+@pytest.fixture
+def tables(instance):
+    return instance.create_table("from", SCHEMA), instance.create_table("to", SCHEMA)
+
+
+def query(spark, instance, checkpoint, **trigger):
+    added = spark.readStream.format("lakebed").options(instance=instance.url, table="from", maxFilesPerTrigger=1).load()
+    sink = added.writeStream.format("lakebed").options(instance=instance.url, table="to")
+    return sink.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+
+
+def forget_last_batch(checkpoint: Path) -> int:
+    """As if the driver had died before Spark wrote that the last batch was done; returns its number."""
+    last = max(int(path.name) for path in checkpoint.glob("offsets/[0-9]*"))
+    for name in (f"{last}", f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    return last
+
+
+def run_to_the_end(start) -> None:
+    """Start a query until it ends well: on a busy machine Spark gives its source's worker up after ten seconds."""
+    for _ in range(5):
+        running = start()
+        try:
+            if running.awaitTermination(300):
+                return
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+    raise AssertionError(f"the stream does not end: {running.status}")
+
+
+@pytest.mark.parametrize("restarts", [2, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_the_input(
+    spark, instance, tables, tmp_path, restarts
+):
+    """Every other time the last batch was added, and nobody knows; else it is stopped in whatever it does."""
+    source, target = tables
+    made = []
+    checkpoint = tmp_path / "checkpoint"
+    known = []
+
+    def start():
+        return query(spark, instance, checkpoint, processingTime="0 seconds")
+
+    for restart in range(restarts):
+        made += [rows(10 * restart + seed, 40) for seed in range(2)]
+        for part in made[-2:]:
+            source.write(part)
+        wanted = 1 + len(made) if restart % 2 == 0 else target.state().number + 1
+        running = start()
+        while target.state().number < wanted:
+            time.sleep(0.01)
+            running = running if running.isActive else start()
+        running.stop()
+        last = forget_last_batch(checkpoint)
+        known.append(target.outcome(f"spark-stream/{running.id}/{last}") is not None)
+    run_to_the_end(lambda: query(spark, instance, checkpoint, availableNow=True))
+    assert all(known[::2]), "a batch that Spark does again is in the table already"
+    assert_holds(target, *made)
+    keys = [row.request_key for row in target.history_rows() if row.type == "add_files"]
+    assert len(set(keys)) == len(keys) == len(made), "one entry for each file of the source"
+    assert pa.concat_tables(made).num_rows == 80 * restarts

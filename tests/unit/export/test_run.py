@@ -1,0 +1,228 @@
+"""Exports of real tables to real folders, their tasks run here: what a reader of the folder finds in any case."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import KeyRange
+from lakebed.errors import DamagedError, ExistsError, StorageError, UsageError
+from lakebed.export.run import MANIFEST, SUCCESS, Wanted, export, run_export_task
+from lakebed.schema import Schema
+from lakebed.storage import connect
+
+SCHEMA = Schema({"userId": "int64"}, {"part": "int32"}, {"at": "timestamp[us, tz=UTC]", "note": "string"})
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two leaves, two runs: 200 rows, in any order."""
+    made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, split_points=[(100,)])
+    made.write(rows(range(0, 200, 2)))
+    made.write(rows(range(1, 200, 2)))
+    return made
+
+
+@pytest.fixture
+def target(tmp_path):
+    return connect(tmp_path / "out")
+
+
+def rows(numbers):
+    notes = [None if n % 5 == 0 else "" if n % 5 == 1 else f'n,"{n}"\n' for n in numbers]
+    values = {"userId": list(numbers), "part": [1] * len(numbers), "at": list(numbers), "note": notes}
+    return pa.table(values, schema=SCHEMA.arrow)
+
+
+def tried(table, target, tmp_path, times=1):
+    """Runs each task so many times, as an engine may; the last attempt counts."""
+
+    def execute(tasks):
+        results = []
+        for task in tasks:
+            for _ in range(times):
+                try:
+                    made = run_export_task(task, table.storage, target, tmp_path)
+                except lakebed.Error as error:
+                    made = error
+            results.append(made)
+        return results
+
+    return execute
+
+
+def exported(table, target, tmp_path, *, at=None, times=1, **wanted):
+    with table.pin(at) as view:
+        return export(table, view, target, Wanted(**wanted), tried(table, target, tmp_path, times))
+
+
+def names(target):
+    return sorted(found.name for found in target.list(""))
+
+
+def manifest(target):
+    return json.loads(target.get(MANIFEST))
+
+
+def read(tmp_path, target, format="parquet"):
+    """What a reader of the folder finds, file after file."""
+    paths = [tmp_path / "out" / name for name in names(target) if not name.startswith("_")]
+    if format == "parquet":
+        return pa.concat_tables([pq.read_table(path) for path in paths])
+    if format == "json":
+        return pa.concat_tables([pajson.read_json(path) for path in paths], promote_options="default")
+    options = pacsv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    parse = pacsv.ParseOptions(newlines_in_values=True)
+    return pa.concat_tables([pacsv.read_csv(path, convert_options=options, parse_options=parse) for path in paths])
+
+
+@pytest.mark.parametrize("partitions", [None, 2, 7])
+def test_the_files_of_an_export_hold_all_rows_in_key_order(table, target, tmp_path, partitions):
+    report = exported(table, target, tmp_path, partitions=partitions)
+    assert read(tmp_path, target).column("userId").to_pylist() == list(range(200))
+    assert (report.rows, report.files, report.number) == (200, len(names(target)) - 2, table.number)
+    assert report.files == (partitions or 1)
+
+
+def test_the_manifest_says_what_makes_the_same_table_again(table, target, tmp_path):
+    exported(table, target, tmp_path, partitions=3)
+    told = manifest(target)
+    again = lakebed.create(tmp_path / "other").create_table("t", Schema.from_json(told["schema"]))
+    for name, count, size_bytes, _ in told["files"]:
+        part = pq.read_table(tmp_path / "out" / name)
+        assert (part.num_rows, (tmp_path / "out" / name).stat().st_size) == (count, size_bytes)
+        again.write(part)
+    assert again.schema == table.schema
+    assert again.scan().read_all() == table.scan().read_all()
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_text_formats_hold_the_same_values(table, target, tmp_path, format):
+    """A null and an empty text are two things."""
+    exported(table, target, tmp_path, format=format, partitions=2)
+    found, whole = read(tmp_path, target, format), table.scan().read_all()
+    assert found.column("userId").to_pylist() == whole.column("userId").to_pylist()
+    assert found.column("note").to_pylist() == whole.column("note").to_pylist()
+
+
+def test_a_range_and_a_predicate_choose_the_rows(table, target, tmp_path):
+    """The name of a column is written as the schema has it."""
+    wanted = {"ranges": (KeyRange((50,), (150,)),), "where": "userId % 10 = 5 AND note IS NULL"}
+    report = exported(table, target, tmp_path, **wanted)
+    assert read(tmp_path, target).column("userId").to_pylist() == list(range(55, 150, 10))
+    assert (report.rows, manifest(target)["where"]) == (10, wanted["where"])
+
+
+def test_an_export_of_no_rows_is_a_manifest_that_says_so(table, target, tmp_path):
+    assert exported(table, target, tmp_path, where="userId < 0").files == 0
+    assert names(target) == [SUCCESS, MANIFEST]
+    assert manifest(target)["rows"] == 0
+
+
+def test_an_older_number_is_exported_as_it_was(table, target, tmp_path):
+    before = table.number
+    table.write(rows([7_000]))
+    assert exported(table, target, tmp_path, at=before).rows == 200
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["userid = 1", "userId", "userId >", "count(userId) > 1", "userId > (SELECT 1)", "true; drop table t", ""],
+)
+def test_a_predicate_that_means_nothing_is_refused_before_anything_is_written(table, target, tmp_path, where):
+    with pytest.raises(UsageError, match=r"not a predicate over a row.*columns are userId, part, at, note"):
+        exported(table, target, tmp_path, where=where)
+    assert names(target) == []
+
+
+@pytest.mark.parametrize(("wanted", "says"), [({"format": "orc"}, "no format"), ({"partitions": 0}, "1 or more")])
+def test_what_cannot_be_is_refused(table, target, tmp_path, wanted, says):
+    with pytest.raises(UsageError, match=says):
+        exported(table, target, tmp_path, **wanted)
+
+
+def test_csv_has_no_form_for_nested_and_binary_values(tmp_path, target):
+    schema = Schema({"k": "int64"}, values={"blob": "binary"})
+    table = lakebed.create(tmp_path / "lake").create_table("t", schema)
+    with pytest.raises(UsageError, match="no form for field blob"):
+        exported(table, target, tmp_path, format="csv")
+
+
+def test_a_place_that_is_not_empty_is_refused(table, target, tmp_path):
+    exported(table, target, tmp_path)
+    before = names(target)
+    with pytest.raises(ExistsError, match="an export that was finished"):
+        exported(table, target, tmp_path)
+    assert names(target) == before
+
+
+def test_what_attempts_wrote_in_vain_is_gone_before_success(table, target, tmp_path):
+    report = exported(table, target, tmp_path, times=3, partitions=2)
+    assert (report.files, len(names(target))) == (2, 4)
+    assert read(tmp_path, target).num_rows == 200
+
+
+def test_an_attempt_that_ends_after_the_export_takes_its_file_away(table, target, tmp_path):
+    """It was given up, and goes on all the same."""
+    late = []
+
+    def execute(tasks):
+        late.extend(tasks)
+        return tried(table, target, tmp_path)(tasks)
+
+    with table.pin() as view:
+        export(table, view, target, Wanted(), execute)
+    before = names(target)
+    with pytest.raises(StorageError, match="finished without"):
+        run_export_task(late[0], table.storage, target, tmp_path)
+    assert names(target) == before
+
+
+def test_a_failed_task_leaves_nothing_at_the_place(table, target, tmp_path):
+    """The other tasks' files go; an input is named that is not what was written."""
+    damaged = Path(table.files().column("url")[0].as_py().removeprefix("file://"))
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.chmod(0o644)
+    damaged.write_bytes(data)
+    with pytest.raises(DamagedError):
+        exported(table, target, tmp_path, partitions=4)
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("step", ["manifest", "list", "success"])
+def test_a_driver_that_dies_leaves_a_place_that_nobody_takes_for_whole(table, target, tmp_path, step):
+    """At any step, there is no _SUCCESS; and who exports there again is told."""
+    broken = Dying(target, step)
+    with pytest.raises(SystemExit):
+        exported(table, broken, tmp_path)
+    assert SUCCESS not in names(target)
+    with pytest.raises(ExistsError, match="did not finish"):
+        exported(table, target, tmp_path)
+
+
+class Dying:
+    """A store whose process ends at one step, with nothing done after it."""
+
+    def __init__(self, inner, step):
+        self._inner, self._step, self._lists, self._dead = inner, step, 0, False
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def create(self, name, data):
+        if (name, self._step) in ((MANIFEST, "manifest"), (SUCCESS, "success")):
+            self._dead = True
+            raise SystemExit
+        return self._inner.create(name, data)
+
+    def list(self, prefix):
+        self._lists += 1
+        if self._dead or (self._step == "list" and self._lists > 1):
+            raise SystemExit
+        return self._inner.list(prefix)

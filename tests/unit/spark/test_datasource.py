@@ -1,0 +1,343 @@
+"""The data source as Spark calls it, without Spark: the same calls in the same order, and what is pickled, is."""
+
+import datetime as dt
+import json
+import pickle
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, StringStartsWith
+from pyspark.sql.types import StructType
+
+import lakebed
+from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
+from lakebed.kernels import session
+from lakebed.spark import datasource
+from lakebed.spark.datasource import columns
+from lakebed.spark.datasource.source import DefaultSource
+from tests.spark.cases import SCHEMA, multiset, rows
+
+WIDE = Schema(
+    {"k": "date32", "n": "int64"},
+    {"at": "timestamp[ns, tz=UTC]"},
+    {
+        "u8": "uint8", "u64": "uint64", "half": "halffloat", "time": "time32[s]", "fixed": "fixed_size_binary[3]",
+        "ms": "timestamp[ms]", "dec": "decimal256(30, 4)",
+        "nested": pa.list_(pa.struct([("a", pa.uint16()), ("b", pa.map_(pa.string(), pa.float32()))])),
+    },
+)  # fmt: skip
+WIDE_ROWS = pa.table(
+    {
+        "k": [dt.date(2020, 1, 1), dt.date(1, 1, 1)],
+        "n": [-(2**63), 2**63 - 1],
+        "at": [dt.datetime(2020, 1, 1, 5, tzinfo=dt.UTC)] * 2,
+        "u8": [255, None],
+        "u64": [2**64 - 1, 0],
+        "half": pa.array([1.5, -0.5], pa.float16()),
+        "time": [dt.time(1, 2, 3), None],
+        "fixed": [b"abc", b"\0\0\0"],
+        "ms": pa.array([-1, None], pa.timestamp("ms")),
+        "dec": [Decimal("-12345678901234567890123456.7890"), None],
+        "nested": [[{"a": 65535, "b": {"x": 0.5}}, None], []],
+    },
+    schema=WIDE.arrow,
+)
+
+
+@pytest.fixture(autouse=True)
+def all_cores(monkeypatch):
+    """A task keeps to one core, and this process is no task."""
+    monkeypatch.setattr(session, "claim_one_core", lambda: None)
+
+
+@pytest.fixture
+def instance(tmp_path):
+    return lakebed.create(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(instance):
+    return instance.create_table("t", SCHEMA, split_points=["a", "b", "z"])
+
+
+def source(table, /, **options):
+    root = table.storage.url
+    return DefaultSource({"instance": root, "table": table.name, **options})
+
+
+def scanned(table, /, *filters, schema=None, **options) -> list[pa.Table]:
+    """What each task of a scan gives; the reader travels before it is asked for partitions."""
+    found = pickle.loads(pickle.dumps(source(table, **options)))
+    spark = found.schema() if schema is None else schema
+    reader = pickle.loads(pickle.dumps(found)).reader(spark)
+    reader.rest = reader.pushFilters(list(filters)) if filters else []
+    travelled = pickle.dumps(reader)
+    partitions = [pickle.loads(pickle.dumps(one)) for one in reader.partitions()]
+    wanted = columns.arrow_of(spark)
+    return [pa.Table.from_batches(pickle.loads(travelled).read(one), wanted) for one in partitions]
+
+
+def scan(table, /, *filters, **options) -> pa.Table:
+    parts = scanned(table, *filters, **options)
+    return pa.concat_tables(parts)
+
+
+def write(table, *parts: pa.Table, spark=None, **options) -> None:
+    """A write of one task for each part."""
+    spark = spark or columns.spark_schema(
+        Schema.from_arrow(parts[0].schema, [parts[0].schema.names[0]]), parts[0].schema.names
+    )
+    writer = pickle.dumps(source(table, **options).writer(spark, overwrite=False))
+    given = columns.arrow_of(spark)
+    sent = [pickle.loads(writer).write(columns.to_spark(b, given) for b in part.to_batches()) for part in parts]
+    pickle.loads(writer).commit([pickle.loads(pickle.dumps(one)) for one in sent])
+
+
+# -- reading ----------------------------------------------------------------------------------------------------
+
+
+def test_rows_go_out_as_they_came_in_and_back_in_as_they_went_out(instance):
+    """All types a table may have, those that Spark lacks among them."""
+    first, again = instance.create_table("first", WIDE), instance.create_table("again", WIDE)
+    first.write(WIDE_ROWS)
+    spark = source(first).schema()
+    assert StructType.fromJson(json.loads(spark.json())) == spark
+    write(again, scan(first), spark=spark)
+    assert multiset(again.scan().read_all()) == multiset(WIDE_ROWS)
+
+
+def test_a_value_that_spark_would_round_is_an_error_that_names_the_column(instance):
+    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"at": "timestamp[ns]"}))
+    table.write(pa.table({"k": [1], "at": pa.array([1], pa.timestamp("ns"))}))
+    with pytest.raises(
+        SchemaMismatchError, match=r"column at is timestamp.ns. and holds a value that Spark cannot keep"
+    ):
+        scan(table)
+
+
+def test_a_type_that_spark_lacks_is_refused_unless_it_is_left_out(instance):
+    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"d": "decimal256(60, 0)"}))
+    table.write(pa.table({"k": [1], "d": pa.array([Decimal(1)], pa.decimal256(60, 0))}))
+    with pytest.raises(UsageError, match=r"column d is decimal256.60, 0., which Spark has no type for; leave it out"):
+        scan(table)
+    assert scan(table, columns="k").to_pydict() == {"k": [1]}
+
+
+def test_each_task_reads_sorted_rows_of_its_own_leaves(table):
+    made = rows(1, 900)
+    table.write(made)
+    assert len(scanned(table)) == 1
+    apart = scanned(table, partition_bytes="1")
+    assert len(apart) == 4
+    assert multiset(pa.concat_tables(apart)) == multiset(made)
+    keys = table.schema.codec.encode_columns(pa.concat_tables(apart).select(["k", "part"])).to_pylist()
+    assert keys == sorted(keys)
+
+
+def test_a_large_leaf_is_cut_among_tasks_and_loses_no_row(instance):
+    table = instance.create_table("t", SCHEMA)
+    parts = [rows(seed, 20_000) for seed in range(2)]
+    for part in parts:
+        table.write(part)
+    assert all(file.summarised for file in table.state().referenced().values()), "large enough to have noted keys"
+    tasks = scanned(table, partition_bytes="50000")
+    assert len(tasks) > 5
+    assert max(task.num_rows for task in tasks) < 16_000
+    assert multiset(pa.concat_tables(tasks)) == multiset(pa.concat_tables(parts))
+    few = [{"starts_with": ["b"]}]
+    narrow = scanned(table, partition_bytes="50000", ranges=json.dumps(few))
+    assert 0 < len(narrow) < len(tasks)
+    assert sum(task.num_rows for task in narrow) == sum(
+        k.startswith("b") for part in parts for k in part["k"].to_pylist()
+    )
+
+
+def test_ranges_columns_and_numbers_are_chosen_by_options(table):
+    first, second = rows(1, 300), rows(2, 300)
+    number = table.write(first)
+    table.tag("first")
+    table.write(second)
+    both = pa.concat_tables([first, second])
+    asked = [{"starts_with": "b"}, {"prefix": ["a1"]}, {"key": ["a2", 0]}, {"min": ["b"], "max": ["b3"]}]
+    found = scan(table, ranges=json.dumps(asked), columns="note, k,part")
+    kept = [
+        row["k"].startswith("b") or row["k"] == "a1" or (row["k"], row["part"]) == ("a2", 0) for row in both.to_pylist()
+    ]
+    assert multiset(found) == multiset(both.filter(pa.array(kept)).select(["note", "k", "part"]))
+    assert multiset(scan(table, at=str(number))) == multiset(first)
+    assert multiset(scan(table, at="first")) == multiset(first)
+    assert multiset(scan(table, at="2100-01-01T00:00:00Z")) == multiset(both)
+    pruned = columns.spark_schema(SCHEMA, ["note"])
+    assert multiset(scan(table, schema=pruned)) == multiset(both.select(["note"]))
+
+
+def test_a_range_of_nothing_is_no_row(table):
+    table.write(rows(1, 10))
+    (nothing,) = scanned(table, ranges='[{"key": ["no such", 0]}]') or [rows(1, 0)]
+    assert nothing.num_rows == 0
+
+
+def test_a_frame_is_of_the_number_at_which_it_was_loaded(table):
+    made = rows(1, 50)
+    table.write(made)
+    loaded = source(table)
+    spark = loaded.schema()
+    table.write(rows(2, 50))
+    table.alter(AddField("later", "int64"))
+    reader = loaded.reader(spark)
+    found = [batch for one in reader.partitions() for batch in reader.read(one)]
+    assert multiset(pa.Table.from_batches(found)) == multiset(made)
+
+
+def test_filters_are_taken_on_demand_and_reach_the_ranges(table):
+    made = rows(1, 600)
+    table.write(made)
+    filters = [StringStartsWith(("k",), "b"), GreaterThan(("v",), 0.5)]
+    reader = source(table, push_filters="true").reader(source(table).schema())
+    assert reader.pushFilters(filters) == filters[1:]
+    found = scanned(table, *filters, push_filters="true", partition_bytes="1")
+    assert len(found) == 1
+    assert set(pa.concat_tables(found)["k"].to_pylist()) == {k for k in made["k"].to_pylist() if k.startswith("b")}
+    assert scan(table, EqualTo(("k",), "no such"), push_filters="true").num_rows == 0
+
+
+def test_filters_are_left_to_spark_by_default(table):
+    made = rows(1, 60)
+    table.write(made)
+    filters = [EqualTo(("k",), "b1")]
+    assert source(table).reader(source(table).schema()).pushFilters(filters) == filters
+    assert scan(table, *filters).num_rows == 60
+
+
+def test_files_that_were_given_up_meanwhile_are_told_by_the_task(instance):
+    table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0})
+    table.write(rows(1, 50))
+    loaded = source(table)
+    reader = loaded.reader(loaded.schema())
+    partitions = reader.partitions()
+    table.remove(lakebed.KeyRange())
+    lakebed.spark.Pipeline(instance).collect_garbage(table)
+    with pytest.raises(NotRetainedError):
+        list(reader.read(partitions[0]))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def test_the_files_of_all_tasks_come_with_one_entry(table):
+    parts = [rows(seed, 100) for seed in range(3)]
+    write(table, *parts, rows(9, 0))
+    assert table.state().number == 2
+    assert len(table.state().files) == 3
+    assert multiset(table.scan().read_all()) == multiset(pa.concat_tables(parts))
+
+
+def test_a_commit_id_counts_once(table):
+    made = rows(1, 40)
+    for _ in range(2):
+        write(table, made, commit_id="load 1")
+    assert table.state().number == 2
+    assert multiset(table.scan().read_all()) == multiset(made)
+
+
+def test_what_no_message_names_is_not_added(table):
+    """A second attempt of a task, and one whose write was called off."""
+    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
+    writer = source(table).writer(spark, overwrite=False)
+    given = columns.arrow_of(spark)
+    attempts = [writer.write(columns.to_spark(b, given) for b in rows(1, 30).to_batches()) for _ in range(2)]
+    writer.commit(attempts[1:])
+    source(table).writer(spark, overwrite=False).abort(attempts)
+    assert multiset(table.scan().read_all()) == multiset(rows(1, 30))
+    with pytest.raises(lakebed.Error, match="a task has told nothing; nothing was added"):
+        writer.commit([attempts[0], None])
+
+
+def test_missing_columns_that_may_be_null_are_null(table):
+    made = rows(1, 40)
+    write(table, made.select(["ts", "part", "k"]))
+    found = table.scan().read_all()
+    assert multiset(found.select(["k", "part", "ts"])) == multiset(made.select(["k", "part", "ts"]))
+    assert found["v"].null_count == found["note"].null_count == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.append_column("stray", t["v"]), "extra column stray"),
+        (lambda t: t.drop_columns(["part"]), "missing column part"),
+        (lambda t: t.set_column(1, "part", t["part"].cast(pa.float64())), "column part is double; the table has int32"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_before_any_is_computed(table, change, message):
+    made = change(rows(1, 5))
+    spark = columns.spark_schema(Schema.from_arrow(made.schema, ["k"]), made.schema.names)
+    with pytest.raises(SchemaMismatchError, match=message):
+        source(table).writer(spark, overwrite=False)
+
+
+def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance):
+    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"small": "uint8"}))
+    made = pa.table({"k": [1], "small": pa.array([300], pa.int16())})
+    with pytest.raises(SchemaMismatchError, match="column small is int16 and holds a value that the table cannot keep"):
+        write(table, made)
+    made = pa.table({"k": pa.array([None], pa.int64())})
+    with pytest.raises(SchemaMismatchError, match="column k is null, and is not nullable"):
+        write(table, made)
+    assert table.state().number == 1
+
+
+# -- options ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colums": "k"}, "no option 'colums' here; there are instance, table, columns, ranges, at"),
+        ({"columns": "x"}, "no column 'x'; the columns are: k, part"),
+        ({"columns": "[1]"}, "names parted by commas, or a JSON list"),
+        ({"ranges": "a-b"}, "not JSON"),
+        ({"ranges": "[]"}, "a JSON list such as"),
+        ({"ranges": '[{"from": "a"}]'}, "not a range"),
+        ({"ranges": '[{"key": ["a"]}]'}, "a key has 2 values"),
+        ({"ranges": '[{"min": ["b"], "max": ["a"]}]'}, "upside down"),
+        ({"ranges": '[{"min": ["b", 1, 2]}]'}, "one to 2 values"),
+        ({"at": "99"}, "there is no number 99"),
+        ({"at": "x"}, "has no tag 'x'"),
+        ({"at": "12:00"}, "must be a datetime or ISO 8601"),
+        ({"partition_bytes": "0"}, "partition_bytes = '0': must be a whole number, 1 or more"),
+        ({"push_filters": "yes"}, "push_filters = 'yes': must be true or false"),
+        ({"commit_id": "x"}, "no option 'commit_id' here"),
+        ({"table": ""}, "which table"),
+        ({"table": "none"}, "none"),
+        ({"instance": ""}, "which instance"),
+    ],
+)
+def test_bad_options_are_refused_and_named(table, options, message, monkeypatch):
+    monkeypatch.delenv("LAKEBED_INSTANCE", raising=False)
+    table.write(rows(1, 5))
+    with pytest.raises((UsageError, NotFoundError, SchemaMismatchError), match=message):
+        scan(table, EqualTo(("k",), "b1"), **options)
+
+
+def test_the_instance_may_be_named_by_the_environment(table, monkeypatch):
+    monkeypatch.setenv("LAKEBED_INSTANCE", table.storage.url)
+    assert DefaultSource({"table": "t"}).schema().fieldNames() == list(SCHEMA.names)
+
+
+def test_overwriting_is_refused(table):
+    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
+    with pytest.raises(UsageError, match=r'use mode\("append"\)'):
+        source(table).writer(spark, overwrite=True)
+    with pytest.raises(UsageError, match=r'use outputMode\("append"\)'):
+        source(table).streamWriter(spark, overwrite=True)
+
+
+def test_options_of_the_store_show_in_no_text(table):
+    given = datasource.options.parse({"Instance": "s3://b", "STORAGE.secret_access_key": "hush"})
+    assert given.place.options == {"secret_access_key": "hush"}
+    assert "hush" not in repr(given) + repr(given.place)
+    with pytest.raises(UsageError) as refused:
+        scan(table, **{"storage.secret_access_key": "hush"})
+    assert "hush" not in str(refused.value)

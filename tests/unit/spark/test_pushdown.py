@@ -1,0 +1,122 @@
+"""Filters become ranges of the key: exactly those keys that pass, and what is not done is given back."""
+
+import datetime as dt
+import itertools
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringStartsWith,
+)
+
+from lakebed import Schema
+from lakebed.spark.datasource import pushdown
+from lakebed.spark.datasource.pushdown import push
+
+SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
+KEYS = list(itertools.product(["", "a", "ab", "b", "\U0010ffff"], [-(2**31), -1, 0, 1, 2**31 - 1]))
+NAIVE = dt.datetime(2020, 1, 1, tzinfo=dt.UTC).replace(tzinfo=None)
+K, N, V = ("k",), ("n",), ("v",)
+
+
+def left_over(filters, schema=SCHEMA, keys=KEYS):
+    """The keys inside the ranges, and the filters that Spark has to look at."""
+    pushed = push(filters, schema.codec)
+    kept = [
+        key
+        for key in keys
+        if pushed.ranges is None or any(keys.contains(schema.codec.encode_key(key)) for keys in pushed.ranges)
+    ]
+    return kept, [one for position, one in enumerate(filters) if position not in pushed.done]
+
+
+@pytest.mark.parametrize(
+    ("filters", "passes"),
+    [
+        ([EqualTo(K, "a")], lambda k, n: k == "a"),
+        ([EqualNullSafe(K, "a")], lambda k, n: k == "a"),
+        ([GreaterThan(K, "a")], lambda k, n: k > "a"),
+        ([GreaterThanOrEqual(K, "a"), LessThan(K, "b")], lambda k, n: "a" <= k < "b"),
+        ([LessThanOrEqual(K, "ab")], lambda k, n: k <= "ab"),
+        ([StringStartsWith(K, "a")], lambda k, n: k.startswith("a")),
+        ([StringStartsWith(K, ""), IsNotNull(K)], lambda k, n: True),
+        ([StringStartsWith(K, "\U0010ffff")], lambda k, n: k == "\U0010ffff"),
+        ([In(K, ["a", None, "b", "a", "none"])], lambda k, n: k in ("a", "b")),
+        ([In(K, [None])], lambda k, n: False),
+        ([EqualTo(K, "a"), EqualTo(N, 0)], lambda k, n: (k, n) == ("a", 0)),
+        ([In(K, ["a", "b"]), In(N, [-1, 1])], lambda k, n: k in ("a", "b") and n in (-1, 1)),
+        ([In(K, ["a", "b"]), GreaterThan(N, 0)], lambda k, n: k in ("a", "b") and n > 0),
+        ([EqualTo(K, "a"), GreaterThan(N, 2**31 - 1)], lambda k, n: False),
+        ([EqualTo(K, "a"), LessThan(N, -(2**31))], lambda k, n: False),
+        ([In(K, ["a", "b"]), GreaterThan(K, "a")], lambda k, n: k == "b"),
+        ([EqualTo(K, "a"), EqualTo(K, "b")], lambda k, n: False),
+        ([GreaterThan(K, "b"), LessThan(K, "a")], lambda k, n: False),
+    ],
+)
+def test_what_is_pushed_keeps_exactly_the_keys_that_pass(filters, passes):
+    kept, rest = left_over(filters)
+    assert kept == [key for key in KEYS if passes(*key)]
+    assert rest == []
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [EqualTo(V, 1.0)],
+        [GreaterThan(N, 0)],
+        [Not(EqualTo(K, "a"))],
+        [StringContains(K, "a")],
+        [EqualTo(("k", "member"), "a")],
+        [EqualTo(K, 7)],
+        [EqualTo(K, "a" * 9000)],
+    ],
+    ids=["a value", "no first field", "a negation", "a middle", "a member", "another type", "no key is so long"],
+)
+def test_what_says_nothing_about_a_range_of_the_key_stays_with_spark(filters):
+    kept, rest = left_over(filters)
+    assert (kept, rest) == (KEYS, filters)
+
+
+def test_a_field_after_one_that_is_only_compared_stays_with_spark():
+    kept, rest = left_over([GreaterThan(K, "a"), EqualTo(N, 0), EqualTo(V, 1.0)])
+    assert kept == [key for key in KEYS if key[0] > "a"]
+    assert rest == [EqualTo(N, 0), EqualTo(V, 1.0)]
+
+
+def test_too_many_points_are_left_to_spark_field_by_field(monkeypatch):
+    monkeypatch.setattr(pushdown, "POINTS_MAX", 3)
+    filters = [In(K, ["a", "b"]), In(N, [0, 1])]
+    kept, rest = left_over(filters)
+    assert kept == [key for key in KEYS if key[0] in ("a", "b")]
+    assert rest == filters[1:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "near"),
+    [
+        ("date", dt.date(2020, 1, 1), dt.date(2020, 1, 2)),
+        ("timestamp[us]", NAIVE, NAIVE + dt.timedelta(microseconds=1)),
+        ("timestamp[ns, tz=UTC]", dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2020, 1, 2, tzinfo=dt.UTC)),
+        ("binary", b"\x00", b"\x00\x00"),
+        ("int64", -(2**63), 2**63 - 1),
+    ],
+)
+def test_keys_of_every_type_are_compared_as_spark_hands_them_over(kind, value, near):
+    schema = Schema({"k": kind})
+    kept, rest = left_over([LessThanOrEqual(K, value)], schema, [(value,), (near,)])
+    assert (kept, rest) == ([(value,)], [])
+
+
+def test_a_time_that_the_key_cannot_hold_exactly_stays_with_spark():
+    schema = Schema({"k": "timestamp[s]"})
+    filters = [GreaterThan(K, NAIVE + dt.timedelta(microseconds=5))]
+    assert left_over(filters, schema, [])[1] == filters

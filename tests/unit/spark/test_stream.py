@@ -1,0 +1,197 @@
+"""The stream as Spark calls it, without Spark: every added file once, in order, whatever else happens to the table."""
+
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
+
+import lakebed
+from lakebed import NotFoundError, NotRetainedError, UsageError
+from lakebed.compaction.run import compact, prepare, run_merge_task
+from lakebed.kernels import session
+from lakebed.spark import Pipeline
+from lakebed.spark.datasource import columns
+from lakebed.spark.datasource.source import DefaultSource
+from lakebed.spark.datasource.write import Sent
+from tests.spark.cases import SCHEMA, multiset, rows
+
+
+@pytest.fixture(autouse=True)
+def all_cores(monkeypatch):
+    monkeypatch.setattr(session, "claim_one_core", lambda: None)
+
+
+@pytest.fixture
+def instance(tmp_path):
+    return lakebed.create(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(instance):
+    return instance.create_table("t", SCHEMA, split_points=["b"], settings={"gc_delay_s": 0, "history_s": 0})
+
+
+def source(table, **options):
+    return DefaultSource({"instance": table.storage.url, "table": table.name, **options})
+
+
+def stream(table, **options):
+    found = source(table, **options)
+    return found.streamReader(found.schema())
+
+
+def batch(reader, start, end) -> pa.Table:
+    """What the tasks of one trigger read; offsets are JSON by then, and the reader has travelled."""
+    travelled = pickle.dumps(reader)
+    parts = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
+    found = [one for part in parts for one in pickle.loads(travelled).read(pickle.loads(pickle.dumps(part)))]
+    return pa.Table.from_batches(found, columns.arrow_of(columns.spark_schema(SCHEMA, SCHEMA.names)))
+
+
+def batches(reader, start=None):
+    """All triggers until there is nothing more."""
+    start = reader.initialOffset() if start is None else start
+    while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
+        yield batch(reader, start, end)
+        start = end
+
+
+def compacted(table, tmp_path):
+    def execute(tasks):
+        return [run_merge_task(task, table.storage, tmp_path) for task in tasks]
+
+    return compact(table, prepare(table, "full"), execute, cores=1)
+
+
+def test_added_rows_are_read_once_whatever_is_compacted_split_and_removed(table, tmp_path):
+    made = [rows(seed, 50) for seed in range(4)]
+    table.set(history_s=1000)
+    table.write(made[0])
+    table.write(made[1])
+    reader = stream(table)
+    begin = reader.initialOffset()
+    middle = reader.latestOffset(begin, ReadAllAvailable())
+    assert multiset(batch(reader, begin, middle)) == multiset(pa.concat_tables(made[:2]))
+    compacted(table, tmp_path)
+    table.remove(lakebed.KeyRange(max="b"))
+    assert batch(reader, middle, reader.latestOffset(middle, ReadAllAvailable())).num_rows == 0
+    table.write(made[2])
+    (found,) = batches(reader, middle)
+    assert multiset(found) == multiset(made[2])
+    assert multiset(batch(reader, begin, middle)) == multiset(pa.concat_tables(made[:2])), "again, after a restart"
+
+
+def test_since_leaves_out_what_was_there(table):
+    table.write(rows(1, 20))
+    number = table.write(rows(2, 20))
+    table.write(rows(3, 20))
+    (found,) = batches(stream(table, since=str(number)))
+    assert multiset(found) == multiset(rows(3, 20))
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"maxFilesPerTrigger": "2"}, [20, 20, 10]),
+        ({"maxRowsPerTrigger": "25"}, [20, 20, 10]),
+        ({"maxRowsPerTrigger": "1"}, [10] * 5),
+        ({"maxFilesPerTrigger": "100"}, [50]),
+        ({}, [50]),
+    ],
+)
+def test_a_trigger_takes_as_many_files_or_rows_as_it_may_also_in_the_middle_of_an_entry(table, options, sizes):
+    """Entries of three files and of two: a limit of two cuts the first."""
+    made = [rows(seed, 10) for seed in range(5)]
+    add(table, made[:3])
+    table.set(page_rows=1000)
+    add(table, made[3:])
+    found = list(batches(stream(table, **options)))
+    assert [part.num_rows for part in found] == sizes
+    assert multiset(pa.concat_tables(found)) == multiset(pa.concat_tables(made))
+
+
+def add(table, parts):
+    """One entry with a file for each part."""
+    writer = source(table).writer(columns.spark_schema(SCHEMA, SCHEMA.names), overwrite=False)
+    given = columns.arrow_of(columns.spark_schema(SCHEMA, SCHEMA.names))
+    writer.commit([writer.write(columns.to_spark(b, given) for b in part.to_batches()) for part in parts])
+
+
+def test_available_now_ends_at_what_was_there_when_it_began(table):
+    table.write(rows(1, 10))
+    reader = stream(table, maxFilesPerTrigger="1")
+    reader.prepareForTriggerAvailableNow()
+    table.write(rows(2, 10))
+    found = list(batches(reader))
+    assert multiset(pa.concat_tables(found)) == multiset(rows(1, 10))
+    assert reader.reportLatestOffset()["number"] == 3
+
+
+def test_a_checkpoint_older_than_the_log_is_told_which_numbers_are_kept(table):
+    table.write(rows(1, 10))
+    reader = stream(table)
+    begin = reader.initialOffset()
+    for seed in range(2, 5):
+        table.write(rows(seed, 10))
+        table.log.keep()
+    table.log.trim(3)
+    for limit in (ReadMaxFiles(1), ReadMaxRows(1)):
+        with pytest.raises(
+            NotRetainedError, match=r"stands at number 0, and the log is kept from number 4 on.*start the"
+        ):
+            reader.latestOffset(begin, limit)
+    with pytest.raises(NotRetainedError, match="log_s"):
+        reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+
+
+def test_files_that_are_collected_before_they_are_read_are_an_error_and_not_fewer_rows(table, instance, tmp_path):
+    for seed in range(2):
+        table.write(rows(seed, 10))
+    reader = stream(table)
+    begin = reader.initialOffset()
+    compacted(table, tmp_path)
+    assert Pipeline(instance).collect_garbage(table).files == 2
+    with pytest.raises(NotRetainedError, match=r"too far behind.*history_s"):
+        batch(reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
+
+
+def test_a_checkpoint_of_another_table_of_that_name_is_refused(table, instance):
+    begin = stream(table).initialOffset()
+    instance.drop_table("t")
+    other = instance.create_table("t", SCHEMA)
+    with pytest.raises(NotFoundError, match="the checkpoint is of a table with the id"):
+        stream(other).latestOffset(begin, ReadAllAvailable())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"since": "9"}, "since = '9': must be a number of the table's log, 0 to 1"),
+        ({"since": "now"}, "since = 'now'"),
+        ({"maxFilesPerTrigger": "1", "maxRowsPerTrigger": "1"}, "not both"),
+        ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger = '0'"),
+        ({"at": "1"}, "no option 'at' here; there are instance, table, columns, since"),
+    ],
+)
+def test_bad_options_are_refused_and_named(table, options, message):
+    with pytest.raises(UsageError, match=message):
+        list(batches(stream(table, **options)))
+
+
+def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_another(table):
+    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
+    given = columns.arrow_of(spark)
+    made = rows(1, 30)
+
+    def written(query, number):
+        writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
+        sent = writer.write(columns.to_spark(b, given) for b in made.to_batches())
+        writer.commit([Sent(sent.files, query)], number)
+
+    for query, number in (("q", 0), ("q", 0), ("q", 1), ("other", 0), ("q", 0)):
+        written(query, number)
+    assert table.scan().read_all().num_rows == 90
+    with pytest.raises(lakebed.Error, match="Spark did not tell the tasks which query they are of"):
+        written(None, 2)

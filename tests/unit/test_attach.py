@@ -1,0 +1,87 @@
+"""What a sorted file has to be to be taken as it is, and that nothing else passes."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed import Schema
+from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
+from lakebed.ingest import attach
+from lakebed.ingest.attach import check_sorted
+
+SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "in.parquet"
+
+
+def write(path, rows, schema=SCHEMA.arrow, **options):
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, **options)
+    return path
+
+
+def check(path, cuts=()):
+    return check_sorted(path, SCHEMA, cuts, "in.parquet")
+
+
+def test_a_sorted_file_is_known_by_its_rows_and_keys(path):
+    found = check(write(path, [("a", 1, 0.5), ("a", 1, None), ("a", 2, 0.1), ("b", 0, 0.2)]))
+    key = SCHEMA.codec.encode_key
+    assert (found.rows, found.min_key, found.max_key, found.schema_version) == (4, key(("a",)), key(("b",)), 1)
+    assert found.summary.rank(key(("b",))) == (3, True)
+
+
+def test_a_file_without_rows_is_nothing(path):
+    pq.write_table(SCHEMA.arrow.empty_table(), path)
+    assert check(path) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [([("b", 0), ("a", 0)], 2), ([("a", 2), ("a", 1)], 2), ([("a", 0), ("c", 0), ("d", 1), ("b", 0), ("z", 0)], 4)],
+    ids=["row key", "sort key", "in the middle"],
+)
+@pytest.mark.parametrize("batch_rows", [1, 3, 100])
+def test_a_row_below_the_one_before_is_named(path, monkeypatch, rows, wrong, batch_rows):
+    """Whether it begins a batch or is inside one."""
+    monkeypatch.setattr(attach, "BATCH_ROWS", batch_rows)
+    with pytest.raises(UsageError, match=f"not sorted by k, s: row {wrong} is below the one before"):
+        check(write(path, [(*row, 0.0) for row in rows]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (pa.schema([("k", pa.string()), ("s", pa.int64()), ("v", pa.float64())]), "no field ids"),
+        (Schema({"k": "string"}, {"s": "int32"}, {"v": "double"}).arrow, "2 s int32"),
+        (Schema({"key": "string"}, {"s": "int64"}, {"v": "double"}).arrow, "1 key string"),
+        (Schema({"k": "string"}, {"s": "int64"}, {"v": "double", "w": "int8"}).arrow, "4 w int8"),
+    ],
+    ids=["no ids", "type", "name", "too many"],
+)
+def test_a_file_with_other_columns_is_refused(path, schema, says):
+    with pytest.raises(SchemaMismatchError, match=says):
+        check(write(path, [("a", 1, 0.5, 1)[: len(schema)]], schema))
+
+
+def test_a_null_in_a_key_is_refused(path):
+    loose = pa.schema([field.with_nullable(True) for field in SCHEMA.arrow])
+    with pytest.raises(SchemaMismatchError, match="a null in s"):
+        check(write(path, [("a", None, 0.5)], loose))
+
+
+def test_a_key_that_is_too_long_is_refused(path):
+    with pytest.raises(BadKeyError, match="9002 bytes"):
+        check(write(path, [("a" * 9_000, 1, 0.5)]))
+
+
+def test_a_damaged_file_is_named(path):
+    write(path, [(f"{n:09}", n, 0.1 * n) for n in range(5_000)], write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 8
+    path.write_bytes(data)
+    with pytest.raises(DamagedError, match=r"in\.parquet cannot be read"):
+        check(path)
