@@ -104,7 +104,7 @@ def core_seconds() -> float:
 def ours(case: Case, source: Path, small: Path, folder: Path) -> dict[str, Any]:
     import lakebed
     from lakebed.spark import Pipeline
-    from lakebed.spark.session import SETTINGS
+    from lakebed.spark.session import _DRIVER_SETTINGS
 
     row_key, sort_key = KEYS[case.kind]
     example = small.parent / "small" if case.form == "csv" else small
@@ -112,7 +112,7 @@ def ours(case: Case, source: Path, small: Path, folder: Path) -> dict[str, Any]:
     points = [f"user-{i * 2**62 // case.leaves:016x}" for i in range(1, case.leaves)]
     settings = LINEITEM_SETTINGS if case.kind == "lineitem" else {}
     if case.kind == "lineitem":
-        SETTINGS["spark.driver.memory"] = LINEITEM_HEAP
+        _DRIVER_SETTINGS["spark.driver.memory"] = LINEITEM_HEAP
     instance = lakebed.create(folder / "lake")
     table = instance.create_table("rows", schema, split_points=points, settings=settings)
     with Pipeline(instance) as pipeline:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from lakebed.errors import UsageError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -37,15 +35,6 @@ class Method(StrEnum):
 
     SHUFFLE = "shuffle"
     """By many, as a bulk import is."""
-
-
-def method_named(name: str | None) -> Method | None:
-    """The method of that name; None for none. Raises UsageError for an unknown one."""
-    if name is None:
-        return None
-    if name not in tuple(Method):
-        raise UsageError(f"no method {name!r}; there are: {', '.join(Method)}", method=name)
-    return Method(name)
 
 
 @dataclass(frozen=True, slots=True)

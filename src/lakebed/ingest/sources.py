@@ -190,7 +190,8 @@ def amiss(file: Source) -> str | None:
     return None
 
 
-def _check(file: Source) -> None:
+def check_unchanged(file: Source) -> None:
+    """Raise StorageError if the file is gone, or another by now."""
     if (reason := amiss(file)) is not None:
         raise StorageError(f"{reason}. Nothing of it was taken in", name=file.url)
 
@@ -203,7 +204,7 @@ def open_parquet(file: Source) -> Iterator[Any]:
     """
     import pyarrow.parquet as pq
 
-    _check(file)
+    check_unchanged(file)
     system, path = open_system(file.url)
     try:
         # Foreign files that have page CRCs are held to them.
@@ -214,13 +215,13 @@ def open_parquet(file: Source) -> Iterator[Any]:
             yield parquet
     except OSError as error:
         # A file that was written over meanwhile reads as damaged.
-        _check(file)
+        check_unchanged(file)
         if error.errno is None:
             # Arrow's own: decompression that fails, a footer that is none.
             raise _unreadable(file, error) from error
         raise StorageError(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
     except pa.ArrowException as error:
-        _check(file)
+        check_unchanged(file)
         raise _unreadable(file, error) from error
 
 
@@ -246,7 +247,7 @@ def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
         if rows != told:
             raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
-    _check(file)
+    check_unchanged(file)
 
 
 def read_file(file: Source, intake: Intake) -> Iterator[pa.RecordBatch]:

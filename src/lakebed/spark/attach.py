@@ -17,7 +17,7 @@ from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
-from lakebed.ingest.sources import amiss, find_files, open_system
+from lakebed.ingest.sources import check_unchanged, find_files, open_system
 from lakebed.kernels.scratch import writing_to
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.schema import Schema
@@ -92,6 +92,7 @@ def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
 def _copied(file: Source, scratch: Path) -> Path:
     """A local copy, for the original stays its owner's. Raises StorageError if it is another file by now."""
     path = scratch / f"attach-{clock.random_token()}.parquet"
+    check_unchanged(file)
     system, name = open_system(file.url)
     try:
         source = system.open_input_stream(name)
@@ -99,7 +100,5 @@ def _copied(file: Source, scratch: Path) -> Path:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
     with source, writing_to(scratch), path.open("wb") as copy:
         shutil.copyfileobj(source, copy, _COPY_BYTES)
-    # Looked at when all of it was read: it is then as it was found, from the first byte to the last.
-    if path.stat().st_size != file.size_bytes or amiss(file) is not None:
-        raise StorageError(f"{file.url} was changed while it was attached; nothing was attached", name=file.url)
+    check_unchanged(file)
     return path

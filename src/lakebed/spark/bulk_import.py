@@ -142,7 +142,7 @@ class Importer:
         reading = reading or Reading()
         is_frame = _is_frame(given)
         intake = reading.intake(layout.schema, "" if is_frame else format)
-        quarantine = self._quarantine(reading, job_id or shuffle.job)
+        quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
             found = _native(find_files(given), shuffle, intake)
             if quarantine is None:
@@ -156,16 +156,18 @@ class Importer:
         try:
             staged = stage(frame, Staging(shuffle, intake, quarantine), rows)
         except Error as error:
+            if quarantine is not None:
+                quarantine.discard()
             raise frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
 
-    def _quarantine(self, reading: Reading, job: str) -> Quarantine | None:
+    def _quarantine(self, reading: Reading, job: str, attempt: str) -> Quarantine | None:
         if reading.quarantine is None:
             return None
         # Tasks run wherever their workers were started.
         url = frames.absolute(reading.quarantine)
         remote = "://" in url and not url.startswith("file://")
-        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job)
+        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job, attempt)
         quarantine.check()
         return quarantine
 
@@ -185,7 +187,7 @@ class Importer:
             # Never part of what was committed, so to be deleted however that ended.
             unstage(staged, self.table.storage, self.table.id)
             if quarantine is not None and not counted:
-                quarantine.discard(rejected)
+                quarantine.discard()
         if quarantine is None or report.repeated:
             return report
         quarantine.finish(rejected, {"table": self.table.id, "number": report.number})
@@ -207,19 +209,17 @@ class Importer:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
         found = _native(files, shuffle, Intake(shuffle.layout.schema))
-        divided, _ = self._divided(found, shuffle)
-        return self._exchange(found, divided)
+        return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
 
-    def _divided(self, found: _Input, shuffle: Shuffle) -> tuple[Shuffle, int]:
-        """The shuffle with its reducers' boundaries, and how many leaves were cut first."""
-        sample = weigh(found.parts)
-        leaves_split = self._split_leaves(found, sample)
+    def _divided(self, found: _Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         leaves = self.table.state().leaves.boundaries
         boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
-        return replace(shuffle, boundaries=boundaries, leaves=leaves), leaves_split
+        return replace(shuffle, boundaries=boundaries, leaves=leaves)
 
     def _shuffled(self, found: _Input, shuffle: Shuffle, request: _Request) -> ImportReport:
-        shuffle, leaves_split = self._divided(found, shuffle)
+        sample = weigh(found.parts)
+        leaves_split = self._split_leaves(found, sample)
+        shuffle = self._divided(found, sample, shuffle)
         files = self._exchange(found, shuffle)
         number, repeated = self._commit(files, request)
         return ImportReport(

@@ -123,13 +123,15 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
 
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
     """What a query gives, which may name ``source``; analysed now, computed later. Raises UsageError if it is none."""
-    # Within parentheses nothing but a query stands; braces are PySpark's own.
-    text = f"SELECT * FROM (\n{query.strip().rstrip(';').replace('{', '{{').replace('}', '}}')}\n)"  # noqa: S608 - the caller's own query, for his own session
+    # Within parentheses nothing but a query stands.
+    text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, for his own session
     try:
         if source is None:
             frame = session.sql(text)
         else:
-            frame = session.sql("WITH source AS (SELECT * FROM {lakebed_source}) " + text, lakebed_source=source)  # noqa: S608 - as above
+            # Given a frame, PySpark takes braces for its own.
+            named = "WITH source AS (SELECT * FROM {given}) " + text.replace("{", "{{").replace("}", "}}")  # noqa: S608 - as above
+            frame = session.sql(named, given=source)
         _ = frame.schema
     except Exception as error:
         if not is_sparks(error):

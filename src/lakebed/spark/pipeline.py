@@ -19,26 +19,22 @@ from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
 from lakebed.compaction.plan import whole
-from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare, run_merge_task
-from lakebed.compaction.waves import Execute, MergeTask, TaskResult
-from lakebed.errors import Error, UsageError
+from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare
+from lakebed.errors import UsageError
 from lakebed.export.run import ExportReport, Wanted, export
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
-from lakebed.ingest.plan import Method, method_named
-from lakebed.spark import wire
+from lakebed.ingest.plan import Method
 from lakebed.spark.attach import AttachReport, attach
-from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer, ImportReport, Reading
-from lakebed.spark.export import export_executor
-from lakebed.spark.ingest import ingest_executor
+from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
-from lakebed.spark.progress import Callback, Span, Together, watched
+from lakebed.spark.progress import Callback
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
 from lakebed.splitting.plan import small
 from lakebed.splitting.run import JoinReport, SplitReport, join, split
-from lakebed.storage import connect
 from lakebed.table import Table
 
 if TYPE_CHECKING:
@@ -213,7 +209,9 @@ class Pipeline:
             UsageError: an unknown method.
             StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
         """
-        report = self._ingest(self._table(table), force=force, method=method_named(method))
+        if method not in (None, *Method):
+            raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
+        report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
         if report.errors:
             raise report.errors[0]
         return report
@@ -287,9 +285,9 @@ class Pipeline:
         """
         target = self._table(table)
         wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
-        place = self._place_of(url)
+        place = place_of(url, self.instance)
         with target.pin(at) as view:
-            execute = export_executor(lambda: self.session, self._place, place, progress)
+            execute = export_executor(self.session, self._place, place, progress)
             return export(target, view, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
@@ -359,39 +357,12 @@ class Pipeline:
         execute = ingest_executor(lambda: Importer(self.session, table, self._place, self.cores))
         return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
-    def _place_of(self, url: str) -> Place:
-        """Another place, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
-        kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, self.instance.url))
-        options = self.instance.storage_options if kind == own else {}
-        storage = connect(url, options)
-        if not storage.shared:
-            raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
-        # Whole, for a task may run in another folder.
-        return Place(storage.url, options)
-
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = prepared.planned.merges
         rows = sum(merge.rows for merge in merges)
         # With nothing to merge no session is started; else it is here, before several threads ask for it.
-        return compact(table, prepared, self._executor(progress, rows), cores=self.cores if merges else 1)
-
-    def _executor(self, progress: Callback | None, rows_total: int) -> Execute:
-        place = self._place
-        together = None if progress is None else Together(progress, rows_total)
-
-        def work(document: Any) -> Any:
-            with task_scratch() as scratch:
-                files = run_merge_task(wire.decode_task(document), place.connect(), scratch)
-            return wire.encode_new_files(files)
-
-        def execute(tasks: Sequence[MergeTask]) -> Sequence[TaskResult]:
-            session, rows = self.session, sum(task.rows for task in tasks)
-            tell = None if together is None else together.part()
-            with watched(session, tell, Span(0, rows, rows, len(tasks))):
-                found = run_batch(session, [wire.encode_task(task) for task in tasks], work)
-            return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
-
-        return execute
+        execute = merge_executor(lambda: self.session, self._place, progress, rows)
+        return compact(table, prepared, execute, cores=self.cores if merges else 1)
 
 
 def _raise_failed(report: CompactionReport) -> None:

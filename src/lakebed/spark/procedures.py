@@ -71,20 +71,22 @@ def import_files(table: Table, source: str, commit_id: str) -> Iterator[Row]:
     import pyarrow as pa
 
     from lakebed.ingest.intake import Intake
-    from lakebed.ingest.sources import find_files, read_rows
-    from lakebed.spark.source import read_footers
+    from lakebed.ingest.sources import find_files, read_file
 
     files = find_files(source)
     intake = Intake(table.state().created)
-    groups = read_footers(files, intake)
-    batches = (
-        intake.conform(batch, file.url)
-        for number, file in enumerate(files)
-        for batch in read_rows(file, [group.index for group in groups if group.file == number])
-    )
+    rows = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for file in files:
+            for batch in read_file(file, intake):
+                rows += batch.num_rows
+                yield batch
+
     known = table.outcome(commit_id)
-    number = table.write(pa.RecordBatchReader.from_batches(intake.schema.arrow, batches), commit_id=commit_id)
-    yield 0 if known is not None else sum(group.rows for group in groups), len(files), number, known is not None
+    number = table.write(pa.RecordBatchReader.from_batches(intake.schema.arrow, batches()), commit_id=commit_id)
+    yield 0 if known is not None else rows, len(files), number, known is not None
 
 
 def collect_garbage(table: Table, dry_run: bool = False) -> Iterator[Row]:  # noqa: FBT001, FBT002 - SQL's arguments

@@ -3,13 +3,13 @@
 Each import has a folder of its own, named by its job, below the location that the user gave. Its tasks put Parquet
 files there under names of their own, so nothing is ever overwritten, whoever tries how often. What counts is named in
 ``_SUCCESS``, put after the commit: a file that it does not name, and a folder without one, belong to an attempt that
-did not commit, or to one that died just after it. Files of an import that fails are deleted.
+did not commit, or to one that died just after it. Files of an import that fails are deleted, if it lives to do so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,10 +37,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The folder of one import, below a location that may hold those of others."""
+    """The folder of one import, below a location that may hold those of others; ``attempt`` begins its files' names."""
 
     place: Place
     job: str
+    attempt: str
 
     @property
     def url(self) -> str:
@@ -66,6 +67,7 @@ class Quarantine:
     def finish(self, rejected: Sequence[Rejected], facts: Mapping[str, Any]) -> None:
         """Say that the rejected rows count. Raises StorageError if the store does not answer clearly."""
         names = [name for one in rejected for name in one.names]
+        self.discard(keep=names)
         if not names:
             return
         files = [name.removeprefix(f"{self.job}/") for name in names]
@@ -80,9 +82,11 @@ class Quarantine:
             name=self.url,
         )
 
-    def discard(self, rejected: Iterable[Rejected]) -> None:
-        """Delete what an attempt put aside that did not commit."""
-        self.place.connect().delete([name for one in rejected for name in one.names])
+    def discard(self, keep: Collection[str] = ()) -> None:
+        """Delete what this attempt put aside, but for what counts: all of one that failed, or what tasks did twice."""
+        storage = self.place.connect()
+        own = [o.name for o in storage.list(self.job) if o.name.startswith(f"{self.job}/{self.attempt}-")]
+        storage.delete([name for name in own if name not in keep])
 
 
 class Aside:
@@ -110,6 +114,6 @@ class Aside:
         names = []
         for path, writer in self._writers.values():
             writer.close()
-            names.append(f"{self._quarantine.job}/{clock.new_id()}.parquet")
+            names.append(f"{self._quarantine.job}/{self._quarantine.attempt}-{clock.new_id()}.parquet")
             storage.send(names[-1], path)
         return Rejected(self._rows, tuple(names))

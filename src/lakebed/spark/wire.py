@@ -109,21 +109,6 @@ def decode_task(document: Any) -> MergeTask:
     )
 
 
-def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
-    """An ingest task."""
-    parts = [
-        [part.file.url, part.file.size_bytes, part.file.version, [encode_range(keys) for keys in part.without]]
-        for part in task.parts
-    ]
-    return {"job": task.job, "method": task.method, "parts": parts}
-
-
-def decode_ingest_task(document: Any) -> IngestTask:
-    """The inverse of :func:`encode_ingest_task`."""
-    parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
-    return IngestTask(document["job"], Method(document["method"]), parts)
-
-
 def encode_export_task(task: ExportTask) -> dict[str, Any]:
     """A task of an export; files that several cells share travel once."""
     files = {file.id: file for cell in task.cells for file in cell.files}
@@ -166,6 +151,21 @@ def decode_export_task(document: Any) -> ExportTask:
         where=document["where"],
         memory_limit_bytes=document["memory_limit_bytes"],
     )
+
+
+def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
+    """An ingest task."""
+    parts = [
+        [part.file.url, part.file.size_bytes, part.file.version, [encode_range(keys) for keys in part.without]]
+        for part in task.parts
+    ]
+    return {"job": task.job, "method": task.method, "parts": parts}
+
+
+def decode_ingest_task(document: Any) -> IngestTask:
+    """The inverse of :func:`encode_ingest_task`."""
+    parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
+    return IngestTask(document["job"], Method(document["method"]), parts)
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lakebed.cli.run import build_parser
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
-ON_SPARK = {"import", "ingest", "attach", "export", "compact", "maintain"}
+ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain"}
 
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://elsewhere"],
