@@ -8,7 +8,7 @@ import pytest
 
 from lakebed import UsageError
 from lakebed.spark import Pipeline
-from lakebed.spark import ingest as spark_ingest
+from lakebed.spark import executors
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
@@ -63,7 +63,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
             os.kill(os.getpid(), signal.SIGKILL)
         return run_ingest_task(task, target, storage, scratch)
 
-    monkeypatch.setattr(spark_ingest, "run_ingest_task", run)
+    monkeypatch.setattr(executors, "run_ingest_task", run)
     table.submit(paths)
     report = pipeline.ingest(table, force=True)
     assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]

@@ -17,7 +17,7 @@ together. It counts runs, not files, and reckons in the bytes that they have ins
 Before any of them, runs that do not overlap are *chained*: they are one run already, but for their names. So a table
 whose keys grow with time is hardly ever rewritten. Files that are small on average are not kept apart, and are merged.
 
-Source of basic and size-ratio: Sleeper, and docs/decisions/0023 for what differs.
+Source of basic and size-ratio: Sleeper, and docs/decisions/0022 for what differs.
 """
 
 from __future__ import annotations

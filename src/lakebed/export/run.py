@@ -1,6 +1,6 @@
 """Exporting a table: its rows at one number, in key order, as files in a folder of their own, whole or not at all.
 
-What makes the folder whole (docs/decisions/0024, docs/format.md 11):
+What makes the folder whole (docs/decisions/0023, docs/format.md 11):
 
 1. tasks send files under names that no other attempt has;
 2. the driver puts the manifest, which names those that count, create-if-absent;
