@@ -25,7 +25,7 @@ import pytest
 from lakebed.spark.session import java_home
 from tests.s3.conftest import S3Server, serve
 
-TIMEOUT_S = 900
+TIMEOUT_S = 300
 """Nothing is asserted of time: this only ends what hangs, on however busy a machine."""
 SECRET = "xh7ReMarkableSecretOfTheStorePq3"
 ROOT = Path(__file__).parents[2]

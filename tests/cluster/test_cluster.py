@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -127,10 +126,9 @@ def test_an_executor_killed_in_the_middle_of_an_import_costs_no_row(  # noqa: PL
     """What its map tasks had sent is lost with it, so they are computed again, and some reducers had theirs."""
     (tmp_path / "in").mkdir()
     for part in range(2):
-        pa.csv.write_csv(rows(part), tmp_path / "in" / f"{part}.csv")
-    # The first job is that of the runs that the CSV is staged as.
-    at = gate(job=1, file=0)
-    driver.begin("bulk_import", store, table="t", source=str(tmp_path / "in"), format="csv", job_id="monday")
+        pq.write_table(rows(part), tmp_path / "in" / f"{part}.parquet")
+    at = gate(job=0, file=0)
+    driver.begin("bulk_import", store, table="t", source=str(tmp_path / "in"), job_id="monday")
     wait_for(at.reached.is_set, while_runs=driver.process)
     cluster.executor(0).send_signal(signal.SIGKILL)
     at.opened.set()
