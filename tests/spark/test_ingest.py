@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakebed import UsageError
-from lakebed.spark import Pipeline
-from lakebed.spark import executors
+from lakebed.spark import Pipeline, executors
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
