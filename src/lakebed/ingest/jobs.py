@@ -10,7 +10,8 @@ What can go wrong with a request, each by itself:
 * its file is gone, or another by now: the request is rejected before anything is read;
 * its job fails for what is in a file: the job is parted, until the file at fault stands alone. The request has one
   failure more, and is rejected at the last of ``ingest_tries_max``;
-* a store does not answer, or a disk is full: nobody's file is at fault. Nothing is counted, the request stays open.
+* a store does not answer, a disk is full, or those who run tasks lack what they need: nobody's file is at fault.
+  Nothing is counted, the request stays open.
 
 Rows of a request do not pass a fence that was set after it was submitted, however late it is carried out: the task
 leaves them out, and a fence that comes while it runs refuses the add.
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import Error, RejectedError, StorageError
+from lakebed.errors import Error, RejectedError, StorageError, UsageError
 from lakebed.files import NewFile
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
@@ -294,8 +295,8 @@ def _execute(execute: Execute, target: Target, tasks: Sequence[IngestTask]) -> S
         return execute(target, tasks)
     except Error as error:
         # A task that its worker did not survive takes all of its batch with it.
-        if len(tasks) == 1:
-            return (error,)
+        if len(tasks) == 1 or _is_nobodys(error):
+            return [error] * len(tasks)
         return [_execute(execute, target, [task])[0] for task in tasks]
 
 
@@ -320,9 +321,9 @@ def _failed(table: Table, one: _Try, error: Error, tally: _Tally) -> list[_Try]:
     """What to do about a job that failed: part it, count it, or leave it open."""
     url = error.facts.get("name") or error.facts.get("source")
     named = any(file.url == url for request in one.job.requests for file in request.files)
-    if len(one.job.requests) > 1 and (named or not isinstance(error, StorageError)):
+    if len(one.job.requests) > 1 and (named or not _is_nobodys(error)):
         return [_Try(job, one.refusals) for job in parted(one.job, url if named else None)]
-    if isinstance(error, StorageError):
+    if isinstance(error, StorageError) or (_is_nobodys(error) and not named):
         # If it is the file that changed meanwhile, the next look at it tells.
         if named and any(isinstance(_look(file), str) for file in one.job.requests[0].files):
             return [one]
@@ -337,6 +338,11 @@ def _failed(table: Table, one: _Try, error: Error, tally: _Tally) -> list[_Try]:
     else:
         tally.failed.append(FailedRequest(request.id, request.files[0].url, reason, rejected=False))
     return []
+
+
+def _is_nobodys(error: Error) -> bool:
+    """Whether it is no file's fault, unless it names one. What is wrong with rows is a UsageError of a class below."""
+    return isinstance(error, StorageError) or type(error) is UsageError
 
 
 def _give_up(table: Table, request: Request, url: str, reason: str, tally: _Tally) -> None:

@@ -114,7 +114,9 @@ def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
     from pyarrow import fs as pafs
 
     if "://" not in uri:
-        return pafs.LocalFileSystem(), str(Path(uri).expanduser().absolute())
+        path = Path(uri).expanduser().absolute()
+        # A file has one name, from wherever it is named.
+        return pafs.LocalFileSystem(), str(path.resolve() if ".." in path.parts else path)
     try:
         system, path = pafs.FileSystem.from_uri(_quoted(re.sub(r"^s3[an]://", "s3://", uri)))
     except (pa.ArrowInvalid, OSError) as error:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import Error, KeyRange, StorageError
+from lakebed import Error, KeyRange, StorageError, UsageError
 from lakebed.ingest import jobs
 from lakebed.ingest.jobs import prepare
 from lakebed.ingest.plan import Method
@@ -146,6 +146,27 @@ def test_a_full_disk_is_nobodys_fault(table, inbox):
     assert (report.errors, report.failed, report.waiting) == ((full,), (), 2)
     assert [request.failures for request in table.state().open_requests.values()] == [0, 0]
     assert ingested(table).requests == 2
+
+
+def test_tasks_that_cannot_be_run_are_nobodys_fault(table, inbox):
+    """Workers that lack the package, say: no file is tried by halves for that, and none is counted."""
+    put(inbox, *"abcd")
+    table.submit(inbox)
+    tries = []
+
+    def execute(_target, tasks):
+        tries.extend(tasks)
+        raise UsageError("the Python that runs Spark's tasks has no lakebed")
+
+    report = ingested(table, execute)
+    assert ([error.message for error in report.errors], report.failed, report.waiting) == (
+        ["the Python that runs Spark's tasks has no lakebed"],
+        (),
+        4,
+    )
+    assert [request.failures for request in table.state().open_requests.values()] == [0] * 4
+    assert len(tries) == 1
+    assert ingested(table).requests == 4
 
 
 def test_a_file_that_changes_while_it_is_read_is_rejected(table, inbox):

@@ -42,6 +42,15 @@ def test_a_file_is_submitted_once_by_whichever_process(table, inbox):
     assert (again.number, table.submit(inbox).number) == (first.number + 1, None)
 
 
+def test_a_file_is_submitted_once_from_wherever_it_is_named(table, inbox, monkeypatch):
+    put(inbox, "ab")
+    table.submit(inbox)
+    (inbox / "deep").mkdir()
+    monkeypatch.chdir(inbox / "deep")
+    assert standings(table.submit("../ab.parquet")) == "ab open"
+    assert standings(table.submit("../../inbox/a*.parquet")) == "ab open"
+
+
 def test_a_file_that_was_ingested_is_not_submitted_again_unless_it_is_meant(table, inbox):
     put(inbox, "ab")
     table.submit(inbox)

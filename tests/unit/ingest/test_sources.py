@@ -69,6 +69,12 @@ def test_nothing_is_an_error_that_names_it(folder, item):
         found(folder, item)
 
 
+def test_a_step_up_from_a_link_is_one_from_where_it_leads(folder):
+    (folder / "deep" / "deeper").mkdir()
+    (folder / "link").symlink_to(folder / "deep" / "deeper")
+    assert found(folder, "link/../c.pq") == ["deep/c.pq"]
+
+
 def test_no_source_at_all_is_an_error():
     with pytest.raises(UsageError, match="no source"):
         sources.find_files([])
