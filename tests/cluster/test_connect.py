@@ -15,6 +15,8 @@ import pyarrow.csv
 import pytest
 
 import lakebed
+from lakebed.spark import session
+from lakebed.spark.launcher import Remote
 from tests.cluster.conftest import JVM, ROOT, SPARK_HOME, TIMEOUT_S, wait_for
 
 pytest.importorskip("grpc", reason="lakebed[connect] is not installed")
@@ -75,3 +77,9 @@ def test_import_and_compaction_run_on_a_connect_server(server: str, tmp_path: Pa
     assert ran("import", "t", str(tmp_path / "in.csv"), "--format", "csv")["rows"] == 3000
     assert ran("compact", "t", "--strategy", "full")["leaves"] == 1
     assert sorted(table.scan().read_all()["n"].to_pylist()) == sorted([*range(3000), *range(3000)])
+
+
+def test_a_server_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_CONNECT_S", 1)
+    with pytest.raises(lakebed.UsageError, match=r"sc://127\.0\.0\.1:1 \(no answer in 1 s\)"):
+        session.start_session(Remote("sc://127.0.0.1:1"))

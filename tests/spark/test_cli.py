@@ -88,6 +88,11 @@ def test_import_that_finds_nothing_is_not_found(lake: lakebed.Table, capsys: pyt
     assert "in/*.orc" in capsys.readouterr().err
 
 
+def test_a_field_comes_from_one_column(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "t", "in", "--column", "k=k", "--column", "k=n"]) == 2
+    assert "--column names a field twice: k=k, k=n" in capsys.readouterr().err
+
+
 def test_compact_leaves_one_run(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
     for part in range(3):
         lake.write(pq.read_table(f"in/{part}.parquet"))
@@ -176,6 +181,14 @@ def test_ctrl_c_while_spark_starts_ends_quietly_and_leaves_no_process(lake: lake
     assert said.endswith("lakebed: interrupted\n")
     assert lake.scan().read_all().num_rows == 0
     until(lambda: not alive(str(tmp_path)))
+
+
+def test_a_master_that_is_none_is_named(lake: lakebed.Table) -> None:
+    command = [sys.executable, "-m", "lakebed.cli", "import", "t", "in", "--master", "nonsense"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1].startswith("lakebed: Spark did not start at nonsense (")
+    assert lake.state().number == 1
 
 
 def test_an_export_is_a_folder_that_another_table_imports(

@@ -207,6 +207,14 @@ def name_and_value(text: str, what: str) -> tuple[str, str]:
     return name, value
 
 
+def columns_of_fields(texts: Sequence[str]) -> dict[str, str]:
+    """The source's column of each field, as ``--column`` names them. Raises UsageError for a field named twice."""
+    columns = dict(name_and_value(text, "--column") for text in texts)
+    if len(columns) < len(texts):
+        raise UsageError(f"--column names a field twice: {', '.join(texts)}; give each field one column")
+    return columns
+
+
 def setting_changes(texts: Sequence[str], what: str) -> dict[str, str | None]:
     """Settings by name; an empty value takes one back."""
     return {name: value or None for name, value in (name_and_value(text, what) for text in texts)}

@@ -98,7 +98,7 @@ def _import(arguments: argparse.Namespace, out: Output) -> None:
             arguments.table,
             arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
             format=arguments.format,
-            columns=dict(args.name_and_value(text, "--column") for text in arguments.column),
+            columns=args.columns_of_fields(arguments.column),
             casts=args.names(arguments.cast) or (),
             select=arguments.select,
             quarantine=arguments.quarantine,

@@ -60,6 +60,9 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
 }
 
+_CONNECT_S = 30
+"""How long a Spark Connect server may take to accept the connection."""
+
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -73,7 +76,7 @@ def active_session() -> SparkSession | None:
 def start_session(launcher: Local | Remote) -> SparkSession:
     """Start a session of our own, and say on stderr how long that took.
 
-    Raises UsageError if there is no Java that can run it, or no client for Spark Connect.
+    Raises UsageError if there is no Java that can run it, no client for Spark Connect, or nobody at the master.
     """
     began_s = clock.monotonic_s()
     session = _any_session(launcher)
@@ -111,7 +114,7 @@ def _started(master: str) -> SparkSession:
         + ", ".join(f"{k}={v}" for k, v in settings.items()),
         file=sys.stderr,
     )
-    with _environment(**variables), _interrupts_kept() as kept:
+    with _environment(**variables), _interrupts_kept() as kept, _refusals(master):
         session = _session(settings, master)
     if kept:
         session.stop()
@@ -141,14 +144,43 @@ def _session(settings: Mapping[str, str], master: str | None = None) -> SparkSes
 
 def _connected(url: str) -> SparkSession:
     """A session of the Spark Connect server at the URL."""
-    from pyspark.errors import PySparkImportError
+    from pyspark.errors import PySparkException, PySparkImportError
     from pyspark.sql import SparkSession
 
     try:
-        return SparkSession.builder.remote(url).create()
+        from pyspark.sql.connect.client import DefaultChannelBuilder
     except PySparkImportError as error:
         raise UsageError(
             f"Spark Connect needs what is not installed: pip install 'lakebed[connect]' ({error.getMessage()})"
+        ) from error
+    import grpc
+
+    # What follows the address may be a token.
+    with _refusals(url.partition(";")[0]):
+        # Spark's client would go on calling for ten minutes before it says that nobody is there.
+        with DefaultChannelBuilder(url).toChannel() as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
+            except grpc.FutureTimeoutError as error:
+                raise PySparkException(f"no answer in {_CONNECT_S} s") from error
+        return SparkSession.builder.remote(url).create()
+
+
+@contextlib.contextmanager
+def _refusals(place: str) -> Iterator[None]:
+    """Name the place where Spark was to be, if it does not start there. Raises UsageError."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        # What Spark's Java has to say, it says on stderr itself, in many lines.
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(
+            f"Spark did not start at {place} ({reason}); give a master such as local[4], spark://host:7077 or yarn, or "
+            "sc://host:15002 of a Spark Connect server, that can be reached from here",
+            place=place,
         ) from error
 
 
