@@ -37,7 +37,12 @@ from lakebed.table import Table
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    import pyarrow as pa
+
+    from lakebed.query.sql import SqlEngine
+    from lakebed.query.statement import At
     from lakebed.state.catalog import CatalogTable
+    from lakebed.view import View
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 
@@ -105,6 +110,7 @@ class Instance:
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         self._catalog = Log(self._logs.open("catalog"), SnapshotPlace(storage, "catalog"), self.id, CATALOG)
         self._tables: dict[str, Table] = {}
+        self._sql: SqlEngine | None = None
 
     def __repr__(self) -> str:
         return f"<lakebed instance at {self.url}>"
@@ -174,6 +180,27 @@ class Instance:
         """Take a table's splitting and compaction out of service, or back; ingest and queries always go on."""
         self._change(SetOnline(self._find(name).id, online), name)
 
+    # -- queries ------------------------------------------------------------------------------------------------
+
+    def sql(self, statement: str) -> pa.RecordBatchReader:
+        """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+
+        Names are taken as they are written. A table as it was: ``FROM flights AT (VERSION => 12)``, ``AT (TAG =>
+        'audited')``, ``AT (TIMESTAMP => '2026-01-31T12:00:00Z')``. What a statement says of a prefix of the row key
+        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
+        Memory is bounded by the instance's ``memory_limit_bytes``.
+
+        Raises:
+            UsageError: not a statement, not a query, or one that names no column; says which there are.
+            NotFoundError: no such table, tag or number.
+        """
+        if self._sql is None:
+            from lakebed.query.sql import SqlEngine
+
+            self._sql = SqlEngine(self._view_at, self.tables)
+        limit_bytes = settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
+        return self._sql.run(statement, limit_bytes)
+
     # -- settings -----------------------------------------------------------------------------------------------
 
     def settings(self) -> dict[str, int | float]:
@@ -208,6 +235,12 @@ class Instance:
         if table_id not in self._tables:
             self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
         return self._tables[table_id]
+
+    def _view_at(self, name: str, moment: At | None) -> View:
+        table = self.table(name)
+        if moment is None:
+            return table.newest()
+        return table.at(**{moment.kind: moment.value})  # type: ignore[arg-type]
 
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from lakebed.verification import VerificationReport
     from lakebed.view import View
 
-
 BASE_AGE_S = 60.0
 """A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
 
@@ -227,13 +226,17 @@ class Table:
         self._probed_s = before
         return state
 
+    def newest(self) -> View:
+        """The table as it is now, as a value."""
+        return self._view(self.state())
+
     def files(self) -> pa.Table:
         """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
-        return self._view(self.state()).files()
+        return self.newest().files()
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""
-        return self._view(self.state()).partitions()
+        return self.newest().partitions()
 
     def requests(self) -> pa.Table:
         """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""

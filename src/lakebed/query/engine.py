@@ -90,6 +90,16 @@ class Engine:
         for condition in self.conditions(files, ask):
             yield from self._execute(files, self.frame(files, condition, ask))
 
+    def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
+        """All rows of one file, as the schema has them, for plans that others make."""
+        found = self._scan(opened, schema).select(*self._read_as(schema.fields, opened, schema))
+        kinds = {f.name: f.type for f in found.schema()}
+        exactly = [
+            self._column(f.name) if kinds[f.name] == f.type else self._column(f.name).cast(f.type).alias(f.name)
+            for f in schema.fields
+        ]
+        return found.select(*exactly)
+
     def merge_in_levels(self, paths: Sequence[Path], ask: Ask) -> Iterator[pa.RecordBatch]:
         """As :meth:`read`, over local files of any number."""
         return merge_stream(
@@ -133,7 +143,7 @@ class Engine:
         """The rows of the files that meet the condition, in order."""
         # Selected below the filter, so that the scan reads these and no others.
         needed = ask.fields(with_keys=condition is not None or len(files) > 1)
-        frames = [self._scan(opened, ask.schema).select(*self._read_as(needed, opened, ask)) for opened in files]
+        frames = [self._scan(opened, ask.schema).select(*self._read_as(needed, opened, ask.schema)) for opened in files]
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
         union = frames[0]
@@ -144,13 +154,13 @@ class Engine:
         rows = union.select(*(self._column(name) for name in dict.fromkeys(ask.names)))
         return rows if ask.limit is None else rows.limit(ask.limit)
 
-    def _read_as(self, fields: Sequence[Field], opened: OpenFile, ask: Ask) -> list[Expr]:
-        """The fields, out of the columns of a file."""
-        if opened.file.schema_version == ask.schema.version:
+    def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
+        """The fields of a schema, out of the columns of a file."""
+        if opened.file.schema_version == schema.version:
             return [self._column(field.name) for field in fields]
         stored = self._stored.get(opened)
         if stored is None:
-            columns = self._scan(opened, ask.schema).schema()
+            columns = self._scan(opened, schema).schema()
             stored = {field: columns.field(name) for field, name in opened.footer.names.items()}
             self._stored[opened] = stored
         return [read_as(field, stored.get(field.id)) for field in fields]

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Error, UsageError
-from lakebed.files import DataFile
+from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.footer import Value
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
-from lakebed.query.opening import OpenFiles
+from lakebed.query.opening import OpenFile, OpenFiles
 from lakebed.query.pages import KeptPages
 from lakebed.query.plan import QueryPlan, successive
 from lakebed.schema import Field, Schema
@@ -51,6 +51,7 @@ class Reader:
     def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
         """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
+        self._table_id = table_id
         self._files = OpenFiles(storage, table_id, keeps)
         self._kept = KeptPages()
         self._narrow = NarrowReader(self._kept)
@@ -78,6 +79,39 @@ class Reader:
         schema = _selected(plan.schema, columns)
         return pa.RecordBatchReader.from_batches(schema, self._rows(plan, schema, limit))
 
+    def open(self, file: DataFile, schema: Schema) -> OpenFile:
+        """A file made ready, for an engine that reads it itself; raises as :meth:`get`."""
+        return self._files.open(file, schema)
+
+    def check_there(self, opened: OpenFile) -> None:
+        """Raise as :meth:`get` if the object of the file is gone, whatever is kept of it."""
+        there = opened.path.exists() if opened.path else self._storage.stamp(data_name(self._table_id, opened.file))
+        if not there:
+            self._files.forget(opened.file)
+            self._files.verify(opened.file)
+
+    def engine(self) -> Engine:
+        """The engine of wide reads, for the frames it has of files."""
+        with self._engine_lock:
+            if self._engine is None:
+                from lakebed.query.engine import Engine
+
+                self._engine = Engine(self._storage, self._kept)
+            return self._engine
+
+    @contextmanager
+    def blaming(self, files: Sequence[DataFile]) -> Iterator[None]:
+        """Turn a failure inside the block into an error about the file that caused it."""
+        try:
+            yield
+        except (Error, GeneratorExit, KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:
+            for file in files:
+                self._files.forget(file)
+                self._files.verify(file)
+            raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
+
     def _rows(self, plan: QueryPlan, schema: pa.Schema, limit: int | None) -> Generator[pa.RecordBatch]:
         left = limit
         for leaf in plan.leaves:
@@ -98,45 +132,24 @@ class Reader:
 
     def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch]:
         """The rows asked for, of files that overlap."""
-        with self._blaming(files):
+        with self.blaming(files):
             if ask.point is None and len(files) > FAN_IN_MAX:
                 local = [self._files.local(file, ask.schema) for file in files]
                 paths = [opened.path for opened in local if opened.path is not None]
-                batches = self._wide().merge_in_levels(paths, ask)
+                batches = self.engine().merge_in_levels(paths, ask)
             else:
                 opened = [self._files.open(file, ask.schema) for file in files]
                 tables = self._narrow.read(opened, ask)
                 if tables is None:
-                    batches = self._wide().read(opened, ask)
+                    batches = self.engine().read(opened, ask)
                 else:
                     batches = iter([batch for table in tables for batch in table.to_batches()])
         while True:
-            with self._blaming(files):
+            with self.blaming(files):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
-
-    def _wide(self) -> Engine:
-        with self._engine_lock:
-            if self._engine is None:
-                from lakebed.query.engine import Engine
-
-                self._engine = Engine(self._storage, self._kept)
-            return self._engine
-
-    @contextmanager
-    def _blaming(self, files: Sequence[DataFile]) -> Iterator[None]:
-        """Turn a failure inside the block into an error about the file that caused it."""
-        try:
-            yield
-        except (Error, GeneratorExit, KeyboardInterrupt, SystemExit, MemoryError):
-            raise
-        except BaseException as error:
-            for file in files:
-                self._files.forget(file)
-                self._files.verify(file)
-            raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
