@@ -11,6 +11,7 @@ values, for that imports pandas.
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import json
 import math
@@ -69,6 +70,15 @@ class Output:
             sys.stdout.flush()
         return count
 
+    def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
+        """Many rows as CSV, null as nothing."""
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        for batch in batches:
+            columns = [[_in_csv(value) for value in encode_array(column)] for column in batch.columns]
+            writer.writerows(zip(*columns, strict=True))
+            sys.stdout.flush()
+
     def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> int:
         """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each.
 
@@ -100,6 +110,13 @@ class Output:
     def note(self, text: str) -> None:
         """A word to the people who watch; on stderr, so that stdout holds data only."""
         print(text, file=sys.stderr)
+
+
+def _in_csv(value: Any) -> Any:
+    """An encoded value as CSV can hold it; the writer itself makes nothing of None."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json_text(value) if isinstance(value, dict | list) else value
 
 
 def json_text(value: Any) -> str:
@@ -144,6 +161,8 @@ def encode_array(column: pa.Array) -> list[Any]:
         return [None if value is None else _number(float(value)) for value in column.to_pylist()]
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_large_binary(kind):
         return [None if value is None else value.hex() for value in column.to_pylist()]
+    if pa.types.is_duration(kind) or pa.types.is_interval(kind):
+        return [None if value is None else str(value) for value in column.to_pylist()]
     if pa.types.is_struct(kind):
         members = [encode_array(member) for member in column.flatten()]
         member_names = [kind.field(i).name for i in range(kind.num_fields)]

@@ -23,6 +23,7 @@ from lakebed.cli.reports import add_report
 from lakebed.cli.requests import add_requests
 from lakebed.cli.rows import add_rows
 from lakebed.cli.settings import add_settings
+from lakebed.cli.sql import add_sql
 from lakebed.cli.tables import add_init, add_table
 from lakebed.cli.tags import add_tags
 from lakebed.cli.transfer import add_transfer
@@ -74,6 +75,7 @@ def build_parser() -> Parser:
     add_alter(commands)
     add_settings(commands)
     add_rows(commands)
+    add_sql(commands)
     add_transfer(commands)
     add_requests(commands)
     add_maintenance(commands)

@@ -88,6 +88,20 @@ def read_statement(text: str) -> Statement:
     return Statement("".join([*pieces, text[done:]]), moments)
 
 
+def split_statements(text: str) -> tuple[list[str], str]:
+    """The statements in a text that end with a semicolon, without it, and what is left behind the last."""
+    whole = []
+    begin = 0
+    for token in _tokens(text):
+        if token.text in ("'", '"'):
+            # Not closed yet: what follows is inside.
+            break
+        if token.text == ";":
+            whole.append(text[begin : token.start])
+            begin = token.start + 1
+    return [statement for statement in whole if statement.strip()], text[begin:]
+
+
 def _is_clause(tokens: list[_Token], position: int) -> bool:
     """Whether ``name AT ( word =>`` stands there, the AT at ``position``."""
     if not (tokens[position].kind == "word" and tokens[position].says("at") and 0 < position < len(tokens) - 3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakebed.errors import UsageError
-from lakebed.query.statement import At, read_statement
+from lakebed.query.statement import At, read_statement, split_statements
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,16 @@ def test_a_table_of_another_schema_has_no_moments():
 def test_a_sample_that_the_engine_would_overlook_is_refused():
     with pytest.raises(UsageError, match="TABLESAMPLE"):
         read_statement("SELECT * FROM t TABLESAMPLE (10 PERCENT)")
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "left"),
+    [
+        ("SELECT 1; SELECT 2", ["SELECT 1"], " SELECT 2"),
+        ("SELECT ';' -- ; no\n, \";\" /* ; */;\n", ["SELECT ';' -- ; no\n, \";\" /* ; */"], "\n"),
+        ("SELECT 'open; still", [], "SELECT 'open; still"),
+        (";;  ;", [], ""),
+    ],
+)
+def test_statements_end_with_semicolons_that_are_not_inside_anything(text, whole, left):
+    assert split_statements(text) == (whole, left)
