@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.files import data_name
+from lakebed.query.live import live_files
+from lakebed.query.plan import plan
 from lakebed.state.apply import apply
 from lakebed.state.resolve_leaves import resolve_remove
 from lakebed.state.sums import LeafSums, leaf_sums
 from lakebed.state.transactions import RemoveRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from lakebed.keys import EncodedRange
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
     from lakebed.state.transactions import OfferRemove
@@ -78,8 +81,14 @@ def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]
     return rows
 
 
-def files_table(state: TableState, table_id: str, object_url: Callable[[str], str]) -> pa.Table:
-    """What :func:`file_rows` says, as Arrow."""
+def files_table(
+    state: TableState, table_id: str, object_url: Callable[[str], str], ranges: Sequence[EncodedRange]
+) -> pa.Table:
+    """What :func:`file_rows` says of the references that the ranges reach, as Arrow, a row for each stretch of keys.
+
+    The rows of the file that count, and are asked for, are those with a key from ``live_min`` to ``live_max``, each of
+    which is inside if it says so; null has no bound. ``whole``: they are all rows of the file, over all its stretches.
+    """
     key = key_type(state.created)
     schema = pa.schema(
         [
@@ -93,9 +102,35 @@ def files_table(state: TableState, table_id: str, object_url: Callable[[str], st
             ("max_key", key),
             ("run", pa.string()),
             ("number", pa.int64()),
+            ("live_min", key),
+            ("live_min_inside", pa.bool_()),
+            ("live_max", key),
+            ("live_max_inside", pa.bool_()),
+            ("whole", pa.bool_()),
         ]
     )
-    return pa.Table.from_pylist(file_rows(state, table_id, object_url), schema=schema)
+    known = {(row["leaf"], row["file_id"]): row for row in file_rows(state, table_id, object_url)}
+    asked = plan(state, ranges)
+    whole = {live.file.id: live.whole for live in live_files(asked)}
+    rows = [
+        known[leaf.leaf, file.id] | _bounds(keys, state.created) | {"whole": whole[file.id]}
+        for leaf in asked.leaves
+        for file in leaf.files
+        for keys in leaf.ranges
+        if file.reaches(keys)
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
+    codec = schema.codec
+    after = codec.decode_bound(keys.min).after, keys.max is not None and codec.decode_bound(keys.max).after
+    return {
+        "live_min": codec.decode_values(keys.min) if keys.min else None,
+        "live_min_inside": not after[0],
+        "live_max": None if keys.max is None else codec.decode_values(keys.max),
+        "live_max_inside": after[1],
+    }
 
 
 def partition_rows(state: TableState) -> list[dict[str, Any]]:

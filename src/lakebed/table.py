@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
 from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.exchange import Exchange
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
@@ -49,7 +50,7 @@ BASE_AGE_S = 60.0
 """A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
 
 
-class Table:
+class Table(Exchange):
     """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`."""
 
     def __init__(
@@ -229,10 +230,6 @@ class Table:
     def newest(self) -> View:
         """The table as it is now, as a value."""
         return self._view(self.state())
-
-    def files(self) -> pa.Table:
-        """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
-        return self.newest().files()
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""

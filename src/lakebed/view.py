@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UsageError
+from lakebed.exchange import Exchange
 from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.query.plan import plan
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class View(Exchange):
     """The rows, files and leaves of a table at ``state.number``. Safe to use from many threads."""
 
     state: TableState
@@ -44,6 +45,10 @@ class View:
         """The table's schema at that number."""
         return self.state.created
 
+    def newest(self) -> View:
+        """This view: what is taken from it is of its number."""
+        return self
+
     def get(self, *key: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of one key; see :meth:`lakebed.table.Table.get`."""
         encoded = self.schema.codec.encode_key(key)
@@ -62,12 +67,6 @@ class View:
         names = self.schema.project(columns)
         encoded = [self.schema.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
         return self.reader.scan(plan(self.state, encoded), names, limit)
-
-    def files(self) -> pa.Table:
-        """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
-        from lakebed.report import files_table
-
-        return files_table(self.state, self.state.table, self.storage.object_url)
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""

@@ -71,7 +71,7 @@ class Output:
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
-        """Many rows as CSV, null as nothing."""
+        """Many rows as CSV; null and the empty text are both nothing."""
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
         for batch in batches:

@@ -27,8 +27,9 @@ _PROMPT = "lakebed> "
 _MORE = "     ... "
 _WORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "JOIN", "LEFT JOIN", "ON", "USING", "AND",
-    "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "AS", "WITH", "UNION ALL", "DISTINCT", "count(", "sum(",
-    "min(", "max(", "avg(", "CAST(", "AT (VERSION => ", "AT (TAG => '", "AT (TIMESTAMP => '", "DESCRIBE", "EXPLAIN",
+    "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "AS", "WITH", "UNION ALL", "DISTINCT",
+    "count(", "sum(", "min(", "max(", "avg(", "CAST(", "AT (VERSION => ", "AT (TAG => '", "AT (TIMESTAMP => '",
+    "DESCRIBE", "EXPLAIN",
 )  # fmt: skip
 
 

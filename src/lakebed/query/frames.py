@@ -11,19 +11,25 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from lakebed.query.live import LiveFile, live_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from datafusion import DataFrame, Expr
+    from datafusion import DataFrame, Expr, SessionContext
 
     from lakebed.files import DataFile
     from lakebed.query.opening import OpenFile
     from lakebed.query.plan import QueryPlan
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
+    from lakebed.storage.contract import Storage
+
+
+_held: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
+"""Copies of files that contexts read go when the contexts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,19 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
         return frames[0]
     middle = len(frames) // 2
     return _union(frames[:middle]).union(_union(frames[middle:]))
+
+
+def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader, storage: Storage) -> None:
+    """Let a context of the caller's read the rows of the plan as a table. Raises as :meth:`Reader.get`."""
+    from datafusion.catalog import Table
+
+    from lakebed.storage.engines import register_store
+
+    frame = frame_of(plan, reader)
+    if any(opened.path is None for opened in frame.opened):
+        register_store(context, storage)
+    context.register_table(name, Table(frame.rows))
+    _held.setdefault(context, []).append(frame)
 
 
 def check_found(frame: Frame, plan_text: str, reader: Reader) -> None:

@@ -1,0 +1,46 @@
+"""Reads for servers that run an event loop: each in a thread of its own, so that the loop goes on.
+
+    from lakebed import aio
+
+    rows = await aio.get(table, "N14228")
+    async for batch in aio.scan(table, KeyRange.prefix("N14228")):
+        ...
+
+Tables and views may be used from many threads at once. How many reads run at a time is the loop's default executor's to
+say; give it another one for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pyarrow as pa
+
+    from lakebed.instance import Instance
+    from lakebed.keys import KeyRange
+    from lakebed.table import Table
+    from lakebed.view import View
+
+
+async def get(table: Table | View, *key: Any, **options: Any) -> pa.Table:
+    """As :meth:`Table.get`."""
+    return await asyncio.to_thread(table.get, *key, **options)
+
+
+async def scan(table: Table | View, *ranges: KeyRange, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+    """As :meth:`Table.scan`, batch by batch; ends the scan when the loop over it ends, however it does."""
+    reader = await asyncio.to_thread(table.scan, *ranges, **options)
+    try:
+        while (batch := await asyncio.to_thread(next, reader, None)) is not None:
+            yield batch
+    finally:
+        reader.close()
+
+
+async def sql(instance: Instance, statement: str) -> pa.Table:
+    """All rows of :meth:`Instance.sql`, in memory."""
+    return await asyncio.to_thread(lambda: instance.sql(statement).read_all())

@@ -1,0 +1,174 @@
+"""How tables and views hand their rows to other libraries: pandas, Polars, DuckDB, DataFusion, whatever takes Arrow.
+
+What is handed over lazily (a Polars frame, a relation, a registered table) reads one number, that of the call. None of
+the libraries is required, nor imported before it is used.
+"""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lakebed.errors import UsageError
+from lakebed.keys import ALL_KEYS, KeyRange
+from lakebed.query.plan import QueryPlan, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+    from datafusion import SessionContext
+
+    from lakebed.keys import EncodedRange
+    from lakebed.query.run import Reader
+    from lakebed.schema import Schema
+    from lakebed.state.table import TableState
+    from lakebed.storage.contract import Storage
+
+SHOWN_ROWS = 10
+"""Rows that a notebook shows: of a narrow read, so that looking at a table costs next to nothing."""
+
+_SHOWN_CHARACTERS = 80
+
+
+class Fixed(Protocol):
+    """A table at one number, as :class:`~lakebed.view.View` is."""
+
+    @property
+    def state(self) -> TableState:
+        """What the table is at that number."""
+
+    @property
+    def reader(self) -> Reader:
+        """Reads plans of that state."""
+
+    @property
+    def storage(self) -> Storage:
+        """Where the files are."""
+
+    @property
+    def schema(self) -> Schema:
+        """The fields at that number."""
+
+    def scan(
+        self, *ranges: KeyRange, columns: Sequence[str] | None = None, limit: int | None = None
+    ) -> pa.RecordBatchReader:
+        """Rows in key order."""
+
+
+class Exchange(ABC):
+    """What tables and views have in common with frames of other libraries."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def newest(self) -> Fixed:
+        """The newest number as a value; a view is its own."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows in key order, for whatever reads Arrow streams: ``pa.table(view)``, ``pl.DataFrame(view)``."""
+        return self.newest().scan().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
+        return self.newest().scan(*ranges, columns=columns).read_all()
+
+    def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The same as a pandas frame. Raises UsageError where pandas is missing."""
+        rows = self.to_arrow(*ranges, columns=columns)
+        try:
+            return rows.to_pandas()
+        except ImportError as error:
+            raise UsageError("pandas is not installed; pip install pandas") from error
+
+    def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The same as a Polars frame. Raises UsageError where Polars is missing."""
+        from lakebed.interop.polars import frame
+
+        return frame(self.to_arrow(*ranges, columns=columns))
+
+    def lazy_polars(self) -> pl.LazyFrame:
+        """A Polars lazy frame: columns and limits go down to the table, and what predicates say of the key.
+
+        Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
+        missing.
+        """
+        from lakebed.interop.polars import lazy_frame
+
+        now = self.newest()
+
+        def rows(ranges: Sequence[Any], columns: Sequence[str], limit: int | None) -> pa.RecordBatchReader:
+            return now.reader.scan(plan(now.state, ranges), columns, limit)
+
+        return lazy_frame(now.schema, rows, f"table {now.state.table} at number {now.state.number}")
+
+    def to_duckdb(
+        self, *ranges: KeyRange, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
+
+        On an object store the connection needs access of its own (``INSTALL httpfs``, a secret). Rows come in no order.
+        Raises UsageError where DuckDB is missing, and as ``scan``.
+        """
+        from lakebed.interop.duckdb import relation
+
+        now = self.newest()
+        return relation(_planned(now, ranges), now.reader, connection)
+
+    def files(self, *ranges: KeyRange) -> pa.Table:
+        """The files that hold the rows of some ranges (all if none is given), for engines that read Parquet themselves.
+
+        A row for each reference, in key order: the file, its URL, the leaf, and which keys of it count there. Only
+        where ``whole`` is true do all rows of a file count, and its URL alone will do; see
+        :func:`lakebed.report.files_table`.
+        """
+        from lakebed.report import files_table
+
+        now = self.newest()
+        return files_table(now.state, now.state.table, now.storage.object_url, _encoded(now, ranges))
+
+    def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
+        """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
+
+        Raises as ``scan``.
+        """
+        from lakebed.query.frames import register
+
+        now = self.newest()
+        register(context, name, _planned(now, ranges), now.reader, now.storage)
+
+    def _repr_html_(self) -> str:
+        """The fields and the first rows, for notebooks."""
+        now = self.newest()
+        keys = {f.name: "row key" for f in now.schema.row_key} | {f.name: "sort key" for f in now.schema.sort_key}
+        rows = now.scan(limit=SHOWN_ROWS).read_all()
+        heads = [f"<b>{_shown(f.name)}</b><br>{_shown(f.type)}<br>{keys.get(f.name, '')}" for f in now.schema.fields]
+        columns = [[_shown(value) for value in column.to_pylist()] for column in rows.columns]
+        body = [_row("td", cells) for cells in zip(*columns, strict=True)]
+        if rows.num_rows == SHOWN_ROWS:
+            body.append(_row("td", ["…"] * len(heads)))
+        return f"<p>{_shown(repr(self))}</p><table>{_row('th', heads)}{''.join(body)}</table>"
+
+
+def _planned(now: Fixed, ranges: Sequence[KeyRange]) -> QueryPlan:
+    return plan(now.state, _encoded(now, ranges))
+
+
+def _encoded(now: Fixed, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
+    for key_range in ranges:
+        if not isinstance(key_range, KeyRange):
+            raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
+    return [now.schema.codec.encode_range(one) for one in ranges] or [ALL_KEYS]
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def _shown(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return html.escape(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")

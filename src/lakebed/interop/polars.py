@@ -1,0 +1,128 @@
+"""Tables as Polars lazy frames: columns, predicate and limit go down to the table.
+
+What a predicate says of the key becomes key ranges, and Polars applies the predicate itself to the rows of those, so
+that the answer is Polars' own. Polars shows its expressions only as JSON, whose shape may change: what is not as it was
+known to be is every key.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import UsageError
+from lakebed.keys import ALL_KEYS
+from lakebed.query.predicates import EVERY_KEY, KeySet, Operator, both, compared, either, key_ranges, one_of, starting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from lakebed.keys import EncodedRange, KeyCodec
+    from lakebed.schema import Schema
+
+_OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_TURNED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def lazy_frame(schema: Schema, rows: Callable[..., pa.RecordBatchReader], name: str) -> pl.LazyFrame:
+    """A lazy frame of the rows that ``rows(ranges, columns, limit)`` gives, in key order."""
+    _polars()
+    from polars.io.plugins import register_io_source
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, rows_max: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        wanted = list(schema.names) if columns is None else columns
+        ranges: Sequence[EncodedRange]
+        if predicate is None:
+            ranges, read_columns, limit = (ALL_KEYS,), wanted, rows_max
+        else:
+            ranges = key_ranges(keys_of(predicate, schema.codec), schema.codec)
+            read_columns, limit = list(dict.fromkeys([*wanted, *predicate.meta.root_names()])), None
+        # Without columns only their number matters, which some column has to carry.
+        with rows(ranges, read_columns or [schema.names[0]], limit) as reader:
+            left = rows_max
+            for batch in reader:
+                given = frame(batch)
+                found = (given if predicate is None else given.filter(predicate)).select(wanted or schema.names[0])
+                found = found if left is None else found.head(left)
+                yield found
+                left = None if left is None else left - found.height
+                if left == 0:
+                    return
+
+    return register_io_source(
+        read, schema=frame(schema.arrow.empty_table()).schema, is_pure=True, explain_name="lakebed", explain_detail=name
+    )
+
+
+def frame(rows: Any) -> pl.DataFrame:
+    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing."""
+    found: pl.DataFrame = _polars().from_arrow(rows)
+    return found
+
+
+def _polars() -> Any:
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise UsageError('Polars is not installed; pip install "lakebed[polars]"') from error
+    return pl
+
+
+def keys_of(predicate: pl.Expr, codec: KeyCodec) -> KeySet:
+    """The keys of the rows for which a predicate, as Polars hands it to a source, can be true."""
+    return _keys(json.loads(predicate.meta.serialize(format="json")), codec)
+
+
+def _keys(node: Any, codec: KeyCodec) -> KeySet:
+    match node:
+        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
+            return both([_keys(left, codec), _keys(right, codec)])
+        case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
+            return either([_keys(left, codec), _keys(right, codec)])
+        case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
+            operator = _OPERATORS[name]
+            if _column(left) is None:
+                left, right, operator = right, left, _TURNED[operator]
+            return _compared(left, operator, right, codec)
+        case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
+            return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
+        case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
+            column, values = _column(side), _literal(listed)
+            known = column is not None and hasattr(values.type, "value_type") and values.is_valid
+            return one_of(codec, column or "", values.values) if known else EVERY_KEY
+        case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
+            column, text = _column(side), _literal(stem).as_py()
+            return EVERY_KEY if column is None or not isinstance(text, str) else starting(codec, column, text)
+        case _:
+            return EVERY_KEY
+
+
+def _compared(side: Any, operator: Operator, literal: Any, codec: KeyCodec) -> KeySet:
+    name = _column(side)
+    if name is None or "Literal" not in literal:
+        return EVERY_KEY
+    return compared(codec, name, operator, _literal(literal))
+
+
+def _column(node: Any) -> str | None:
+    """The column that one side of a comparison is, maybe cast to the type of the other side; None: it is none."""
+    match node:
+        case {"Column": str(name)} | {"Cast": {"expr": {"Column": str(name)}}}:
+            return name
+        case _:
+            return None
+
+
+def _literal(node: Any) -> pa.Scalar:
+    """A literal in Arrow's terms, by way of Polars: its JSON has some values as bytes of its own."""
+    import io
+
+    import polars as pl
+
+    expression = pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    return pl.select(expression).to_series().to_arrow()[0]
