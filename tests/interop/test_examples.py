@@ -39,18 +39,3 @@ def test_the_cells_of_the_notebook_run_one_after_another():
         for one in names["lake"].sql("SELECT minute FROM readings WHERE sensor = 42").read_all().to_pylist()
     ]
     assert all(not cell["outputs"] for cell in cells), "outputs are not kept: they would only grow old"
-
-
-@pytest.mark.slow
-def test_the_notebook_runs_in_a_kernel_and_shows_its_table():
-    nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
-    book = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(book, timeout=120).execute()
-    shown = [
-        output["data"].get("text/html", "")
-        for cell in book.cells
-        for output in cell.get("outputs", [])
-        if "data" in output
-    ]
-    assert "row key" in shown[0]
