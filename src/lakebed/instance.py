@@ -236,8 +236,11 @@ class Instance:
             self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
         return self._tables[table_id]
 
-    def _view_at(self, name: str, moment: At | None) -> View:
-        table = self.table(name)
+    def _view_at(self, name: str, moment: At | None) -> View | None:
+        found = self._catalog.follow().named(name)
+        if found is None:
+            return None
+        table = self._handle(found.id, found.name)
         if moment is None:
             return table.newest()
         return table.at(**{moment.kind: moment.value})  # type: ignore[arg-type]

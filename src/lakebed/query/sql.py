@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 IN_MEMORY_ROWS_MAX = 10_000
 """So many rows are read past the engine in some 10 ms at most, which is what opening files in it may cost."""
 
+IN_MEMORY_BYTES_MAX = 16 * 1024 * 1024
+
 _NEWEST = "newest"
 _CATALOG = "lakebed"
 _OPTIONS = {
@@ -60,7 +62,7 @@ _OPTIONS = {
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
     "datafusion.execution.time_zone": "UTC",
 }
-_NO_SUCH_TABLE = re.compile(r"table '(?:[^']|'')*' not found")
+_NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
 _OF_FILES = ("Parquet error", "Object Store error", "IO error", "External error", "panic")
 
 _Name = tuple[str, str]
@@ -84,8 +86,8 @@ class _Scans:
 class SqlEngine:
     """Runs statements over the tables of one instance. Safe to use from many threads."""
 
-    def __init__(self, view_of: Callable[[str, At | None], View], names: Callable[[], list[str]]) -> None:
-        """``view_of`` gives a table as it is, or was; ``names`` those that there are, for messages."""
+    def __init__(self, view_of: Callable[[str, At | None], View | None], names: Callable[[], list[str]]) -> None:
+        """``view_of`` gives a table as it is, or was, if there is one; ``names`` those that there are, for messages."""
         self._view_of = view_of
         self._names = names
         self._lock = threading.Lock()
@@ -151,11 +153,11 @@ class SqlEngine:
 
     def _views(self, asked: list[_Name], moments: Mapping[str, At]) -> dict[_Name, View]:
         views = {}
-        known = set(self._names())
         for schema, table in asked:
-            moment = moments.get(schema)
-            if table in known and (schema == _NEWEST or moment is not None):
-                views[schema, table] = self._view_of(table, moment)
+            if schema == _NEWEST or schema in moments:
+                view = self._view_of(table, moments.get(schema))
+                if view is not None:
+                    views[schema, table] = view
         return views
 
     def _planned(self, context: SessionContext, text: str, tables: Mapping[_Name, Table]) -> DataFrame:
@@ -164,14 +166,13 @@ class SqlEngine:
             try:
                 return context.sql_with_options(text, _options())
             except Exception as error:
-                if _NO_SUCH_TABLE.search(str(error)):
-                    raise self._no_such_table(tables) from error
+                if missing := _NO_SUCH_TABLE.search(str(error)):
+                    raise self._no_such_table(missing[1]) from error
                 raise _refused(error) from error
 
-    def _no_such_table(self, tables: Mapping[_Name, Table]) -> NotFoundError:
-        missing = next((name for name in self._catalog.asked if name not in tables), (_NEWEST, "?"))
+    def _no_such_table(self, full_name: str) -> NotFoundError:
         names = self._names()
-        called = missing[1] if missing[0] == _NEWEST else ".".join(missing)
+        called = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_NEWEST}.")
         more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
         return NotFoundError(
             f"no table named {called!r}; the instance's tables: {', '.join(names) or 'none yet'}{more}", table=called
@@ -293,12 +294,13 @@ def _few(view: View, scans: _Scans) -> pa.Table | None:
     schema = view.schema
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size_bytes = 0
     with view.reader.scan(plan(view.state, ranges), read, limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows
-            if rows > IN_MEMORY_ROWS_MAX:
+            size_bytes += batch.nbytes
+            if rows > IN_MEMORY_ROWS_MAX or size_bytes > IN_MEMORY_BYTES_MAX:
                 return None
         found = pa.Table.from_batches(batches, reader.schema)
     columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.type) for f in schema.fields]

@@ -218,6 +218,20 @@ def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
         lake.sql("SELECT * FROM flights WHERE origin = 'LGA' LIMIT 3")
 
 
+def test_few_rows_that_are_large_are_read_as_files(lake, flights, monkeypatch):
+    monkeypatch.setattr(module, "IN_MEMORY_BYTES_MAX", 10)
+    read = []
+    plain = module.frame_of
+    monkeypatch.setattr(module, "frame_of", lambda *args: read.append(args) or plain(*args))
+    assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
+    assert read
+
+
+def test_a_function_of_a_tables_name_is_no_table(lake, flights):
+    with pytest.raises(NotFoundError, match="no table named 'planes'"):
+        lake.sql("SELECT * FROM range(3), planes")
+
+
 def test_a_result_streams(lake, flights, wide):
     with lake.sql("SELECT * FROM flights") as reader:
         assert reader.read_next_batch().num_rows > 0
