@@ -6,7 +6,7 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
-from lakebed.query import opening
+from lakebed.query import opening, sql
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -76,3 +76,16 @@ def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
     for _ in range(2):
         with pytest.raises(NotFoundError, match="restore the object"):
             table.scan(KeyRange("key-000000", "key-010000")).read_all()
+
+
+def test_sql_reads_by_ranges_and_names_a_file_that_is_missing(s3_server, table, monkeypatch):
+    monkeypatch.setattr(sql, "IN_MEMORY_ROWS_MAX", 10)
+    lake = lakebed.open(table.storage.url, storage_options=s3_server.storage_options)
+    few = "SELECT v FROM t WHERE k = 'key-000123'"
+    many = "SELECT count(*) AS n, sum(v) AS v FROM t WHERE k BETWEEN 'key-000100' AND 'key-000199'"
+    assert lake.sql(few).read_all().to_pylist() == [{"v": 123}]
+    assert lake.sql(many).read_all().to_pylist() == [{"n": 100, "v": sum(range(100, 200))}]
+    storage, name = stored_file(s3_server, table)
+    storage.delete([name])
+    with pytest.raises(NotFoundError, match="restore the object"):
+        lake.sql(many).read_all()
