@@ -121,8 +121,9 @@ class KeyPages:
         low, high = reaching.start, reaching.stop
         firsts = self.pages.first_rows
         end = firsts[high] if high < len(firsts) else rows
-        # The keys may begin as late as in the last row of the first page.
-        surely = min(firsts[low + 1], end) if low + 1 < len(firsts) else end
+        # Which pages seem to have such keys is told by looser bounds than which surely have none below them.
+        above = max(low, bisect_left(self.fences.starts, keys.min))
+        surely = min(firsts[above], end) if above < len(firsts) else end
         if limit is not None:
             end = min(end, surely + limit)
         return Span(firsts[low], end, end - surely)

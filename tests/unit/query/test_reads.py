@@ -407,3 +407,12 @@ def test_rows_that_do_not_fit_memory_are_turned_by_way_of_disk(tmp_path, monkeyp
     assert list(tmp_path.iterdir())
     assert pa.Table.from_batches([*last, *found]).column("n").to_pylist() == list(range(199, -1, -1))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_limit_finds_rows_behind_pages_that_only_seem_to_have_some(instance):
+    """A page in which the first field changes tells nothing of the second: here the first two might have the key."""
+    table = instance.create_table("t", Schema({"k": "string", "n": "int64"}), settings={"page_rows": 100})
+    keys = [*(("", n) for n in range(50)), *(("a", n) for n in range(100)), *(("b", n) for n in range(50))]
+    table.write(pa.table({"k": [k for k, _ in keys], "n": [n for _, n in keys]}))
+    found = table.scan(KeyRange(("a", 90), ("b",)), limit=3).read_all()
+    assert found.column("n").to_pylist() == [90, 91, 92]
