@@ -72,6 +72,9 @@ class Twin:
             self.table.commit(OfferSplit({leaves.ids[leaves.position(encoded)]: (encoded,)}))
 
     def remove(self, keys):
+        if SCHEMA.codec.encode_range(keys).empty:
+            # A removal of nothing is refused.
+            return
         self.table.remove(keys)
         self.rows = [row for row in self.rows if not holds(keys, row)]
 
