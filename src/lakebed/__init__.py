@@ -19,6 +19,7 @@ from lakebed.errors import (
 from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.log.parts import set_state_cache_bytes
+from lakebed.query.counting import Count
 from lakebed.schema import Field, Generated, Schema
 from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.table import Table
@@ -31,6 +32,7 @@ __all__ = [
     "AllowNulls",
     "BadKeyError",
     "ContentionError",
+    "Count",
     "DamagedError",
     "DropField",
     "Error",

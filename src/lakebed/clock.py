@@ -11,6 +11,9 @@ import secrets
 import time
 from datetime import UTC, datetime
 
+Chance = random.Random
+"""A source of chance that can be told where to begin."""
+
 
 def now() -> datetime:
     """The local wall clock, aware, UTC. For people only: nothing that deletes or orders may rest on it."""
@@ -30,6 +33,11 @@ def sleep(seconds: float) -> None:
 def jitter_s(limit_s: float) -> float:
     """A random wait in [0, limit_s): full jitter, so that writers who lost together do not meet again."""
     return random.random() * limit_s  # noqa: S311 - spreads retries, guards nothing
+
+
+def chance(seed: int | None) -> Chance:
+    """What draws at random; the same seed draws the same again, and None never does."""
+    return Chance(seed)
 
 
 def random_token() -> str:

@@ -6,37 +6,38 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from lakebed import clock, settings
-from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed import settings
+from lakebed.errors import UsageError
 from lakebed.exchange import Exchange
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.reading import Reading
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import AlterSettings, OfferFiles, OfferSchema, RemoveTag, SetTag
-from lakebed.travel import based_on, check_tag, locate
+from lakebed.state.transactions import AlterSettings, OfferSchema, RemoveTag, SetTag
+from lakebed.travel import check_tag, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
 
-    from lakebed.files import DataFile
     from lakebed.history import HistoryRow
     from lakebed.ingest.requests import SubmitReport
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
-    from lakebed.query.run import Reader
+    from lakebed.query.counting import Count
+    from lakebed.query.stream import RowStream
     from lakebed.schema import Schema
     from lakebed.settings import Settings
     from lakebed.state.evolution import SchemaChange
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.verification import VerificationReport
     from lakebed.view import View
-
-BASE_AGE_S = 60.0
-"""A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
 
 
 class Table(Exchange):
@@ -67,8 +65,7 @@ class Table(Exchange):
         prefix = table_prefix(table_id)
         self.log = Log(logs.open(prefix), SnapshotPlace(storage, prefix), table_id, TABLE)
         self._defaults = defaults
-        self._probed_s: float | None = None
-        self._reader: Reader | None = None
+        self._reads = Reading(storage, self.log, table_id, self.settings_in_force)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at number {self.number}>"
@@ -106,36 +103,9 @@ class Table(Exchange):
                 refused as well: write a narrower range of keys at a time.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
-        from lakebed.ingest.intake import Intake
-        from lakebed.ingest.run import conformed, open_stream, write_files
+        from lakebed.ingest.adding import add
 
-        reader = open_stream(data)
-        # Without an id, a look now and then will do: it only tells how long ago the call began.
-        state = self.state(BASE_AGE_S if commit_id is None else None)
-        first = None if commit_id is None else state.answered(commit_id)
-        if first is not None:
-            return first
-        base = based_on(state, commit_id, base_number)
-        if not Intake(self.schema).fits(reader.schema):
-            # Another process may have altered the table since this one looked.
-            self.state()
-        layout = self.layout()
-        batches = conformed(reader, layout.schema, "write")
-        try:
-            files = write_files(
-                batches,
-                layout,
-                (self.storage, self.id, clock.new_id()),
-                memory_limit_bytes=self.settings_in_force().memory_limit_bytes,
-                cuts=self.log.head.state.leaves.boundaries,
-            )
-        except SchemaMismatchError:
-            # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
-            self.state()
-            raise
-        if not files and commit_id is None:
-            return self.number
-        return self.commit(OfferFiles(files, commit_id, base))
+        return add(self, data, commit_id, base_number)
 
     def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
         """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
@@ -172,64 +142,100 @@ class Table(Exchange):
 
         return submit(self.log, self.name, files, again=again)
 
-    def get(self, *key: Any, columns: Sequence[str] | None = None, max_staleness: float | None = None) -> pa.Table:
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
         """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
+
+        ``at_least`` is a log number, as :meth:`write` returns it in this process or another: the read waits until the
+        log has it, so that it sees what was written there.
 
         Raises:
             BadKeyError: too few or many values, or one of a wrong type.
             UsageError: a column that the table does not have.
+            NotFoundError: the number does not come within ten seconds.
         """
-        return self._view(self.state(max_staleness)).get(*key, columns=columns)
+        return self.newest(max_staleness, at_least).get(*key, columns=columns)
 
-    def scan(
+    def get_many(
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """All rows of many keys at once, in key order; a key that is given twice counts once.
+
+        ``keys`` are tuples (plain values, if the key has one field), or anything Arrow that has the row key columns
+        by name, or is the one column: of the fields' types, or types that fit them.
+
+        Raises as :meth:`get`, and BadKeyError for a null.
+        """
+        return self.newest(max_staleness, at_least).get_many(keys, columns=columns)
+
+    def scan(  # noqa: PLR0913 - which, what of them, which way, how fresh: each is the caller's to say
         self,
         *ranges: KeyRange,
         columns: Sequence[str] | None = None,
+        where: str | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         max_staleness: float | None = None,
-    ) -> pa.RecordBatchReader:
+        at_least: int | None = None,
+    ) -> RowStream:
         """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
 
-        A stream: close it, or read it to its end. Memory does not grow with the rows read.
+        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
+        which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``at_least`` is as for :meth:`get`.
+
+        A stream: close it, or read it to its end. Memory does not grow with the rows read. What it holds is a slice of
+        each file that is merged, some 12 MiB; where many files overlap, no more of them are merged at once than fit the
+        setting ``memory_limit_bytes``, the others by way of local disk. Of a key with very many rows, read in reverse,
+        what does not fit waits on local disk, too.
 
         Raises:
             BadKeyError: a range is upside down or does not fit the key.
-            UsageError: a column that the table does not have, or a negative limit.
+            UsageError: a column that the table does not have, a negative limit, or a predicate that means nothing.
+            NotFoundError: the number ``at_least`` does not come within ten seconds.
         """
-        return self._view(self.state(max_staleness)).scan(*ranges, columns=columns, limit=limit)
+        view = self.newest(max_staleness, at_least)
+        return view.scan(*ranges, columns=columns, where=where, limit=limit, reverse=reverse)
 
-    def _view(self, state: TableState) -> View:
-        from lakebed.view import View
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
 
-        return View(state, self._reading(), self.storage)
+        Told from the state, and summaries of the files that a range cuts; where they do not tell exactly, it is marked
+        as an estimate, off by at most 0.1% of such a file's rows. ``exact`` looks at the keys beside each cut instead.
 
-    def _reading(self) -> Reader:
-        if self._reader is None:
-            from lakebed.query.run import Reader
+        Raises BadKeyError for a range that is upside down or does not fit the key.
+        """
+        return self.newest().count(*ranges, exact=exact)
 
-            self._reader = Reader(self.storage, self.id, self._keeps)
-        return self._reader
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """So many rows by chance, in key order; all, if there are no more.
 
-    def _keeps(self, file: DataFile) -> bool:
-        """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
-        known = self.state().files.get(file.id)
-        return known is not None and not known.dead
+        Every row is as likely as any other, and none comes twice; a page is read for each, so it is for some thousands
+        of rows. The same ``seed`` gives the same rows of the same number, as long as its files are not compacted.
+
+        Raises UsageError for a negative number, or a column that the table does not have.
+        """
+        return self.newest().sample(rows, columns=columns, seed=seed)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
     def state(self, max_staleness: float | None = None) -> TableState:
         """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago."""
-        fresh = self._probed_s is not None and max_staleness is not None
-        if fresh and clock.monotonic_s() - (self._probed_s or 0.0) <= (max_staleness or 0.0):
-            return self.log.head.state
-        before = clock.monotonic_s()
-        state = self.log.follow()
-        self._probed_s = before
-        return state
+        return self._reads.state(max_staleness)
 
-    def newest(self) -> View:
-        """The table as it is now, as a value."""
-        return self._view(self.state())
+    def newest(self, max_staleness: float | None = None, at_least: int | None = None) -> View:
+        """The table as it is now, as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
+        return self._reads.view(self._reads.state(max_staleness, at_least))
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""
@@ -252,11 +258,9 @@ class Table(Exchange):
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
             NotRetainedError: files of that number may be deleted; names the numbers that are kept.
         """
-        state = self.state()
-        return self._view(self._state_at(locate(state, self.log.entry_stamp, number=number, time=time, tag=tag), state))
+        return self._reads.at(number, time, tag)
 
-    @contextmanager
-    def pin(self, number: int | None = None) -> Iterator[View]:
+    def pin(self, number: int | None = None) -> AbstractContextManager[View]:
         """A view, of the newest number or an older one, that stays readable to the end of the ``with`` block.
 
         However long that takes, and whatever is compacted and collected meanwhile: for exports, and for queries that
@@ -268,24 +272,7 @@ class Table(Exchange):
             NotRetainedError: files of that number may be deleted; names the numbers that are kept.
             ContentionError: collections kept overtaking; try again.
         """
-        from lakebed.pins import Pin
-
-        state = self.state()
-        if number is not None:
-            locate(state, self.log.entry_stamp, number=number)
-        with Pin(self.storage, self.id, lambda: self.settings_in_force().pin_timeout_s) as pin:
-            if number is None:
-                state = pin.hold(state, self.state)
-            else:
-                pin.put(number)
-                newest = self.state()
-                state = self._state_at(locate(newest, self.log.entry_stamp, number=number), newest)
-            yield self._view(state)
-
-    def _state_at(self, number: int, newest: TableState) -> TableState:
-        from lakebed.log.replay import replay
-
-        return newest if number == newest.number else replay(self.log, number).state
+        return self._reads.pin(number)
 
     def tag(self, name: str, number: int | None = None) -> int:
         """Give a number, by default the newest, a name that keeps it readable; returns the number it stands at.

@@ -31,6 +31,12 @@ def check_tag(name: Any) -> str:
     return name
 
 
+def check_whole_number(name: str, value: Any) -> None:
+    """Raises UsageError for an argument that is neither None nor a whole number from 0 on."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise UsageError(f"{name} = {value!r}: must be a whole number, 0 or more")
+
+
 def locate(
     state: TableState,
     stamp_of: Callable[[int], datetime],

@@ -8,17 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange
 from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.query.plan import plan
+from lakebed.travel import check_whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
+    from lakebed.query.counting import Count
     from lakebed.query.run import Reader
+    from lakebed.query.stream import RowStream
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
@@ -55,18 +59,52 @@ class View(Exchange):
         names = self.schema.project(columns)
         return self.reader.get(plan(self.state, [EncodedRange(encoded, successor(encoded))]), names)
 
+    def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of many keys; see :meth:`lakebed.table.Table.get_many`."""
+        from lakebed.query.many import encoded_keys
+
+        names = self.schema.project(columns)
+        return self.reader.get_many(self.state, encoded_keys(keys, self.schema), names)
+
     def scan(
-        self, *ranges: KeyRange, columns: Sequence[str] | None = None, limit: int | None = None
-    ) -> pa.RecordBatchReader:
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> RowStream:
         """All rows of some ranges; see :meth:`lakebed.table.Table.scan`."""
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit = {limit}: must be 0 or more")
+        check_whole_number("limit", limit)
+        names = self.schema.project(columns)
+        encoded = self._encoded(ranges) or [ALL_KEYS]
+        predicate = None
+        if where is not None:
+            from lakebed.kernels.predicate import check_where
+
+            predicate = check_where(where, self.schema.arrow)
+        return self.reader.scan(plan(self.state, encoded), names, limit, where=predicate, reverse=reverse)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """How many rows some ranges have; see :meth:`lakebed.table.Table.count`."""
+        from lakebed.query.counting import count
+
+        return count(self.state, self._encoded(ranges), self.reader, None if exact else self.storage)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """So many rows by chance; see :meth:`lakebed.table.Table.sample`."""
+        from lakebed.query.sampling import sample
+
+        check_whole_number("rows", rows)
+        names = self.schema.project(columns)
+        found = sample(self.state, rows, names, self.reader, clock.chance(seed))
+        return self.scan(columns=columns).read_all() if found is None else found
+
+    def _encoded(self, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
         for key_range in ranges:
             if not isinstance(key_range, KeyRange):
-                raise UsageError(f"scan takes KeyRange values, not {key_range!r}; KeyRange.prefix({key_range!r})?")
-        names = self.schema.project(columns)
-        encoded = [self.schema.codec.encode_range(r) for r in ranges] or [ALL_KEYS]
-        return self.reader.scan(plan(self.state, encoded), names, limit)
+                raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
+        return [self.schema.codec.encode_range(one) for one in ranges]
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""

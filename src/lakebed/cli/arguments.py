@@ -19,6 +19,7 @@ from lakebed.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from lakebed.cli.render import Output
     from lakebed.spark.launcher import Submit
@@ -161,6 +162,18 @@ def add_at(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", metavar="WHEN", help="the table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z"
     )
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """``--where``, a predicate."""
+    parser.add_argument("--where", metavar="PREDICATE", help='in SQL, over the table\'s columns: "n > 3 AND s IS NULL"')
+
+
+def csv_lines(path: Path) -> list[list[str]]:
+    """The fields of each line of a text file that is not empty. Raises as :func:`lakebed.cli.inputs.read_text`."""
+    from lakebed.cli.inputs import read_text
+
+    return [texts for texts in csv.reader(read_text(path).splitlines()) if texts]
 
 
 def open_view(arguments: argparse.Namespace) -> lakebed.Table | View:

@@ -1,14 +1,16 @@
-"""``lakebed write``, ``get``, ``scan`` and ``remove``: rows in, back by key, and away, in this process."""
+"""``lakebed write``, ``get``, ``scan``, ``count``, ``sample``, ``remove``: rows in, found and away, in this process."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
 from lakebed.cli.inputs import kind_of, read_rows, rows_known
 from lakebed.cli.progress import ProgressBar
-from lakebed.cli.render import count_text
+from lakebed.cli.render import ABOUT, count_text
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
 from lakebed.objects import removal
@@ -16,9 +18,14 @@ from lakebed.report import removed
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
+    import lakebed
     from lakebed.cli.render import Output
     from lakebed.schema import Schema
+    from lakebed.view import View
 
 KEYS = """\
 A key is given as words, one for each row key field in order: numbers, text, hex digits for binary, dates and
@@ -27,7 +34,7 @@ before it, or for an option the form --from=-x."""
 
 
 def add_rows(commands: args.Commands) -> None:
-    """``lakebed write``, ``get``, ``scan``, ``remove``."""
+    """``lakebed write``, ``get``, ``get-many``, ``scan``, ``count``, ``sample``, ``remove``."""
     write = args.add_command(
         commands,
         "write",
@@ -44,6 +51,18 @@ def add_rows(commands: args.Commands) -> None:
     get.add_argument("key", metavar="KEY", nargs="+", help="a word for each row key field")
     _add_columns(get)
     args.add_at(get)
+    many = args.add_command(
+        commands,
+        "get-many",
+        "print all rows of many keys, in key order",
+        _get_many,
+        more="A text file with one key a line, its fields as in CSV, each as for get. A key that comes twice counts\n"
+        "once.",
+    )
+    many.add_argument("table", metavar="TABLE")
+    many.add_argument("keys", metavar="FILE", type=Path, help="one key a line")
+    _add_columns(many)
+    args.add_at(many)
     scan = args.add_command(
         commands,
         "scan",
@@ -55,8 +74,34 @@ def add_rows(commands: args.Commands) -> None:
     scan.add_argument("table", metavar="TABLE")
     add_ranges(scan)
     _add_columns(scan)
+    args.add_where(scan)
     scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    scan.add_argument("--reverse", action="store_true", help="the last row first")
     args.add_at(scan)
+    count = args.add_command(
+        commands,
+        "count",
+        "say how many rows there are",
+        _count,
+        more="All rows, or those of the ranges given, as to scan. Where a range cuts a file, an estimate (~) that\n"
+        "is off by at most 0.1% of its rows; --exact looks at the keys there.",
+    )
+    count.add_argument("table", metavar="TABLE")
+    add_ranges(count)
+    count.add_argument("--exact", action="store_true", help="no estimate")
+    args.add_at(count)
+    sample = args.add_command(
+        commands,
+        "sample",
+        "print rows by chance, in key order",
+        _sample,
+        more="Every row is as likely as any other, and none comes twice.",
+    )
+    sample.add_argument("table", metavar="TABLE")
+    sample.add_argument("rows", metavar="ROWS", type=int, help="how many")
+    sample.add_argument("--seed", metavar="N", type=int, help="the same seed gives the same rows of the same number")
+    _add_columns(sample)
+    args.add_at(sample)
     remove = args.add_command(
         commands,
         "remove",
@@ -109,9 +154,20 @@ def _get(arguments: argparse.Namespace, out: Output) -> None:
     table = args.open_view(arguments)
     key = args.key_values(table.schema, arguments.key)
     rows = table.get(*key, columns=args.names(arguments.columns))
+    _print(rows, out, "no rows with that key")
+
+
+def _get_many(arguments: argparse.Namespace, out: Output) -> None:
+    lines = args.csv_lines(arguments.keys)
+    table = args.open_view(arguments)
+    keys = [args.key_values(table.schema, words) for words in lines]
+    _print(table.get_many(keys, columns=args.names(arguments.columns)), out, "no rows with these keys")
+
+
+def _print(rows: pa.Table, out: Output, nothing: str) -> None:
     out.rows(rows.to_batches(), rows.column_names)
     if not rows.num_rows:
-        out.note("no rows with that key")
+        out.note(nothing)
 
 
 def _scan(arguments: argparse.Namespace, out: Output) -> None:
@@ -119,9 +175,46 @@ def _scan(arguments: argparse.Namespace, out: Output) -> None:
         raise UsageError(f"--limit {arguments.limit}: must be 0 or more")
     table = args.open_view(arguments)
     columns = args.names(arguments.columns)
-    with table.scan(*ranges_of(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
-        if not out.rows(reader, reader.schema.names):
+    ranges = ranges_of(arguments, table.schema)
+    asked = {"where": arguments.where, "limit": arguments.limit, "reverse": arguments.reverse}
+    with table.scan(*ranges, columns=columns, **asked) as stream, _watched(f"scan {arguments.table}") as bar:
+        # Whoever sees the rows themselves needs no bar.
+        total = None if bar is None or arguments.where else _expected(table, ranges, arguments.limit)
+        if not out.rows(_counted(stream, bar, total), stream.schema.names):
             out.note("no rows there")
+
+
+def _watched(what: str) -> AbstractContextManager[ProgressBar | None]:
+    """A bar, if somebody looks at a terminal to which the rows do not go."""
+    return ProgressBar(what) if sys.stderr.isatty() and not sys.stdout.isatty() else nullcontext()
+
+
+def _expected(table: lakebed.Table | View, ranges: Sequence[KeyRange], limit: int | None) -> int:
+    rows = table.count(*ranges).rows
+    return rows if limit is None else min(rows, limit)
+
+
+def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in batches:
+        yield batch
+        done += batch.num_rows
+        if bar is not None:
+            bar.update(done, total)
+
+
+def _count(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_view(arguments)
+    found = table.count(*ranges_of(arguments, table.schema), exact=arguments.exact)
+    document = {"table": arguments.table, "number": table.number, "rows": found.rows, "exact": found.exact}
+    out.document(document, [f"{'' if found.exact else ABOUT}{found.rows}"])
+
+
+def _sample(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_view(arguments)
+    _print(
+        table.sample(arguments.rows, columns=args.names(arguments.columns), seed=arguments.seed), out, "no rows there"
+    )
 
 
 def _remove(arguments: argparse.Namespace, out: Output) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +93,7 @@ def _schema(arguments: argparse.Namespace) -> lakebed.Schema:
 
 
 def _split_points(path: Path, schema: lakebed.Schema) -> list[tuple[Any, ...]]:
-    return [args.key_values(schema, texts) for texts in csv.reader(read_text(path).splitlines()) if texts]
+    return [args.key_values(schema, texts) for texts in args.csv_lines(path)]
 
 
 def _list(arguments: argparse.Namespace, out: Output) -> None:

@@ -85,7 +85,7 @@ def _add_export(commands: args.Commands) -> None:
     export.add_argument("table", metavar="TABLE")
     export.add_argument("url", metavar="URL")
     add_ranges(export)
-    export.add_argument("--where", metavar="PREDICATE", help='in SQL, over the table\'s columns: "n > 3 AND s IS NULL"')
+    args.add_where(export)
     export.add_argument("--format", choices=EXPORT_FORMATS, default="parquet", help="default: %(default)s")
     export.add_argument("--partitions", metavar="N", type=int, help="at most so many files; default: by file_bytes")
     args.add_at(export)

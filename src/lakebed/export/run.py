@@ -126,7 +126,10 @@ def export(table: Table, view: View, target: Storage, wanted: Wanted, execute: E
     check_format(wanted.format, view.schema)
     if wanted.partitions is not None and wanted.partitions < 1:
         raise UsageError(f"partitions = {wanted.partitions}: must be 1 or more")
-    _check_where(wanted.where, view.schema.arrow)
+    if wanted.where is not None:
+        from lakebed.kernels.predicate import check_where
+
+        check_where(wanted.where, view.schema.arrow)
     _check_empty(target)
     codec = view.schema.codec
     held = cells(view.state, [codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS])
@@ -191,19 +194,6 @@ def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[
             where=task.where,
             memory_limit_bytes=task.memory_limit_bytes,
             scratch=scratch,
-        )
-
-
-def _check_where(where: str | None, schema: pa.Schema) -> None:
-    if where is None:
-        return
-    from lakebed.kernels.session import explain_predicate
-
-    wrong = explain_predicate(where, schema)
-    if wrong is not None:
-        raise UsageError(
-            f"not a predicate over a row of this table: {where!r} ({wrong}). Its columns are {', '.join(schema.names)}",
-            where=where,
         )
 
 

@@ -17,7 +17,7 @@ from datafusion import Expr, SessionConfig, SessionContext
 
 from lakebed import types
 from lakebed.errors import SchemaMismatchError, UsageError
-from lakebed.kernels.session import column
+from lakebed.kernels.session import column, forget_more_than_a_row
 from lakebed.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -160,13 +160,7 @@ def _engine() -> SessionContext:
     """This thread's engine: it knows no table but the rows, and no function but those that a row decides."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
-        engine = SessionContext(SessionConfig().with_target_partitions(1).with_information_schema(enabled=True))
-        routines = "select distinct routine_name from information_schema.routines where not is_deterministic"
-        for name in engine.sql(routines).to_arrow_table().column(0).to_pylist():
-            engine.deregister_udf(name)
-        for name in engine.udafs():
-            engine.deregister_udaf(name)
-        for name in engine.udwfs():
-            engine.deregister_udwf(name)
+        engine = SessionContext(SessionConfig().with_target_partitions(1))
+        forget_more_than_a_row(engine)
         _local.engine = engine
     return engine

@@ -120,7 +120,7 @@ def merge_stream(  # noqa: PLR0913 - as above
 ) -> Iterator[pa.RecordBatch]:
     """The merged rows as batches with the schema's columns, or those named, in order.
 
-    ``where`` is a predicate in SQL that :func:`~lakebed.kernels.session.explain_predicate` finds nothing wrong with.
+    ``where`` is the text of a predicate that :func:`~lakebed.kernels.predicate.check_where` took.
     ``scratch`` takes the levels of a merge with very many inputs; by default the system's folder for temporary files.
     Raises as :func:`merge_runs`.
     """

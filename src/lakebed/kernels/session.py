@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import sys
 from collections.abc import Sequence
 from functools import reduce
@@ -46,8 +45,7 @@ OPTIONS = {
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
 
-_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
-"""Operators of a plan that filters and does nothing else."""
+_NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"
 
 
 def claim_one_core() -> None:
@@ -72,6 +70,18 @@ def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionCont
     for name, value in OPTIONS.items():
         config = config.set(name, value)
     return SessionContext(config, RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(pool_bytes))
+
+
+def forget_more_than_a_row(engine: SessionContext) -> None:
+    """Leave the engine the functions that one row decides: no chance, no time, no aggregates, no windows."""
+    engine.sql("SET datafusion.catalog.information_schema = 'true'")
+    for name in engine.sql(_NOT_OF_A_ROW).to_arrow_table().column(0).to_pylist():
+        engine.deregister_udf(name)
+    for name in engine.udafs():
+        engine.deregister_udaf(name)
+    for name in engine.udwfs():
+        engine.deregister_udwf(name)
+    engine.sql("SET datafusion.catalog.information_schema = 'false'")
 
 
 def column(name: str) -> Expr:
@@ -128,21 +138,6 @@ def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
         values = scalars(schema.row_key, high.values)
         parts += _beyond(schema.row_key, values, above=False, inclusive=high.after) if values else [lit(value=False)]
     return reduce(and_, parts) if parts else None
-
-
-def explain_predicate(where: str, schema: pa.Schema) -> str | None:
-    """What is wrong with a predicate in SQL over rows of these columns; None: it can be told of each row by itself."""
-    try:
-        frame = context(partitions=1, batch_rows=1, pool_bytes=1 << 20).from_arrow(schema.empty_table())
-        plan = frame.filter(where).execution_plan().display_indent()
-    except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
-        # Frames have names by chance, which nobody gave.
-        return re.sub(r"\bc[0-9a-f]{30,}\.", "", str(error)).partition("\n")[0][:300]
-    return "it asks for more than a row" if set(_operators(plan)) - _OF_A_ROW else None
-
-
-def _operators(plan: str) -> list[str]:
-    return [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
 
 
 def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> list[pa.Scalar]:

@@ -6,8 +6,8 @@ context for each table, one frame for each file, expressions instead of SQL, and
 these plans need (pushing down filter, projection and limit) the physical ones do too.
 
 *Memory.* The engine's Parquet reader keeps the compressed bytes it has read until its plan ends, and its allocator
-keeps for some time what was freed. So a range is cut into slices of some MiB at the beginnings of pages, one plan after
-another: reading 20 million rows then took 0.1 GB above the process's own, in slices of whole row groups 0.3 to 0.8.
+keeps for some time what was freed. So a range is cut into slices (:mod:`lakebed.query.slices`), one plan after another:
+reading 20 million rows then took 0.1 GB above the process's own, in slices of whole row groups 0.3 to 0.8.
 The rows of one key stay together, however many. A merge holds some MiB for each input, so very many go through the
 merge kernel, which works in levels.
 
@@ -16,9 +16,7 @@ Importing this module imports DataFusion, which takes a good part of a second: i
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -29,10 +27,10 @@ from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 
 from lakebed.kernels.merge import merge_stream
 from lakebed.kernels.session import column, context, inside, read_as, sort_order
-from lakebed.keys import EncodedRange
 from lakebed.query.narrow import Ask
 from lakebed.query.opening import OpenFile
-from lakebed.query.pages import KeptPages, OpenPages
+from lakebed.query.pages import KeptPages
+from lakebed.query.slices import forwards
 from lakebed.schema import Field, Schema
 from lakebed.storage.engines import register_store
 from lakebed.storage.remote import ObjectStorage
@@ -42,13 +40,6 @@ if TYPE_CHECKING:
 
     from lakebed.storage.contract import Storage
 
-SLICE_BYTES = 8 * 1024 * 1024
-"""Planning a slice takes about 2 ms, decoding it 40 ms or more."""
-
-SLICE_FILE_BYTES = 2 * 1024 * 1024
-"""At each end of a slice each file decodes up to a page too many, some 0.1 MB: of so much, 5%."""
-
-_MERGE_MEMORY_BYTES = 512 * 1024 * 1024
 _BATCH_ROWS = 8192
 _POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
 
@@ -100,10 +91,16 @@ class Engine:
         ]
         return found.select(*exactly)
 
-    def merge_in_levels(self, paths: Sequence[Path], ask: Ask) -> Iterator[pa.RecordBatch]:
+    def merge_in_levels(self, paths: Sequence[Path], ask: Ask, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
         """As :meth:`read`, over local files of any number."""
+        where = None if ask.where is None else ask.where.text
         return merge_stream(
-            paths, ask.schema, key_range=ask.keys, memory_limit_bytes=_MERGE_MEMORY_BYTES, columns=ask.names
+            paths,
+            ask.schema,
+            key_range=ask.keys,
+            memory_limit_bytes=memory_limit_bytes,
+            where=where,
+            columns=ask.names,
         )
 
     def conditions(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Expr | None]:
@@ -112,40 +109,18 @@ class Engine:
             names = ask.schema.row_key_names
             yield reduce(and_, (self._column(n) == lit(v) for n, v in zip(names, ask.point.values, strict=True)))
             return
-        begin, size, enough = ask.keys.min, 0, max(SLICE_BYTES, len(files) * SLICE_FILE_BYTES)
-        for start, size_bytes in heapq.merge(*(self._starts(opened, ask) for opened in files)):
-            if size >= enough and start > begin:
-                yield inside(ask.schema, EncodedRange(begin, start))
-                begin, size = start, 0
-            size += size_bytes
-        rest = EncodedRange(begin, ask.keys.max)
-        yield None if all(opened.file.lies_in(rest) for opened in files) else inside(ask.schema, rest)
-
-    def _starts(self, opened: OpenFile, ask: Ask) -> Iterator[tuple[bytes, int]]:
-        """Lower bounds of the keys of successive parts of a file, ascending, with the bytes of each part."""
-        footer, keys = opened.footer, ask.keys
-        if opened.path is None or not footer.paged:
-            for position in footer.fences.reaching(keys):
-                yield footer.fences.starts[position], footer.groups[position].size_bytes
-            return
-        last = b""
-        with closing(OpenPages(opened.path, opened.file.id, ask.schema, self._kept)) as pages:
-            for position in footer.fences.reaching(keys):
-                group = footer.groups[position]
-                fences = pages.key_pages(position, group).fences
-                page_bytes = group.size_bytes // len(fences.starts)
-                for page in fences.reaching(keys):
-                    # A page's own bound may be looser than its row group's.
-                    last = max(last, fences.starts[page])
-                    yield last, page_bytes
+        for keys in forwards(files, ask.schema, ask.keys, self._kept):
+            yield None if all(opened.file.lies_in(keys) for opened in files) else inside(ask.schema, keys)
 
     def frame(self, files: Sequence[OpenFile], condition: Expr | None, ask: Ask) -> DataFrame:
-        """The rows of the files that meet the condition, in order."""
+        """The rows of the files that meet the condition and the predicate, in order."""
         # Selected below the filter, so that the scan reads these and no others.
         needed = ask.fields(with_keys=condition is not None or len(files) > 1)
         frames = [self._scan(opened, ask.schema).select(*self._read_as(needed, opened, ask.schema)) for opened in files]
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
+        if ask.where is not None:
+            frames = [frame.filter(ask.where.text) for frame in frames]
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)

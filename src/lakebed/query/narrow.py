@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,9 @@ from lakebed.query.membership import Membership
 from lakebed.query.opening import OpenFile
 from lakebed.query.pages import KeptPages, OpenPages, Span
 from lakebed.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from lakebed.kernels.predicate import Predicate
 
 ROWS_MAX = 32_768
 BYTES_MAX = 4 * 1024 * 1024
@@ -37,7 +41,7 @@ class Point:
 class Ask:
     """What is read from a set of files, as rows of the schema: at most ``limit`` rows of these keys.
 
-    ``point`` is there if they are a single one.
+    ``point`` is there if they are a single one. With ``where``, rows of which that is not true neither come nor count.
     """
 
     schema: Schema
@@ -45,10 +49,17 @@ class Ask:
     point: Point | None
     names: tuple[str, ...]
     limit: int | None
+    where: Predicate | None = None
+
+    def before_where(self) -> Ask:
+        """What has to be read for the predicate to be asked of each row."""
+        assert self.where is not None
+        return replace(self, names=(*self.names, *self.where.columns), limit=None, where=None)
 
     def fields(self, *, with_keys: bool) -> list[Field]:
-        """The fields asked for, each once; before them those by which rows are sorted, if they are needed."""
-        names = dict.fromkeys((*self.schema.sort_names, *self.names) if with_keys else self.names)
+        """The fields that are looked at, each once; before them those by which rows are sorted, if they are needed."""
+        first = self.schema.sort_names if with_keys else ()
+        names = dict.fromkeys((*first, *self.names, *(() if self.where is None else self.where.columns)))
         return [self.schema.by_name[name] for name in names]
 
 

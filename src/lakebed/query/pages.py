@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,6 +33,8 @@ from lakebed.schema import Field, Schema
 
 PAGES_MAX = 4_000_000
 """Kept pages. One takes 24 bytes in an index, five times that with bounds of its keys: 96 MB at the most."""
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 _KEY_PAGE = 5
 _MAGIC = b"PAR1"
@@ -51,6 +54,59 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True)
+class Spans:
+    """Rows ``[begins[i], ends[i])`` of a row group; they ascend, and do not overlap."""
+
+    begins: Integers
+    ends: Integers
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return int((self.ends - self.begins).sum())
+
+    def every(self) -> Integers:
+        """Their numbers."""
+        counts = self.ends - self.begins
+        found: Integers = np.arange(counts.sum()) + np.repeat(self.begins - (np.cumsum(counts) - counts), counts)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The pages of a column that have some rows, and where these are among the rows of the pages; None: everywhere.
+
+    ``ends`` are the first row of each page and the one after its last; columns in which they are equal share a file.
+    """
+
+    pages: Integers
+    ends: Integers
+    places: Integers | None
+
+    @classmethod
+    def of(cls, pages: Pages, group_rows: int, spans: Spans) -> Picked:
+        """The pages of some rows of a row group."""
+        firsts = np.append(np.asarray(pages.first_rows, np.int64), group_rows)
+        first = np.searchsorted(firsts, spans.begins, side="right") - 1
+        picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
+        ends = np.stack([firsts[picked], firsts[picked + 1]])
+        sizes = ends[1] - ends[0]
+        if spans.rows == sizes.sum():
+            return cls(picked, ends, None)
+        moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
+        return cls(picked, ends, Spans(spans.begins + moved, spans.ends + moved).every())
+
+    @property
+    def rows(self) -> int:
+        """How many rows the pages have."""
+        return int((self.ends[1] - self.ends[0]).sum())
+
+    def taken(self, column: pa.Array) -> pa.Array:
+        """The rows, out of those of the pages."""
+        return column if self.places is None else column.take(pa.array(self.places))
+
+
+@dataclass(frozen=True, slots=True)
 class KeyPages:
     """The pages of the first key column, and where the keys of their rows lie."""
 
@@ -65,8 +121,9 @@ class KeyPages:
         low, high = reaching.start, reaching.stop
         firsts = self.pages.first_rows
         end = firsts[high] if high < len(firsts) else rows
-        # The keys may begin as late as in the last row of the first page.
-        surely = min(firsts[low + 1], end) if low + 1 < len(firsts) else end
+        # Which pages seem to have such keys is told by looser bounds than which surely have none below them.
+        above = max(low, bisect_left(self.fences.starts, keys.min))
+        surely = min(firsts[above], end) if above < len(firsts) else end
         if limit is not None:
             end = min(end, surely + limit)
         return Span(firsts[low], end, end - surely)
@@ -131,11 +188,46 @@ class OpenPages:
                 found[field.name] = _exactly(column, field.type).slice(begin - first_row, end - begin)
         return found
 
-    def _part(self, chunk: Chunk, pages: Pages, first: int, last: int) -> tuple[Chunk, bytes, bytes]:
+    def pick(self, position: int, group: RowGroup, fields: Sequence[Field], spans: Spans) -> dict[str, pa.Array]:
+        """The rows of some spans of a row group, by field. Reads each page that has any of them once.
+
+        Raises as :meth:`read`.
+        """
+        # One little file for columns that need the same pages, as in :meth:`read`, whichever pages these are.
+        together: dict[bytes, list[tuple[Field, Pages, Picked]]] = {}
+        found: dict[str, pa.Array] = {}
+        for field in fields:
+            chunk = group.chunks.get(field.id)
+            if chunk is None:
+                found[field.name] = pa.nulls(spans.rows, field.type)
+                continue
+            pages = self._pages(position, chunk, field)
+            picked = Picked.of(pages, group.rows, spans)
+            together.setdefault(picked.ends.tobytes(), []).append((field, pages, picked))
+        for columns in together.values():
+            parts = [self._picked(group.chunks[field.id], pages, picked) for field, pages, picked in columns]
+            shared = columns[0][2]
+            document = _little_file(parts, shared.rows)
+            with pq.ParquetFile(pa.BufferReader(document), page_checksum_verification=True) as file:
+                read = file.read(use_threads=False)
+            for (field, *_), column in zip(columns, read.columns, strict=True):
+                found[field.name] = shared.taken(_exactly(column, field.type))
+        return found
+
+    def _picked(self, chunk: Chunk, pages: Pages, picked: Picked) -> tuple[Chunk, bytes, Sequence[bytes]]:
+        """A column's dictionary and some of its pages, as they are; those that follow one another are read at once."""
+        dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
+        pieces = []
+        for run in np.split(picked.pages, np.flatnonzero(np.diff(picked.pages) != 1) + 1):
+            offset, last = pages.offsets[run[0]], run[-1]
+            pieces.append(self._bytes((offset, pages.offsets[last] + pages.lengths[last] - offset)))
+        return chunk, dictionary, pieces
+
+    def _part(self, chunk: Chunk, pages: Pages, first: int, last: int) -> tuple[Chunk, bytes, Sequence[bytes]]:
         """A column's dictionary and its pages ``[first, last)``, as they are."""
         dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
         offset = pages.offsets[first]
-        return chunk, dictionary, self._bytes((offset, pages.offsets[last - 1] + pages.lengths[last - 1] - offset))
+        return chunk, dictionary, [self._bytes((offset, pages.offsets[last - 1] + pages.lengths[last - 1] - offset))]
 
     def _bytes(self, place: tuple[int, int]) -> bytes:
         offset, length = place
@@ -206,18 +298,19 @@ def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     return exact.chunk(0) if exact.num_chunks == 1 else exact.combine_chunks()
 
 
-def _little_file(parts: Sequence[tuple[Chunk, bytes, bytes]], rows: int) -> bytes:
+def _little_file(parts: Sequence[tuple[Chunk, bytes, Sequence[bytes]]], rows: int) -> bytes:
     """A Parquet file of one row group, made of whole pages (and the dictionary before them) as they are."""
     body = [_MAGIC]
     columns = []
     offset = len(_MAGIC)
     for chunk, dictionary, pages in parts:
+        size_bytes = len(dictionary) + sum(map(len, pages))
         # Written twice, as the uncompressed and as the compressed size: the former is for information only.
-        size = integer(1, len(dictionary) + len(pages))
+        size = integer(1, size_bytes)
         begins = integer(2, offset + len(dictionary)) + (integer(2, offset) if dictionary else b"")
         columns.append(integer(2, 0) + struct(1, chunk.head + integer(1, rows) + size + size + begins + STOP) + STOP)
-        body += (dictionary, pages)
-        offset += len(dictionary) + len(pages)
+        body += (dictionary, *pages)
+        offset += size_bytes
     group = structs(1, *columns) + integer(1, offset) + integer(1, rows) + STOP
     root = text(4, b"schema") + integer(1, len(parts), bits=32) + STOP
     elements = structs(1, root, *(chunk.element for chunk, _, _ in parts))

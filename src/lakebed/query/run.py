@@ -9,7 +9,8 @@ merged. There are two ways to read, one for each size:
   columns, and large files on object stores, which it reads by ranges.
 
 *Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
-raised, every file of the part is then read whole against its digest, and the error names the damaged one. Narrow
+raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
+group and column if a page is at fault. Narrow
 reads verify page CRCs. The engine does not, so in a wide read a flipped bit in a page that still decodes goes
 unnoticed; compaction and the scrubber read whole files.
 """
@@ -17,29 +18,53 @@ unnoticed; compaction and the scrubber read whole files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import Error, UsageError
+from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
+from lakebed.query.damage import located
 from lakebed.query.footer import Value
+from lakebed.query.many import LeafKeys, by_leaf, read_leaves
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
 from lakebed.query.pages import KeptPages
-from lakebed.query.plan import QueryPlan, successive
+from lakebed.query.places import GroupRows, places_by_group, rank
+from lakebed.query.plan import LeafQuery, QueryPlan, successive
+from lakebed.query.slices import backwards
+from lakebed.query.stream import RowStream
+from lakebed.query.turning import turned
 from lakebed.schema import Field, Schema
+from lakebed.settings import Settings
 
 if TYPE_CHECKING:
+    from lakebed.kernels.predicate import Predicate
     from lakebed.query.engine import Engine
+    from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
 FAN_IN_MAX = 40
+FAN_IN_MIN = 4
+INPUT_BYTES = 12 * 1024 * 1024
 """Each input of a merge holds about 2.5 MiB and eight batches of 8,192 rows: 40, with 100 bytes a row, 0.35 GiB."""
+
+FILES_AT_ONCE = 256
+"""Files that one batch of a read of many keys holds open."""
+
+POINT_BYTES = 1024 * 1024
+"""What the engine fetches of a file on a store for one key, with its columns' pages and indexes, about."""
+
+HELD_SHARE = 4
+"""Of the memory limit, what a slice read from the end may hold in memory; beyond it goes to local disk."""
+
+MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
 
 class Reader:
@@ -48,11 +73,18 @@ class Reader:
     What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
     """
 
-    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        table_id: str,
+        keeps: Callable[[DataFile], bool],
+        memory_limit_bytes: Callable[[], int] = lambda: MEMORY_LIMIT_BYTES,
+    ) -> None:
         """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
         self._table_id = table_id
         self._files = OpenFiles(storage, table_id, keeps)
+        self._memory_limit_bytes = memory_limit_bytes
         self._kept = KeptPages()
         self._narrow = NarrowReader(self._kept)
         self._engine: Engine | None = None
@@ -67,17 +99,26 @@ class Reader:
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
         schema = _selected(plan.schema, columns)
-        return pa.Table.from_batches(self._rows(plan, schema, None), schema)
+        return pa.Table.from_batches(self._rows(plan, Wanted(schema)), schema)
 
-    def scan(self, plan: QueryPlan, columns: Sequence[str], limit: int | None) -> pa.RecordBatchReader:
-        """The rows of the plan as a stream in key order, at most ``limit`` of them; raises as :meth:`get`.
+    def scan(
+        self,
+        plan: QueryPlan,
+        columns: Sequence[str],
+        limit: int | None,
+        *,
+        where: Predicate | None = None,
+        reverse: bool = False,
+    ) -> RowStream:
+        """The rows of the plan of which ``where`` is true, as a stream in key order, at most ``limit`` of them.
 
-        Nothing is read before the first batch is asked for. What the stream holds goes with the last reference to it.
+        With ``reverse`` in the opposite order. Raises as :meth:`get`, and UsageError for a row that ``where`` cannot be
+        told of. Nothing is read before the first batch is asked for.
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
         schema = _selected(plan.schema, columns)
-        return pa.RecordBatchReader.from_batches(schema, self._rows(plan, schema, limit))
+        return RowStream(schema, self._rows(plan, Wanted(schema, where, limit, reverse)))
 
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
         """A file made ready, for an engine that reads it itself; raises as :meth:`get`."""
@@ -99,9 +140,136 @@ class Reader:
                 self._engine = Engine(self._storage, self._kept)
             return self._engine
 
+    def get_many(self, state: TableState, keys: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
+        """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
+        schema = _selected(state.created, columns)
+        found: list[pa.Table] = []
+        for leaves in _batches(by_leaf(state, keys)):
+            files = list({file.id: file for leaf in leaves for file in leaf.files}.values())
+            with self.blaming(files):
+                found += self._many(leaves, files, keys, state.created, schema)
+        return pa.concat_tables([schema.empty_table(), *found])
+
+    def _many(
+        self,
+        leaves: Sequence[LeafKeys],
+        files: Sequence[DataFile],
+        keys: Sequence[bytes],
+        schema: Schema,
+        wanted: pa.Schema,
+    ) -> Iterator[pa.Table]:
+        opened = [self._files.open(file, schema) for file in files]
+        afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
+        count = sum(leaf.last - leaf.first for leaf in leaves)
+        if count * POINT_BYTES < afar_bytes:
+            # Parts of large files on a store, by the engine, for these few; otherwise the files are fetched.
+            queries = []
+            for leaf in leaves:
+                points = (EncodedRange(key, successor(key)) for key in keys[leaf.first : leaf.last])
+                queries.append(LeafQuery(leaf.leaf, tuple(points), leaf.files))
+            rows = self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted))
+            yield pa.Table.from_batches(rows, wanted)
+            return
+        local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
+        for rows in read_leaves(leaves, local, keys, schema, columns=wanted.names, kept=self._kept):
+            arrays = [rows.column(name) for name in wanted.names]
+            yield pa.Table.from_arrays(arrays, schema=wanted)
+
+    def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
+        """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
+        with self.blaming([file]):
+            opened = self._files.open(file, schema)
+            if opened.path is not None:
+                return rank(opened, schema, self._kept, bound)
+            fences, groups = opened.footer.fences, opened.footer.groups
+            # From a row group on which no earlier one reaches into, the engine counts.
+            first = bisect_right(fences.ends, bound)
+            while 0 < first < len(groups) and fences.starts[first] < fences.ends[first - 1]:
+                first -= 1
+            passed = sum(group.rows for group in groups[:first])
+            if first == len(groups):
+                return passed
+            keys = EncodedRange(fences.starts[first], bound)
+            ask = Ask(schema, keys, None, schema.row_key_names[:1], None)
+            return passed + (0 if keys.empty else sum(rows.num_rows for rows in self.engine().read([opened], ask)))
+
+    def take(self, file: DataFile, schema: Schema, columns: Sequence[str], places: Sequence[int]) -> pa.Table:
+        """The rows of a file at these ascending places. Raises as :meth:`get`."""
+        wanted = _selected(schema, columns)
+        fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
+        found = [wanted.empty_table()]
+        with self.blaming([file]):
+            opened = self._files.local(file, schema)
+            for group, inside in places_by_group(opened, places):
+                read = GroupRows(opened, group, schema, self._kept).take(fields, inside)
+                found.append(pa.Table.from_arrays([read[name] for name in columns], schema=wanted))
+        return pa.concat_tables(found)
+
+    def _rows(self, plan: QueryPlan, wanted: Wanted) -> Generator[pa.RecordBatch]:
+        left = wanted.limit
+        names = tuple(wanted.schema.names)
+        for keys, files in _parts(plan, wanted):
+            if left == 0:
+                return
+            ask = Ask(plan.schema, keys, _point(plan.schema, keys), names, left, wanted.where)
+            rows = self._from_the_end(files, ask, wanted.schema) if wanted.reverse else self._part_rows(files, ask)
+            with closing(rows) as batches:
+                for batch in batches:
+                    taken = batch if left is None else batch.slice(0, left)
+                    if taken.num_rows:
+                        yield _exactly(taken, wanted.schema)
+                    if left is not None:
+                        left -= taken.num_rows
+                        if left == 0:
+                            return
+
+    def _from_the_end(self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+        """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
+        with self.blaming(files, ask.where):
+            opened = [self._files.open(file, ask.schema) for file in files]
+        for keys in backwards(opened, ask.schema, ask.keys, self._kept):
+            slice_ask = replace(ask, keys=keys, limit=None)
+            reaching = [file for file in files if file.reaches(keys)]
+            with closing(self._part_rows(reaching, slice_ask)) as rows:
+                exact = (_exactly(batch, schema) for batch in rows)
+                yield from turned(exact, self._memory_limit_bytes() // HELD_SHARE)
+
+    def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch]:
+        """The rows asked for, of files that overlap."""
+        with self.blaming(files, ask.where):
+            batches = self._opened_rows(files, ask)
+        while True:
+            with self.blaming(files, ask.where):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def _opened_rows(self, files: Sequence[DataFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+        opened = [self._files.open(file, ask.schema) for file in files]
+        tables = self._narrow_rows(opened, ask)
+        if tables is not None:
+            return iter([batch for table in tables for batch in table.to_batches()])
+        limit_bytes = self._memory_limit_bytes()
+        if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
+            local = [self._files.local(file, ask.schema) for file in files]
+            paths = [each.path for each in local if each.path is not None]
+            return self.engine().merge_in_levels(paths, ask, limit_bytes)
+        return self.engine().read(opened, ask)
+
+    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
+        if ask.where is None:
+            return self._narrow.read(opened, ask)
+        tables = self._narrow.read(opened, ask.before_where())
+        if not tables:
+            return tables
+        from lakebed.kernels.predicate import keep
+
+        return [keep(table, ask.where) for table in tables]
+
     @contextmanager
-    def blaming(self, files: Sequence[DataFile]) -> Iterator[None]:
-        """Turn a failure inside the block into an error about the file that caused it."""
+    def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
+        """Turn a failure inside the block into an error about the file that caused it, or the predicate."""
         try:
             yield
         except (Error, GeneratorExit, KeyboardInterrupt, SystemExit, MemoryError):
@@ -109,47 +277,44 @@ class Reader:
         except BaseException as error:
             for file in files:
                 self._files.forget(file)
-                self._files.verify(file)
+                try:
+                    self._files.verify(file)
+                except DamagedError as damage:
+                    raise located(damage, self._storage, self._table_id, file) from error
+            if where is not None:
+                said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
+                raise UsageError(f"{where.text!r} cannot be told of a row: {said}", where=where.text) from error
             raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
-    def _rows(self, plan: QueryPlan, schema: pa.Schema, limit: int | None) -> Generator[pa.RecordBatch]:
-        left = limit
-        for leaf in plan.leaves:
-            for keys in leaf.ranges:
-                for part, files in successive(leaf.files, keys):
-                    if left == 0:
-                        return
-                    ask = Ask(plan.schema, part, _point(plan.schema, part), tuple(schema.names), left)
-                    with closing(self._part_rows(files, ask)) as batches:
-                        for batch in batches:
-                            taken = batch if left is None else batch.slice(0, left)
-                            if taken.num_rows:
-                                yield _exactly(taken, schema)
-                            if left is not None:
-                                left -= taken.num_rows
-                                if left == 0:
-                                    return
 
-    def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch]:
-        """The rows asked for, of files that overlap."""
-        with self.blaming(files):
-            if ask.point is None and len(files) > FAN_IN_MAX:
-                local = [self._files.local(file, ask.schema) for file in files]
-                paths = [opened.path for opened in local if opened.path is not None]
-                batches = self.engine().merge_in_levels(paths, ask)
-            else:
-                opened = [self._files.open(file, ask.schema) for file in files]
-                tables = self._narrow.read(opened, ask)
-                if tables is None:
-                    batches = self.engine().read(opened, ask)
-                else:
-                    batches = iter([batch for table in tables for batch in table.to_batches()])
-        while True:
-            with self.blaming(files):
-                batch = next(batches, None)
-            if batch is None:
-                return
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of a plan's rows are wanted, and how: as this schema, at most so many, from the last one if ``reverse``."""
+
+    schema: pa.Schema
+    where: Predicate | None = None
+    limit: int | None = None
+    reverse: bool = False
+
+
+def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:
+    """Key ranges with files that overlap there, in the order in which they are to be read."""
+    for leaf in reversed(plan.leaves) if wanted.reverse else plan.leaves:
+        for keys in reversed(leaf.ranges) if wanted.reverse else leaf.ranges:
+            parts = successive(leaf.files, keys)
+            yield from reversed(list(parts)) if wanted.reverse else parts
+
+
+def _batches(leaves: Iterable[LeafKeys]) -> Iterator[list[LeafKeys]]:
+    """Leaves whose files are opened together."""
+    batch: list[LeafKeys] = []
+    for leaf in leaves:
+        batch.append(leaf)
+        if sum(len(one.files) for one in batch) >= FILES_AT_ONCE:
             yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
@@ -177,6 +342,8 @@ def _scalar(field: Field, value: Value) -> pa.Scalar:
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with the schema's columns and exact types: an engine has its own layouts of some, and no field ids."""
+    if rows.schema == schema:
+        return rows
     columns = []
     for field in schema:
         column = rows.column(field.name)

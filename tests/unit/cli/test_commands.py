@@ -306,6 +306,42 @@ def test_a_scan_is_refused_that_means_nothing(cli: Cli, table: str, words: list[
     assert (ran.code, ran.out) == (code, ""), ran.err
 
 
+def test_a_scan_takes_a_predicate_and_runs_from_the_end(cli: Cli, table: str) -> None:
+    ran = cli("scan", table, "--where", "sensor > 0 AND place = 'Ulm'", "--reverse", "--limit", "2", "--json")
+    assert keys(ran.lines) == [("Ulm", 30), ("Ulm", 1)]
+    ran = cli("scan", table, "--where", "sensors > 0")
+    assert (ran.code, ran.out) == (2, "")
+    assert "No field named sensors" in ran.err
+
+
+def test_many_keys_come_from_a_file(cli: Cli, table: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys.csv"
+    path.write_text('Ulm,30\n"Bad, Bank",7\nRom,1\n\nUlm,30\n', "utf-8")
+    assert keys(cli("get-many", table, path, "--json").lines) == [("Bad, Bank", 7), ("Ulm", 30)]
+    path.write_text("Rom,1\n", "utf-8")
+    assert cli("get-many", table, path).err == "no rows with these keys\n"
+    path.write_text("Rom\n", "utf-8")
+    assert cli("get-many", table, path).code == 3
+    assert cli("get-many", table, tmp_path / "nowhere").code == 4
+
+
+def test_rows_are_counted_and_sampled(cli: Cli, table: str) -> None:
+    assert cli("count", table).out == "5\n"
+    assert cli("count", table, "--prefix", "Ulm", "1", "--exact", "--json").json["rows"] == 2
+    some = cli("sample", table, "3", "--seed", "4", "--json").lines
+    assert len(some) == 3
+    assert some == cli("sample", table, "3", "--seed", "4", "--json").lines
+    assert cli("sample", table, "-1").code == 2
+
+
+def test_a_bar_is_for_terminals_that_do_not_show_the_rows(
+    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cli("scan", table).err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert "scan readings: 5 rows" in cli("scan", table).err
+
+
 def test_text_comes_in_columns(cli: Cli, table: str) -> None:
     assert cli("scan", table, "--columns", "place,sensor,reading,note").out.splitlines() == [
         "place      sensor  reading  note",

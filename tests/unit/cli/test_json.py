@@ -33,8 +33,11 @@ WORDS: dict[str, list[str]] = {
     "settings list": ["settings", "list"],
     "write": ["write", "readings", "{parquet}"],
     "get": ["get", "readings", "Ulm", "1"],
+    "get-many": ["get-many", "readings", "{keys}"],
     "scan": ["scan", "readings"],
     "sql": ["sql", "SELECT place, reading FROM readings"],
+    "count": ["count", "readings"],
+    "sample": ["sample", "readings", "2"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "submit": ["submit", "readings", "{parquet}"],
     "requests": ["requests", "readings"],
@@ -73,7 +76,9 @@ def test_the_output_has_the_documented_shape(
     assert cli("table", "create", "gone", "--schema", schema_file).code == 0
     assert cli("write", "gone", parquet).code == 0
     assert cli("table", "drop", "gone", "--yes").code == 0
-    ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet) for w in WORDS[command]))
+    keys = schema_file.with_name("keys.csv")
+    keys.write_text("Ulm,1\nRom,2\n", "utf-8")
+    ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet, keys=keys) for w in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines
     assert documents

@@ -280,8 +280,8 @@ def test_ranges_over_several_files_row_groups_and_leaves(way, many, key_range):
 @pytest.mark.parametrize("slice_bytes", [1, 20_000, 60_000])
 def test_slices_change_nothing(many, monkeypatch, slice_bytes):
     monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.query.engine.SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr("lakebed.query.engine.SLICE_FILE_BYTES", 1)
+    monkeypatch.setattr("lakebed.query.slices.SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr("lakebed.query.slices.SLICE_FILE_BYTES", 1)
     assert many.scan(KeyRange()).to_pylist() == many.rows
     wanted = [row for row in many.rows if holds(KeyRange(("k2", 90), "k7"), (row["a"], row["b"]))]
     assert many.scan(KeyRange(("k2", 90), "k7")).to_pylist() == wanted

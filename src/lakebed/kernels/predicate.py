@@ -1,0 +1,118 @@
+"""Predicates: which rows are wanted, said in SQL over the columns of one row.
+
+The dialect is DataFusion's, and columns are named as they are written. Nothing but an expression gets in: the engine's
+parser takes no statement here, the functions that a row does not decide (chance, the time, aggregates) are not there
+under any name, and what reads anything beside the row is told by its plan. So a predicate means the same for a row
+wherever and whenever it is asked, and however often.
+
+It is checked once, against no rows. Evaluated it is by whoever has the rows: the engine in its plans, or
+:func:`keep` for a few that are in memory.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from datafusion import lit
+from datafusion.expr import TableScan
+
+from lakebed.errors import UsageError
+from lakebed.kernels.session import context, forget_more_than_a_row
+
+if TYPE_CHECKING:
+    from datafusion import SessionContext
+
+_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
+"""Operators of a plan that filters and does nothing else."""
+
+_RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation")
+
+_POOL_BYTES = 64 * 1024 * 1024
+_BATCH_ROWS = 8192
+_local = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A predicate that was checked against a schema, and the columns that it names: at least one."""
+
+    text: str
+    columns: tuple[str, ...]
+
+
+def check_where(where: Any, schema: pa.Schema) -> Predicate:
+    """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
+    if not isinstance(where, str):
+        raise UsageError(f'where = {where!r}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
+    found = _checked(where, schema)
+    if isinstance(found, str):
+        raise UsageError(
+            f"not a predicate over a row of this table: {where!r} ({found}). Its columns are {', '.join(schema.names)}",
+            where=where,
+        )
+    return found
+
+
+def keep(rows: pa.Table, predicate: Predicate) -> pa.Table:
+    """The rows of which it is true, in their order; ``rows`` have its columns.
+
+    Raises whatever the engine raises of a row that it cannot be told of, such as a division by zero.
+    """
+    frame = _engine().from_arrow(rows.select(list(predicate.columns)))
+    told = frame.select(frame.parse_sql_expr(predicate.text).alias("told")).to_arrow_table().column("told")
+    return rows.filter(told.cast(pa.bool_()))
+
+
+@lru_cache(maxsize=256)
+def _checked(where: str, schema: pa.Schema) -> Predicate | str:
+    """The predicate, or what is wrong with it."""
+    try:
+        frame = _engine().from_arrow(schema.empty_table())
+        wanted = frame.filter(where)
+        operators = _operators(wanted.execution_plan().display_indent())
+        named = _columns(where, schema)
+    except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
+        return _said(error)
+    if operators - _OF_A_ROW:
+        return "it asks for more than a row"
+    return Predicate(where, named or tuple(schema.names[:1]))
+
+
+def _said(error: Exception) -> str:
+    """The engine's own last word, without its guesses, and without the names of frames, which nobody gave."""
+    text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
+    return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")
+
+
+def _operators(plan: str) -> set[str]:
+    return {line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()}
+
+
+def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that it names, also those on which nothing depends: whoever parses it has to know them."""
+    engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
+    for rule in _RULES_THAT_DROP_COLUMNS:
+        engine.remove_optimizer_rule(rule)
+    pending = [engine.from_arrow(schema.empty_table()).filter(where).select(lit(1)).optimized_logical_plan()]
+    found: list[str] = []
+    while pending:
+        one = pending.pop()
+        pending += one.inputs()
+        scan = one.to_variant()
+        if isinstance(scan, TableScan):
+            found += [name for _, name in scan.projection()]
+    return tuple(found)
+
+
+def _engine() -> SessionContext:
+    """This thread's engine: it knows no function but those that a row decides."""
+    engine: SessionContext | None = getattr(_local, "engine", None)
+    if engine is None:
+        engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
+        forget_more_than_a_row(engine)
+    return engine

@@ -1,0 +1,80 @@
+"""Rows by chance: each as likely as any other, none twice, wherever it lies.
+
+Rows of a table stand in an order, leaf by leaf and in each leaf file by file, and the state says how many stand where:
+so it is enough to draw numbers. Each leads to a leaf, a file and a place in it, and the page of that place is read.
+Where a count is an estimate, after a split and before the next compaction, the file is asked how many it has there.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.query.counting import Cuts
+from lakebed.state.sums import leaf_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from lakebed.clock import Chance
+    from lakebed.files import DataFile
+    from lakebed.keys import EncodedRange
+    from lakebed.query.run import Reader
+    from lakebed.state.table import TableState
+
+
+def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader, chance: Chance) -> pa.Table | None:
+    """So many rows of the state, in key order; None if there are no more. Raises as :class:`Reader`'s ``get``."""
+    schema = state.created
+    cuts = Cuts(state, reader)
+    leaves = list(leaf_sums(state).values())
+    leaves.sort(key=lambda one: state.leaves.position_of(one.leaf) or 0)
+    held = [one.rows if one.exact else sum(_rows_held(state, one.leaf, cuts)) for one in leaves]
+    if rows >= sum(held):
+        return None
+    wanted = pa.schema([schema.arrow.field(name) for name in columns])
+    needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
+    found = [wanted.empty_table()]
+    for index, places in _shared_out(sorted(chance.sample(range(sum(held)), rows)), held):
+        placed = _placed(state, leaves[index].leaf, places, cuts)
+        read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in placed])
+        ordered = read.sort_by([(name, "ascending") for name in schema.sort_names])
+        found.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
+    return pa.concat_tables(found)
+
+
+def _rows_held(state: TableState, leaf: int, cuts: Cuts) -> list[int]:
+    """How many rows each file has in the leaf, exactly."""
+    held = state.held_by(leaf)
+    return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, leaf))[0]) for one in held]
+
+
+def _range(state: TableState, leaf: int) -> EncodedRange:
+    position = state.leaves.position_of(leaf)
+    assert position is not None, "the leaf is one of the state's"
+    return state.leaves.range_at(position)
+
+
+def _placed(state: TableState, leaf: int, places: Sequence[int], cuts: Cuts) -> Iterator[tuple[DataFile, list[int]]]:
+    """The files that have any of these rows of a leaf, and the rows' places in the file, ascending."""
+    for index, inside in _shared_out(places, _rows_held(state, leaf, cuts)):
+        file = state.held_by(leaf)[index].file
+        there, _ = cuts.rows(file, _range(state, leaf))
+        yield file, [there[place] for place in inside]
+
+
+def _shared_out(numbers: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Ascending numbers below the sum of the counts: the index of each count that has any, and these from its begin."""
+    begins = [0, *accumulate(counts)]
+
+    def located() -> Iterable[tuple[int, int]]:
+        index = 0
+        for number in numbers:
+            while number >= begins[index + 1]:
+                index += 1
+            yield index, number - begins[index]
+
+    for index, several in groupby(located(), key=lambda pair: pair[0]):
+        yield index, [number for _, number in several]

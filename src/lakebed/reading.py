@@ -1,0 +1,130 @@
+"""How a process reads one table: it follows the log, and keeps what it opened from one read to the next.
+
+What is read is always a :class:`~lakebed.view.View`; here is decided of which number: the newest, one that must not be
+older than some other, or one of the past.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.errors import NotFoundError
+from lakebed.travel import check_whole_number, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from lakebed.files import DataFile
+    from lakebed.log.committer import Log
+    from lakebed.query.run import Reader
+    from lakebed.settings import Settings
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Offer, Transaction
+    from lakebed.storage.contract import Storage
+    from lakebed.view import View
+
+WAIT_S = 10.0
+"""For a number that another process told of: its entry is there before the number is told, so this is for slow stores
+that show it late, and for a number that is about to be written."""
+
+_LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
+
+
+class Reading:
+    """The reads of one table in this process. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        log: Log[TableState, Offer, Transaction],
+        table_id: str,
+        settings: Callable[[], Settings],
+    ) -> None:
+        self._storage = storage
+        self._log = log
+        self._table_id = table_id
+        self._settings = settings
+        self._probed_s: float | None = None
+        self._reader: Reader | None = None
+
+    def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
+        """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago.
+
+        With ``at_least`` it waits until the log has that number. Raises UsageError if it is none, NotFoundError if it
+        does not come within ten seconds.
+        """
+        check_whole_number("at_least", at_least)
+        began, pause = clock.monotonic_s(), _LOOK_FIRST_S
+        state = self._newest(max_staleness)
+        while at_least is not None and state.number < at_least:
+            if clock.monotonic_s() - began >= WAIT_S:
+                raise NotFoundError(
+                    f"the table has the numbers up to {state.number}, and {at_least} did not come within {WAIT_S:.0f} "
+                    "s; is it a number of this table?",
+                    number=at_least,
+                )
+            clock.sleep(pause)
+            pause = min(2 * pause, _LOOK_S)
+            state = self._newest(None)
+        return state
+
+    def view(self, state: TableState) -> View:
+        """What can be read at a state."""
+        from lakebed.view import View
+
+        return View(state, self.reader, self._storage)
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the files, made at first use."""
+        if self._reader is None:
+            from lakebed.query.run import Reader
+
+            memory = lambda: self._settings().memory_limit_bytes  # noqa: E731
+            self._reader = Reader(self._storage, self._table_id, self._keeps, memory)
+        return self._reader
+
+    def at(self, number: int | None, time: datetime | str | None, tag: str | None) -> View:
+        """As :meth:`lakebed.table.Table.at`."""
+        state = self.state()
+        found = locate(state, self._log.entry_stamp, number=number, time=time, tag=tag)
+        return self.view(self._state_at(found, state))
+
+    @contextmanager
+    def pin(self, number: int | None) -> Iterator[View]:
+        """As :meth:`lakebed.table.Table.pin`."""
+        from lakebed.pins import Pin
+
+        state = self.state()
+        if number is not None:
+            locate(state, self._log.entry_stamp, number=number)
+        with Pin(self._storage, self._table_id, lambda: self._settings().pin_timeout_s) as pin:
+            if number is None:
+                state = pin.hold(state, self.state)
+            else:
+                pin.put(number)
+                newest = self.state()
+                state = self._state_at(locate(newest, self._log.entry_stamp, number=number), newest)
+            yield self.view(state)
+
+    def _newest(self, max_staleness: float | None) -> TableState:
+        fresh = self._probed_s is not None and max_staleness is not None
+        if fresh and clock.monotonic_s() - (self._probed_s or 0.0) <= (max_staleness or 0.0):
+            return self._log.head.state
+        before = clock.monotonic_s()
+        state = self._log.follow()
+        self._probed_s = before
+        return state
+
+    def _state_at(self, number: int, newest: TableState) -> TableState:
+        from lakebed.log.replay import replay
+
+        return newest if number == newest.number else replay(self._log, number).state
+
+    def _keeps(self, file: DataFile) -> bool:
+        """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
+        known = self.state().files.get(file.id)
+        return known is not None and not known.dead
