@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
+from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, iter_ranges, successor
 from lakebed.query.plan import plan
+from lakebed.query.predicates import both, key_ranges, shared
 from lakebed.travel import check_whole_number
 
 if TYPE_CHECKING:
@@ -81,8 +82,12 @@ class View(Exchange):
         predicate = None
         if where is not None:
             from lakebed.kernels.predicate import check_where
+            from lakebed.query.expressions import keys_of
 
             predicate = check_where(where, self.schema.arrow)
+            codec = self.schema.codec
+            may_pass = key_ranges(both([keys_of(part, codec) for part in predicate.parts]), codec)
+            encoded = list(shared(list(iter_ranges(encoded)), may_pass))
         return self.reader.scan(plan(self.state, encoded), names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:

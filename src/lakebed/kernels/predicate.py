@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from datafusion import lit
-from datafusion.expr import TableScan
+from datafusion.expr import Filter, TableScan
 
 from lakebed.errors import UsageError
 from lakebed.kernels.session import context, forget_more_than_a_row
 
 if TYPE_CHECKING:
-    from datafusion import SessionContext
+    from collections.abc import Iterator
+
+    from datafusion import DataFrame, Expr, SessionContext
 
 _OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
 """Operators of a plan that filters and does nothing else."""
@@ -39,10 +41,14 @@ _local = threading.local()
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A predicate that was checked against a schema, and the columns that it names: at least one."""
+    """A predicate that was checked against a schema, and the columns that it names: at least one.
+
+    ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made alike.
+    """
 
     text: str
     columns: tuple[str, ...]
+    parts: tuple[Expr, ...] = field(compare=False)
 
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
@@ -75,12 +81,23 @@ def _checked(where: str, schema: pa.Schema) -> Predicate | str:
         frame = _engine().from_arrow(schema.empty_table())
         wanted = frame.filter(where)
         operators = _operators(wanted.execution_plan().display_indent())
-        named = _columns(where, schema)
+        named, parts = _columns(where, schema), tuple(_parts(wanted))
     except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
         return _said(error)
     if operators - _OF_A_ROW:
         return "it asks for more than a row"
-    return Predicate(where, named or tuple(schema.names[:1]))
+    return Predicate(where, named or tuple(schema.names[:1]), parts)
+
+
+def _parts(wanted: DataFrame) -> Iterator[Expr]:
+    """What the filters of a plan ask of a row."""
+    pending = [wanted.optimized_logical_plan()]
+    while pending:
+        one = pending.pop()
+        pending += one.inputs()
+        variant = one.to_variant()
+        if isinstance(variant, Filter):
+            yield variant.predicate()
 
 
 def _said(error: Exception) -> str:

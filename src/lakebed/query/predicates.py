@@ -140,14 +140,14 @@ def _crossed(
     fields = dict(one)
     for position, ranges in other:
         held = fields.get(position)
-        fields[position] = ranges if held is None else tuple(_shared(held, ranges))
+        fields[position] = ranges if held is None else tuple(shared(held, ranges))
         if not fields[position]:
             return None
     return tuple(sorted(fields.items()))
 
 
-def _shared(one: _FieldRanges, other: _FieldRanges) -> Iterator[EncodedRange]:
-    """What two sorted lists of ranges share, sorted."""
+def shared(one: Sequence[EncodedRange], other: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
+    """What two lists of sorted disjoint ranges share, sorted."""
     i = j = 0
     while i < len(one) and j < len(other):
         found = one[i].intersect(other[j])
