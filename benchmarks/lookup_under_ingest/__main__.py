@@ -3,8 +3,8 @@
     python -m benchmarks.lookup_under_ingest [--peers lakebed delta-rs …] [--only lookups …] [--commits 100]
 
 Peers run one after the other, each in an environment of its own (made on first use below --cache, from pinned
-versions), each measure in a new process. A measure that has taken --seconds stops and says how far it came; one that
-fails shows its error. Nothing is compacted or optimized before the line that says so.
+versions), each measure in a new process. A measure that has taken --seconds (the ingest four times that) stops and says
+how far it came; one that fails shows its error. Nothing is compacted or optimized before the line that says so.
 
 Measures, in this order: ingest (with the curve of lookups in between), cold (a new process), lookups (warm), upsert,
 maintain, tiny (commits of ten rows), writers (several processes at once).

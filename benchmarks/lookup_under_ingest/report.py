@@ -78,7 +78,7 @@ def shortfall(measure: str, figures: dict[str, Any], sizes: dict[str, Any]) -> s
     """What a measure could not do in its time, or how it went wrong without ending; empty if neither."""
     wanted = {"ingest": sizes["commits"], "tiny": sizes["tiny"]}.get(measure)
     if wanted is not None and figures["commits"] < wanted:
-        return f"stopped after {figures['commits']} of {wanted:,} commits, when {sizes['seconds']:g} s were over"
+        return f"its time was over after {figures['commits']} of {wanted:,} commits: what follows is on as many"
     if errors := figures.get("errors"):
         return "; ".join(f"{count} x {error}" for error, count in errors.items())
     return ""
@@ -93,11 +93,9 @@ def cell(line: Line, figures: dict[str, Any] | None, sizes: dict[str, Any], note
         return f"none {notes.mark(figures['none'])}" if first else "-"
     if "error" in figures:
         return f"error {notes.mark(figures['error'])}" if first else "-"
-    why = (
-        shortfall(line.measure, figures, sizes)
-        if first or (line.measure == "writers" and "failed" in line.name)
-        else ""
-    )
+    # A writer's errors belong to what they cost, the failures; what a time limit cut off, to the measure.
+    noted = "failed" in line.name if line.measure == "writers" else first
+    why = shortfall(line.measure, figures, sizes) if noted else ""
     return f"{line.cell(figures)} {notes.mark(why)}" if why else line.cell(figures)
 
 
