@@ -99,17 +99,16 @@ class Reader:
     def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch]:
         """The rows asked for, of files that overlap."""
         with self._blaming(files):
-            if ask.point is None and len(files) > FAN_IN_MAX:
+            opened = [self._files.open(file, ask.schema) for file in files]
+            tables = self._narrow.read(opened, ask)
+            if tables is not None:
+                batches = iter([batch for table in tables for batch in table.to_batches()])
+            elif ask.point is None and len(files) > FAN_IN_MAX:
                 local = [self._files.local(file, ask.schema) for file in files]
-                paths = [opened.path for opened in local if opened.path is not None]
+                paths = [each.path for each in local if each.path is not None]
                 batches = self._wide().merge_in_levels(paths, ask)
             else:
-                opened = [self._files.open(file, ask.schema) for file in files]
-                tables = self._narrow.read(opened, ask)
-                if tables is None:
-                    batches = self._wide().read(opened, ask)
-                else:
-                    batches = iter([batch for table in tables for batch in table.to_batches()])
+                batches = self._wide().read(opened, ask)
         while True:
             with self._blaming(files):
                 batch = next(batches, None)
