@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("default", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)
 settings.load_profile("default")
+
+# What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MARK_BY_FOLDER = {
     "cluster": pytest.mark.spark,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,9 @@ class AttachReport:
     repeated: bool = False
 
 
-def attach(session: SparkSession, table: Table, place: Place, source: Any, job_id: str | None) -> AttachReport:
+def attach(
+    start: Callable[[], SparkSession], table: Table, place: Place, source: Any, job_id: str | None
+) -> AttachReport:
     """Add the files of a source as they are; see :meth:`Pipeline.attach`."""
     state = table.state()
     first = None if job_id is None else state.answered(job_id)
@@ -67,7 +69,7 @@ def attach(session: SparkSession, table: Table, place: Place, source: Any, job_i
             sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)
 
-    results = run_batch(session, [asdict(file) for file in found], work)
+    results = run_batch(start(), [asdict(file) for file in found], work)
     failed = next((result for result in results if isinstance(result, Error)), None)
     if failed is not None:
         raise failed

@@ -14,7 +14,7 @@ nothing. Whatever fails before, the table is as it was; files that were sent are
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +32,7 @@ from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
 from lakebed.spark.presplit import split_before
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.quarantine import Quarantine
+from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
 from lakebed.spark.staging import Staged, Staging, stage, unstage
 from lakebed.state.transactions import OfferFiles, Source
@@ -120,12 +121,14 @@ class _Input:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``."""
+    """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``.
 
-    session: SparkSession
+    ``start`` gives the session, which nobody needs to be told that there is nothing to import.
+    """
+
+    start: Callable[[], SparkSession]
     table: Table
     place: Place
-    cores: int
     progress: Callback | None = None
     leaf_rows: int | None = None
 
@@ -147,9 +150,9 @@ class Importer:
             found = _native(find_files(given), shuffle, intake)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
-            frame, rows, text = scattered(self.session, found.documents), _source_rows, str(given)
+            frame, rows, text = scattered(self.start(), found.documents), _source_rows, str(given)
         else:
-            frame = frames.typed(frames.read_frame(self.session, given, format, reading.select), intake)
+            frame = frames.typed(frames.read_frame(self.start(), given, format, reading.select), intake)
             text = "the DataFrame" if is_frame else str(given)
             frames.check_frame(frame, intake, text)
             rows = partial(_named, source=text)
@@ -243,7 +246,7 @@ class Importer:
         return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
     def _reducers(self, found: _Input, file_bytes: int) -> int:
-        busy = min(self.cores, found.size_bytes // REDUCER_BYTES_MIN)
+        busy = min(cores_of(self.start()), found.size_bytes // REDUCER_BYTES_MIN)
         return max(1, busy, -(-found.size_bytes // file_bytes))
 
     def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
@@ -252,8 +255,9 @@ class Importer:
             return ()
         total = sum(found.rows)
         span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
-        with watched(self.session, self.progress, span), spark_errors():
-            pieces = scattered(self.session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
+        session = self.start()
+        with watched(session, self.progress, span), spark_errors():
+            pieces = scattered(session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)

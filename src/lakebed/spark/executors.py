@@ -80,14 +80,13 @@ def place_of(url: str, instance: Instance) -> Place:
     return Place(storage.url, options)
 
 
-def ingest_executor(importer: Callable[[], Importer]) -> Execute:
-    """Runs ingest tasks of the importer's table. The importer, and so the session, is asked for when there are any."""
+def ingest_executor(importer: Importer) -> Execute:
+    """Runs ingest tasks of the importer's table."""
 
     def execute(target: Target, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
-        on = importer()
         small = [task for task in tasks if task.method is Method.SORT]
-        made = dict(zip((task.job for task in small), _sorted(on, target, small), strict=True))
-        made |= {task.job: _shuffled(on, task) for task in tasks if task.method is Method.SHUFFLE}
+        made = dict(zip((task.job for task in small), _sorted(importer, target, small), strict=True))
+        made |= {task.job: _shuffled(importer, task) for task in tasks if task.method is Method.SHUFFLE}
         return [made[task.job] for task in tasks]
 
     return execute
@@ -103,7 +102,7 @@ def _sorted(importer: Importer, target: Target, tasks: Sequence[IngestTask]) -> 
             files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
         return wire.encode_new_files(files)
 
-    found = run_batch(importer.session, [wire.encode_ingest_task(task) for task in tasks], work)
+    found = run_batch(importer.start(), [wire.encode_ingest_task(task) for task in tasks], work)
     return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
 

@@ -164,7 +164,7 @@ class Pipeline:
         if leaf_rows is not None and leaf_rows < 2:
             raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
         reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
-        importer = Importer(self.session, target, self._place, self.cores, progress, leaf_rows)
+        importer = Importer(lambda: self.session, target, self._place, progress, leaf_rows)
         return importer.run(source, format, job_id, reading)
 
     @submitted(AttachReport)
@@ -181,7 +181,7 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was attached.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        return attach(self.session, self._table(table), self._place, source, job_id)
+        return attach(lambda: self.session, self._table(table), self._place, source, job_id)
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
@@ -354,7 +354,7 @@ class Pipeline:
     def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
         planned = prepare_ingest(table, force=force, method=method)
         # With nothing to ingest no session is started.
-        execute = ingest_executor(lambda: Importer(self.session, table, self._place, self.cores))
+        execute = ingest_executor(Importer(lambda: self.session, table, self._place))
         return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:

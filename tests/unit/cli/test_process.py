@@ -109,9 +109,20 @@ def test_what_only_reads_state_imports_nothing_heavy(lake: Path, words: list[str
     assert not HEAVY & set(modules)
 
 
-def test_what_finds_nothing_for_spark_to_do_neither_imports_it_nor_starts_java(tmp_path: Path) -> None:
-    lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {}))
+def test_what_finds_nothing_for_spark_to_do_does_not_start_java(tmp_path: Path) -> None:
+    table = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {}))
+    table.write(pa.table({"k": ["a"]}), commit_id="monday")
     words = [["gc", "t"], ["sweep", "t"], ["sweep", "--dropped"], ["split", "t"], ["compact", "t"], ["maintain", "t"]]
+    said = _ran_without_java(tmp_path, words)
+    assert not {"pyspark", "pandas", "py4j"} & said
+    _ran_without_java(
+        tmp_path, [["import", "t", "in", "--job-id", "monday"], ["attach", "t", "in", "--job-id", "monday"]]
+    )
+    _ran_without_java(tmp_path, [["import", "t", "nowhere"], ["attach", "t", "nowhere"]], code=4)
+
+
+def _ran_without_java(folder: Path, words: list[list[str]], code: int = 0) -> set[str]:
+    """Run commands that all end with the code and start no process; returns the modules they imported."""
     program = (
         "import json, sys\nstarted = []\n"
         "sys.addaudithook(lambda name, given: name == 'subprocess.Popen' and started.append(str(given[0])))\n"
@@ -120,12 +131,12 @@ def test_what_finds_nothing_for_spark_to_do_neither_imports_it_nor_starts_java(t
     )
     ran = subprocess.run(
         [sys.executable, "-c", program, json.dumps(words)],
-        env=environment(tmp_path), capture_output=True, check=True, text=True, timeout=120,
+        env=environment(folder), capture_output=True, check=True, text=True, timeout=120,
     )  # fmt: skip
     codes, started, modules = json.loads(ran.stderr.splitlines()[-1])
-    assert codes == [0] * len(words)
+    assert codes == [code] * len(words)
     assert started == []
-    assert not {"pyspark", "pandas", "py4j"} & set(modules)
+    return set(modules)
 
 
 def test_a_reader_that_goes_away_is_no_error(lake: Path) -> None:
