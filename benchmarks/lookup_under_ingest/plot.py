@@ -59,10 +59,12 @@ def picture(results: dict[str, Any], out: Path) -> None:
         ylabel="milliseconds (log)",
         yscale="log",
     )
+    lookups.set_xticks([ticks for ticks in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000) if ticks <= sizes["commits"]])
     for axes in (lookups, commits):
         axes.grid(visible=True, which="major", alpha=0.35)
         axes.grid(visible=True, which="minor", alpha=0.12)
         axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
         axes.yaxis.set_major_formatter("{x:g}")
     handles, labels = lookups.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)

@@ -145,4 +145,8 @@ def markdown(peers: Peers, sizes: dict[str, Any]) -> str:
         f"* {name}: {', '.join(' '.join(package) for package in made['packages'].items())}. {made['how']}"
         for name, made in made_of.items()
     ]
-    return "\n".join([*rows, "", *said, "", *versions])
+    run = (
+        f"{sizes['commits']:,} commits of {sizes['rows']:,} rows; at most {sizes['gets']:,} questions of each kind; "
+        f"{sizes['processes']} new processes; {sizes['seconds']:g} s a measure, four times that for the ingest."
+    )
+    return "\n".join([run, "", *rows, "", *said, "", *versions])
