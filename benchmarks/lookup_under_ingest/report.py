@@ -100,12 +100,19 @@ def cell(line: Line, figures: dict[str, Any] | None, sizes: dict[str, Any], note
 
 
 def times_ours(peers: Peers) -> list[str] | None:
-    """How many times as long as Lakebed's a peer's lookup takes, by the medians; None if Lakebed was not asked."""
-    ours = peers.get("lakebed", {}).get("lookups", {}).get("get")
-    if ours is None:
+    """How many times as long as Lakebed's a peer's lookup takes, by the medians; None if Lakebed was not asked.
+
+    Only over as many commits as Lakebed had: a table of fewer files is no match for one of more.
+    """
+    ours = peers.get("lakebed", {})
+    if "get" not in ours.get("lookups", {}):
         return None
-    theirs = [figures.get("lookups", {}).get("get") for figures in peers.values()]
-    return ["-" if get is None else f"{number(get['p50_ms'] / ours['p50_ms'])} x" for get in theirs]
+    ratios = []
+    for theirs in peers.values():
+        get = theirs.get("lookups", {}).get("get")
+        comparable = get and theirs["ingest"]["commits"] == ours["ingest"]["commits"]
+        ratios.append(f"{number(get['p50_ms'] / ours['lookups']['get']['p50_ms'])} x" if comparable else "-")
+    return ratios
 
 
 def grid(peers: Peers, sizes: dict[str, Any]) -> tuple[list[list[str]], Notes]:

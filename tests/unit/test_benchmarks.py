@@ -97,10 +97,12 @@ def test_lost_rows_are_shown():
     assert shown("  failed", writers=figures | {"rows_told": 20, "rows_there": 20}) == ("1 / 9 [1]", ["10 x Busy: x"])
 
 
-def test_lookups_are_compared_with_lakebeds():
-    get = {"p50_ms": 2.0, "p99_ms": 3.0}
-    peers = {"lakebed": {"lookups": {"get": get}}, "other": {"lookups": {"get": get | {"p50_ms": 80.0}}}}
-    assert report.times_ours(peers) == ["1.00 x", "40.0 x"]
+def test_lookups_are_compared_with_lakebeds_over_as_many_commits():
+    times = {"lakebed": 2.0, "a": 80.0}
+    asked = {name: {"ingest": {"commits": 2}, "lookups": {"get": {"p50_ms": ms}}} for name, ms in times.items()}
+    assert report.times_ours(asked) == ["1.00 x", "40.0 x"]
+    assert report.times_ours(asked | {"a": asked["a"] | {"ingest": {"commits": 1}}}) == ["1.00 x", "-"]
+    assert report.times_ours({"a": asked["a"]}) is None
 
 
 def test_every_peer_has_its_versions_pinned():
