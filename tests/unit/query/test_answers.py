@@ -288,6 +288,7 @@ def test_slices_change_nothing(many, monkeypatch, slice_bytes):
 
 
 def test_more_files_than_one_merge_takes_go_through_levels(many, monkeypatch):
+    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
     monkeypatch.setattr("lakebed.query.run.FAN_IN_MAX", 2)
     assert many.scan(KeyRange("k2", "k7"), columns=["w", "s"]).to_pylist() == [
         {"w": row["w"], "s": row["s"]} for row in many.rows if "k2" <= row["a"] < "k7"

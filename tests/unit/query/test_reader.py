@@ -13,7 +13,7 @@ from lakebed.query import opening
 from lakebed.query.narrow import Ask, NarrowReader
 from lakebed.query.pages import KeptPages, OpenPages
 from lakebed.query.plan import QueryPlan
-from lakebed.query.run import Reader
+from lakebed.query.run import FAN_IN_MAX, Reader
 from lakebed.storage import LocalStorage, connect
 from tests.unit.query.cases import LETTERS, TABLE, lettered, object_path, one_leaf, stored
 
@@ -289,6 +289,30 @@ def test_narrow_reads_leave_the_engine_alone(storage, tmp_path):
     assert reader.get(one_leaf((file,), point("b")), ["v"]).num_rows == 1
     assert reader.scan(one_leaf((file,), ALL_KEYS), ["v"], 2).read_all().num_rows == 2
     assert reader._engine is None
+
+
+def overlapping(storage, folder, *texts):
+    return tuple(file for text in texts for file in stored(storage, LETTERS, lettered(text), folder))
+
+
+def test_a_few_rows_of_more_files_than_one_merge_takes_are_a_narrow_read(storage, tmp_path):
+    """A merge of a hundred files in levels took a second and a half for a thousand rows."""
+    files = overlapping(storage, tmp_path, *["abc"] * (FAN_IN_MAX + 1))
+    reader = reader_of(storage)
+    assert reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all().num_rows == 3 * len(files)
+    assert reader._engine is None
+
+
+@pytest.mark.parametrize(("files", "rows", "is_narrow"), [(2, 10, True), (2, 11, False), (3, 13, True), (3, 14, False)])
+def test_what_is_narrow_grows_with_the_files_that_overlap(tmp_path, monkeypatch, files, rows, is_narrow):
+    """Two files share twenty rows, three have forty."""
+    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", 20)
+    monkeypatch.setattr("lakebed.query.narrow.SHARE_FILES", 2)
+    storage = LocalStorage(tmp_path / "store")
+    reader = reader_of(storage)
+    plan = one_leaf(overlapping(storage, tmp_path, *["a" * rows] * files), EncodedRange(key("a"), key("b")))
+    assert reader.scan(plan, ["k"], None).read_all().num_rows == files * rows
+    assert (reader._engine is None) == is_narrow
 
 
 def test_a_wide_read_comes_in_batches(storage, tmp_path):

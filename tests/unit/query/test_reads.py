@@ -108,7 +108,7 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
     from lakebed.query.narrow import Ask
 
     ask = Ask(table.schema, ALL_KEYS, None, ("v",), None, check_where("k = 1234", table.schema.arrow))
-    drawing = reader._wide().frame([opened], None, ask).execution_plan().display_indent()
+    drawing = reader.engine().frame([opened], None, ask).execution_plan().display_indent()
     assert "k_max@1 >= 1234" in drawing or "pruning_predicate=" in drawing
 
 
