@@ -6,6 +6,7 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from lakebed.errors import SchemaMismatchError, UsageError
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
+from lakebed.log.replay import replay
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.query.tally import Tally
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferFiles, OfferSchema, RemoveTag, SetTag
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
+    from lakebed.query.explain import Explanation
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.settings import Settings
@@ -67,7 +71,7 @@ class Table:
         prefix = table_prefix(table_id)
         self.log = Log(logs.open(prefix), SnapshotPlace(storage, prefix), table_id, TABLE)
         self._defaults = defaults
-        self._probed_s: float | None = None
+        self._probed_s = -math.inf
         self._reader: Reader | None = None
 
     def __repr__(self) -> str:
@@ -198,17 +202,20 @@ class Table:
         """
         return self._view(self.state(max_staleness)).scan(*ranges, columns=columns, limit=limit)
 
+    def explain(self, *asked: Any, columns: Sequence[str] | None = None, limit: int | None = None) -> Explanation:
+        """What a read of a key's values, or of ranges, takes; see :meth:`lakebed.view.View.explain`."""
+        with (tally := Tally()).step("probe"):
+            state = self.state()
+        return self._view(state).explain(*asked, columns=columns, limit=limit, tally=tally)
+
     def _view(self, state: TableState) -> View:
         from lakebed.view import View
 
-        return View(state, self._reading(), self.storage)
-
-    def _reading(self) -> Reader:
         if self._reader is None:
             from lakebed.query.run import Reader
 
             self._reader = Reader(self.storage, self.id, self._keeps)
-        return self._reader
+        return View(state, self._reader, self.storage)
 
     def _keeps(self, file: DataFile) -> bool:
         """Whether the file's object must be there: the newest state has it, and did not give it up for deletion."""
@@ -219,13 +226,11 @@ class Table:
 
     def state(self, max_staleness: float | None = None) -> TableState:
         """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago."""
-        fresh = self._probed_s is not None and max_staleness is not None
-        if fresh and clock.monotonic_s() - (self._probed_s or 0.0) <= (max_staleness or 0.0):
-            return self.log.head.state
         before = clock.monotonic_s()
-        state = self.log.follow()
-        self._probed_s = before
-        return state
+        if max_staleness is None or before - self._probed_s > max_staleness:
+            self.log.follow()
+            self._probed_s = before
+        return self.log.head.state
 
     def files(self) -> pa.Table:
         """One row a reference, in key order: the file, the leaf, rows there, and the file's facts."""
@@ -283,8 +288,6 @@ class Table:
             yield self._view(state)
 
     def _state_at(self, number: int, newest: TableState) -> TableState:
-        from lakebed.log.replay import replay
-
         return newest if number == newest.number else replay(self.log, number).state
 
     def tag(self, name: str, number: int | None = None) -> int:
@@ -295,8 +298,6 @@ class Table:
             NotFoundError, NotRetainedError: there is no such number, or not any more.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        from lakebed.log.replay import replay
-
         check_tag(name)
         state = self.state()
         found = locate(state, self.log.entry_stamp, number=state.number if number is None else number)

@@ -26,12 +26,13 @@ import pyarrow as pa
 from lakebed.errors import Error, UsageError
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange, successor
+from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.footer import Value
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFiles
-from lakebed.query.pages import KeptPages
-from lakebed.query.plan import QueryPlan, successive
+from lakebed.query.plan import QueryPlan, at, successive
+from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -43,22 +44,24 @@ FAN_IN_MAX = 40
 
 
 class Reader:
-    """Answers plans over one table's files; keeps files open between calls. Safe to use from many threads.
+    """Answers plans over one table's files; what it learns of them is kept. Safe to use from many threads.
 
     What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
     """
 
-    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
+    def __init__(
+        self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool], cache: ReadCache = READ_CACHE
+    ) -> None:
         """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
-        self._files = OpenFiles(storage, table_id, keeps)
-        self._kept = KeptPages()
-        self._narrow = NarrowReader(self._kept)
+        self._kept = cache
+        self._files = OpenFiles(storage, table_id, keeps, cache)
+        self._narrow = NarrowReader(self._files, cache)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
-    def get(self, plan: QueryPlan, columns: Sequence[str]) -> pa.Table:
-        """All rows of the plan at once, in key order; ``columns`` as asked, in that order.
+    def get(self, plan: QueryPlan, columns: Sequence[str], tally: Tally | None = None) -> pa.Table:
+        """All rows of the plan at once, in key order; ``columns`` as asked, in that order. ``tally`` notes it.
 
         Raises:
             UsageError: a column that the plan's schema does not have.
@@ -66,9 +69,11 @@ class Reader:
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
         schema = _selected(plan.schema, columns)
-        return pa.Table.from_batches(self._rows(plan, schema, None), schema)
+        return pa.Table.from_batches(self._rows(plan, schema, None, tally), schema)
 
-    def scan(self, plan: QueryPlan, columns: Sequence[str], limit: int | None) -> pa.RecordBatchReader:
+    def scan(
+        self, plan: QueryPlan, columns: Sequence[str], limit: int | None, tally: Tally | None = None
+    ) -> pa.RecordBatchReader:
         """The rows of the plan as a stream in key order, at most ``limit`` of them; raises as :meth:`get`.
 
         Nothing is read before the first batch is asked for. What the stream holds goes with the last reference to it.
@@ -76,19 +81,24 @@ class Reader:
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
         schema = _selected(plan.schema, columns)
-        return pa.RecordBatchReader.from_batches(schema, self._rows(plan, schema, limit))
+        return pa.RecordBatchReader.from_batches(schema, self._rows(plan, schema, limit, tally))
 
-    def _rows(self, plan: QueryPlan, schema: pa.Schema, limit: int | None) -> Generator[pa.RecordBatch]:
+    def _rows(
+        self, plan: QueryPlan, schema: pa.Schema, limit: int | None, tally: Tally | None
+    ) -> Generator[pa.RecordBatch]:
         left = limit
+        seen = tally or Tally()
         for leaf in plan.leaves:
             for keys in leaf.ranges:
-                for part, files in successive(leaf.files, keys):
+                point = _point(plan.schema, keys)
+                for part, files in successive(leaf.files, keys) if point is None else at(leaf.files, keys):
                     if left == 0:
                         return
-                    ask = Ask(plan.schema, part, _point(plan.schema, part), tuple(schema.names), left)
+                    ask = Ask(plan.schema, part, point, tuple(schema.names), left, seen)
                     with closing(self._part_rows(files, ask)) as batches:
                         for batch in batches:
                             taken = batch if left is None else batch.slice(0, left)
+                            seen.rows += taken.num_rows
                             if taken.num_rows:
                                 yield _exactly(taken, schema)
                             if left is not None:
@@ -102,16 +112,20 @@ class Reader:
             if ask.point is None and len(files) > FAN_IN_MAX:
                 local = [self._files.local(file, ask.schema) for file in files]
                 paths = [opened.path for opened in local if opened.path is not None]
+                ask.tally.files.update(file.id for file in files)
                 batches = self._wide().merge_in_levels(paths, ask)
             else:
-                opened = [self._files.open(file, ask.schema) for file in files]
-                tables = self._narrow.read(opened, ask)
+                holding = self._narrow.holding(files, ask)
+                with ask.tally.step("open"):
+                    opened = self._files.open_all(holding, ask.schema)
+                with ask.tally.step("read"):
+                    tables = self._narrow.read(opened, ask)
                 if tables is None:
                     batches = self._wide().read(opened, ask)
                 else:
                     batches = iter([batch for table in tables for batch in table.to_batches()])
         while True:
-            with self._blaming(files):
+            with self._blaming(files), ask.tally.step("read"):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -153,13 +167,17 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
     values = tuple(_scalar(field, value) for field, value in zip(fields, bound.values, strict=True))
-    return Point(values, Membership(fields, bound.values))
+    return Point(values, Membership(fields, bound.values, keys.min))
 
 
 def _scalar(field: Field, value: Value) -> pa.Scalar:
-    if field.width:
-        return pa.scalar(value, pa.int32() if field.width == 4 else pa.int64()).cast(field.type)
-    return pa.scalar(value, field.type)
+    """The value as Arrow has it. Made of its bytes: to convert a value of Python, Arrow would import pandas first."""
+    if isinstance(value, int):
+        content = [value.to_bytes(field.width, "little", signed=True)]
+    else:
+        data = value.encode("utf-8") if isinstance(value, str) else value
+        content = [(0).to_bytes(4, "little") + len(data).to_bytes(4, "little"), data]
+    return pa.Array.from_buffers(field.type, 1, [None, *map(pa.py_buffer, content)])[0]
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -143,7 +143,7 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     head = Head(0, "", TABLE.empty)
     while head.number < number:
         head, _ = advance(head, table.log.entry(head.number + 1), table.id, TABLE, table.log.read_sides)
-    past = table._reading().scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
+    past = table._view(head.state).reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
     assert past.column("k").to_pylist() == list("abcd")
 
 
