@@ -1,4 +1,4 @@
-"""``lakebed write``, ``get``, ``scan`` and ``remove``: rows in, back by key, and away, in this process."""
+"""``lakebed write``, ``get``, ``scan``, ``explain`` and ``remove``: rows in, back by key, and away, in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ before it, or for an option the form --from=-x."""
 
 
 def add_rows(commands: args.Commands) -> None:
-    """``lakebed write``, ``get``, ``scan``, ``remove``."""
+    """``lakebed write``, ``get``, ``scan``, ``explain``, ``remove``."""
     write = args.add_command(
         commands,
         "write",
@@ -57,6 +57,20 @@ def add_rows(commands: args.Commands) -> None:
     _add_columns(scan)
     scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
     args.add_at(scan)
+    explain = args.add_command(
+        commands,
+        "explain",
+        "read a key or ranges, and print what that took instead of the rows",
+        _explain,
+        more="With KEY as get, else as scan: leaves and files met, files left out by bounds of keys and by filters,\n"
+        f"row groups, pages and bytes read, the time of each step.\n\n{KEYS}",
+    )
+    explain.add_argument("table", metavar="TABLE")
+    explain.add_argument("key", metavar="KEY", nargs="*", help="a word for each row key field; none: a scan")
+    add_ranges(explain)
+    _add_columns(explain)
+    explain.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    args.add_at(explain)
     remove = args.add_command(
         commands,
         "remove",
@@ -122,6 +136,16 @@ def _scan(arguments: argparse.Namespace, out: Output) -> None:
     with table.scan(*ranges_of(arguments, table.schema), columns=columns, limit=arguments.limit) as reader:
         if not out.rows(reader, reader.schema.names):
             out.note("no rows there")
+
+
+def _explain(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_view(arguments)
+    asked = ranges_of(arguments, table.schema)
+    if arguments.key and asked:
+        raise UsageError("explain takes a KEY or ranges, not both")
+    key = args.key_values(table.schema, arguments.key) if arguments.key else ()
+    found = table.explain(*key, *asked, columns=args.names(arguments.columns), limit=arguments.limit)
+    out.document({"table": arguments.table, **found.to_dict()}, found.lines())
 
 
 def _remove(arguments: argparse.Namespace, out: Output) -> None:

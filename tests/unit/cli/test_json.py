@@ -34,6 +34,7 @@ WORDS: dict[str, list[str]] = {
     "write": ["write", "readings", "{parquet}"],
     "get": ["get", "readings", "Ulm", "1"],
     "scan": ["scan", "readings"],
+    "explain": ["explain", "readings", "Ulm", "1"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "submit": ["submit", "readings", "{parquet}"],
     "requests": ["requests", "readings"],
