@@ -1,11 +1,13 @@
-"""Point reads and short scans of one compacted table, against DuckDB over the very same Parquet files.
+"""Point reads and short scans, against DuckDB over the very same Parquet files: of a compacted table, and of one that
+random keys were written into, commit by commit, with nothing compacted since.
 
-    python -m benchmarks.lookups [--rows 20000000] [--gets 2000]
+    python -m benchmarks.lookups [--rows 20000000] [--gets 2000] [--commits 100] [--commit-rows 50000]
 
 Everything goes through the public face: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm:
 the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
 rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a view over the
-files and a prepared statement. A cold read is a fresh process that opens the instance, and imports what it needs.
+files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
+Last come gets of several threads at once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -40,6 +42,16 @@ def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
     table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)
     first = next(batches(1))
     table.write(pa.RecordBatchReader.from_batches(first.schema, batches(rows)))
+    return table
+
+
+def overlapping(folder: str, commits: int, rows: int) -> lakebed.Table:
+    """A table of one leaf that holds a file of each commit, all over the whole key space."""
+    schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
+    table = lakebed.create(f"{folder}/lake").create_table("t", schema)
+    left = pa.Table.from_batches(batches(commits * rows))
+    for commit in range(commits):
+        table.write(left.slice(commit * rows, rows))
     return table
 
 
@@ -110,47 +122,72 @@ def after(key: str, step: int) -> str:
     return f"user-{int(key[5:], 16) + step:016x}"
 
 
-def cold_ms(folder: str, key: str) -> float:
-    """What a fresh process takes from before its import of lakebed until it has the row."""
+def cold_ms(folder: str, key: str) -> tuple[float, float]:
+    """What a fresh process takes to import lakebed, and from then on until it has the row."""
     code = (
-        "import sys, time; begin = time.perf_counter(); import lakebed\n"
-        "found = lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\n"
-        "assert found.num_rows == 1; print((time.perf_counter() - begin) * 1e3)"
+        "import sys, time; begin = time.perf_counter(); import lakebed, lakebed.view, lakebed.query.run\n"
+        "imported = time.perf_counter(); found = lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\n"
+        "assert found.num_rows == 1; print((imported - begin) * 1e3, (time.perf_counter() - imported) * 1e3)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, f"{folder}/lake", key], check=True, capture_output=True, text=True, timeout=120
     )
-    return float(ran.stdout)
+    imports, rest = map(float, ran.stdout.split())
+    return imports, rest
+
+
+def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> float:
+    """Of so many threads that share the keys among them."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        found = sum(rows.num_rows for rows in pool.map(table.get, keys))
+    if found != len(keys):
+        raise AssertionError(f"{found} rows for {len(keys)} keys")
+    return len(keys) / (time.perf_counter() - begin)
+
+
+def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespace) -> None:
+    files = table.files()
+    size = sum(files.column("size_bytes").to_pylist())
+    print(f"{rows:,} rows in {files.num_rows} files, {size / 1e6:.0f} MB; milliseconds")
+    keys = sample_keys(table, rows, min(args.gets + WARM_UP, rows))
+    step = int(SCAN_ROWS * 2**62 / rows)
+    print(f"{'':26}{'p50':>8}{'p99':>8}   {'DuckDB p50':>11}{'p99':>8}   {'ratio of p50':>12}")
+    peers = duckdb(table, step)
+    for name, question in ours(table, step).items():
+        expected = {"get": 1, "get, not there": 0}.get(name)
+        times = timed(question, keys if "get" in name else keys[: args.scans], expected)
+        peer = timed(peers[name], keys[: args.peer_gets], expected)
+        p50, p99 = np.percentile(times, [50, 99])
+        peer_p50, peer_p99 = np.percentile(peer, [50, 99])
+        print(
+            f"{name:<26}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
+            flush=True,
+        )
+    imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
+    print(f"{'get, fresh process':<26}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
+    one, many = (gets_a_second(table, keys, threads) for threads in (1, 8))
+    print(f"{'gets a second, 1 thread':<26}{one:8.0f}   {many:.0f} of 8 threads, {many / one:.2f} times\n", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=20_000_000, help="of the compacted table; 0: leave it out")
     parser.add_argument("--gets", type=int, default=2_000)
     parser.add_argument("--peer-gets", type=int, default=200, help="the peer is asked less often")
+    parser.add_argument("--scans", type=int, default=500)
     parser.add_argument("--page-rows", type=int, help="instead of the default setting")
+    parser.add_argument("--commits", type=int, default=100, help="into the other table; 0: leave it out")
+    parser.add_argument("--commit-rows", type=int, default=50_000)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
-        table = table_of(folder, args.rows, args.page_rows)
-        files = table.files()
-        size = sum(files.column("size_bytes").to_pylist())
-        print(f"{args.rows:,} rows in {files.num_rows} files of one run, {size / 1e6:.0f} MB; milliseconds")
-        keys = sample_keys(table, args.rows, min(args.gets + WARM_UP, args.rows))
-        step = int(SCAN_ROWS * 2**62 / args.rows)
-        print(f"{'':26}{'p50':>8}{'p99':>8}   {'DuckDB p50':>11}{'p99':>8}   {'ratio of p50':>12}")
-        peers = duckdb(table, step)
-        for name, question in ours(table, step).items():
-            expected = {"get": 1, "get, not there": 0}.get(name)
-            times = timed(question, keys, expected)
-            peer = timed(peers[name], keys[: args.peer_gets], expected)
-            p50, p99 = np.percentile(times, [50, 99])
-            peer_p50, peer_p99 = np.percentile(peer, [50, 99])
-            print(
-                f"{name:<26}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
-                flush=True,
-            )
-        cold = sorted(cold_ms(str(Path(folder)), key) for key in keys[:5])
-        print(f"{'get, fresh process':<26}{cold[2]:8.0f}")
+    if args.rows:
+        with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+            table = table_of(folder, args.rows, args.page_rows)
+            measure(folder, table, args.rows, args)
+    if args.commits:
+        with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+            table = overlapping(folder, args.commits, args.commit_rows)
+            measure(folder, table, args.commits * args.commit_rows, args)
     return 0
 
 

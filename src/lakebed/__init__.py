@@ -19,6 +19,7 @@ from lakebed.errors import (
 from lakebed.instance import Instance, create, open
 from lakebed.keys import KeyRange
 from lakebed.log.parts import set_state_cache_bytes
+from lakebed.query.cache import read_cache_stats, set_read_cache_bytes
 from lakebed.query.counting import Count
 from lakebed.schema import Field, Generated, Schema
 from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
@@ -57,5 +58,7 @@ __all__ = [
     "__version__",
     "create",
     "open",
+    "read_cache_stats",
+    "set_read_cache_bytes",
     "set_state_cache_bytes",
 ]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SUMMARY_BYTES_MIN = 128 * 1024
 """A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
 
+KEY_FILTERS = "lakebed.key_filters"
+"""Where a data file says, in the key-value metadata of its footer, where its filters over whole keys lie."""
+
 NUMBER_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
 

@@ -9,11 +9,12 @@ refuses everything.
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
 from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
-from lakebed.files import instance_name
+from lakebed.files import instance_name, snapshot_name
 from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, dump, parse_header
 from lakebed.log.outcomes import NotCommitted, number_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lakebed.query.sql import SqlEngine
     from lakebed.query.statement import At
     from lakebed.state.catalog import CatalogTable
+    from lakebed.storage.contract import Storage
     from lakebed.view import View
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
@@ -88,13 +90,24 @@ def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Insta
         FormatTooNewError: a newer Lakebed wrote it.
     """
     storage = connect(url, storage_options)
-    data = storage.get(instance_name())
+    # Side by side: nobody opens an instance but to ask its catalog next, and a store takes a round trip for each.
+    with ThreadPoolExecutor(1, "lakebed-open") as aside:
+        catalog = aside.submit(storage.get, snapshot_name("catalog")) if _is_far(storage) else None
+        data = storage.get(instance_name())
     if data is None:
         raise NotFoundError(f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url)
     document = parse_header(data, f"{instance_name()} at {storage.url}")
     if not isinstance(document.get("instance"), str):
         raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
-    return Instance(storage, document, storage_options)
+    instance = Instance(storage, document, storage_options)
+    # Whatever failed there is told to the one who asks the catalog.
+    if catalog is not None and catalog.exception() is None:
+        instance.take_catalog_ahead(catalog.result())
+    return instance
+
+
+def _is_far(storage: Storage) -> bool:
+    return storage.shared and not storage.url.startswith("file://")
 
 
 class Instance:
@@ -221,6 +234,10 @@ class Instance:
     def unnamed(self, table_id: str) -> Table:
         """A table by its id, whether the catalog knows it or not."""
         return Table(table_id, table_id, self.storage, self._logs, self._defaults)
+
+    def take_catalog_ahead(self, manifest: bytes | None) -> None:
+        """The manifest of the catalog's snapshot, as it was read while the instance was opened."""
+        self._catalog.snapshots.take_ahead(manifest)
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,9 @@ from lakebed.exchange import Exchange
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
+from lakebed.log.replay import replay
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.query.tally import Tally
 from lakebed.reading import Reading
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from lakebed.log.backend import LogPlace
     from lakebed.log.outcomes import Outcome
     from lakebed.query.counting import Count
+    from lakebed.query.explain import Explanation
     from lakebed.query.stream import RowStream
     from lakebed.schema import Schema
     from lakebed.settings import Settings
@@ -220,12 +223,19 @@ class Table(Exchange):
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """So many rows by chance, in key order; all, if there are no more.
 
+
         Every row is as likely as any other, and none comes twice; a page is read for each, so it is for some thousands
         of rows. The same ``seed`` gives the same rows of the same number, as long as its files are not compacted.
 
         Raises UsageError for a negative number, or a column that the table does not have.
         """
         return self.newest().sample(rows, columns=columns, seed=seed)
+
+    def explain(self, *asked: Any, columns: Sequence[str] | None = None, limit: int | None = None) -> Explanation:
+        """What a read of a key's values, or of ranges, takes; see :meth:`lakebed.view.View.explain`."""
+        with (tally := Tally()).step("probe"):
+            view = self.newest()
+        return view.explain(*asked, columns=columns, limit=limit, tally=tally)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -282,8 +292,6 @@ class Table(Exchange):
             NotFoundError, NotRetainedError: there is no such number, or not any more.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        from lakebed.log.replay import replay
-
         check_tag(name)
         state = self.state()
         found = locate(state, self.log.entry_stamp, number=state.number if number is None else number)

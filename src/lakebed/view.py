@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.query.counting import Count
+    from lakebed.query.explain import Explanation
     from lakebed.query.run import Reader
     from lakebed.query.stream import RowStream
+    from lakebed.query.tally import Tally
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
@@ -110,6 +112,41 @@ class View(Exchange):
             if not isinstance(key_range, KeyRange):
                 raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
         return [self.schema.codec.encode_range(one) for one in ranges]
+
+    def explain(
+        self,
+        *asked: Any,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        tally: Tally | None = None,
+    ) -> Explanation:
+        """Read what :meth:`get` or :meth:`scan` would, and say what that took.
+
+        ``asked`` are the values of a key, or ranges, or nothing for all rows. The read is a real one, to its end, and
+        its rows are dropped. ``tally`` may have steps that went before.
+
+        Raises:
+            UsageError: some of what is asked for are ranges and some are not; or as :meth:`get` and :meth:`scan`.
+            BadKeyError: as these.
+        """
+        from lakebed.query.explain import Explanation
+        from lakebed.query.tally import Tally
+
+        seen = tally or Tally()
+        are_ranges = {isinstance(one, KeyRange) for one in asked}
+        if len(are_ranges) > 1:
+            raise UsageError("explain takes the values of one key, or KeyRange values, not both")
+        with seen.step("plan"):
+            if are_ranges == {False}:
+                encoded = self.schema.codec.encode_key(asked)
+                ranges = [EncodedRange(encoded, successor(encoded))]
+            else:
+                ranges = self._encoded(asked) or [ALL_KEYS]
+            planned = plan(self.state, ranges)
+        check_whole_number("limit", limit)
+        for _ in self.reader.scan(planned, self.schema.project(columns), limit, tally=seen):
+            pass
+        return Explanation.of(self.number, planned, seen)
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""

@@ -369,9 +369,9 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
 def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     """The filter reaches the scan of a file that has other names for the keys; nothing is sorted."""
     from lakebed.kernels.merge import check_plan
+    from lakebed.query.cache import ReadCache
     from lakebed.query.engine import Engine
     from lakebed.query.narrow import Ask
-    from lakebed.query.pages import KeptPages
 
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(RenameField("k", "key"), WidenField("n", "int64"), AddField("w", "int8"))
@@ -380,7 +380,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
     ask = Ask(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), None, ("n", "w"), 10)
-    engine = Engine(table.storage, KeptPages())
+    engine = Engine(table.storage, ReadCache(1 << 20))
     for used in (opened[:1], opened[1:], opened):
         for condition in engine.conditions(used, ask):
             drawing = engine.frame(used, condition, ask).execution_plan().display_indent()

@@ -1,4 +1,4 @@
-"""``lakebed write``, ``get``, ``scan``, ``count``, ``sample``, ``remove``: rows in, found and away, in this process."""
+"""Rows in, found and away, in this process: ``lakebed write``, ``get``, ``scan`` and others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ before it, or for an option the form --from=-x."""
 
 
 def add_rows(commands: args.Commands) -> None:
-    """``lakebed write``, ``get``, ``get-many``, ``scan``, ``count``, ``sample``, ``remove``."""
+    """``lakebed write``, ``get``, ``get-many``, ``scan``, ``count``, ``sample``, ``explain``, ``remove``."""
     write = args.add_command(
         commands,
         "write",
@@ -102,6 +102,20 @@ def add_rows(commands: args.Commands) -> None:
     sample.add_argument("--seed", metavar="N", type=int, help="the same seed gives the same rows of the same number")
     _add_columns(sample)
     args.add_at(sample)
+    explain = args.add_command(
+        commands,
+        "explain",
+        "read a key or ranges, and print what that took instead of the rows",
+        _explain,
+        more="With KEY as get, else as scan: leaves and files met, files left out by bounds of keys and by filters,\n"
+        f"row groups, pages and bytes read, the time of each step.\n\n{KEYS}",
+    )
+    explain.add_argument("table", metavar="TABLE")
+    explain.add_argument("key", metavar="KEY", nargs="*", help="a word for each row key field; none: a scan")
+    add_ranges(explain)
+    _add_columns(explain)
+    explain.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    args.add_at(explain)
     remove = args.add_command(
         commands,
         "remove",
@@ -215,6 +229,16 @@ def _sample(arguments: argparse.Namespace, out: Output) -> None:
     _print(
         table.sample(arguments.rows, columns=args.names(arguments.columns), seed=arguments.seed), out, "no rows there"
     )
+
+
+def _explain(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_view(arguments)
+    asked = ranges_of(arguments, table.schema)
+    if arguments.key and asked:
+        raise UsageError("explain takes a KEY or ranges, not both")
+    key = args.key_values(table.schema, arguments.key) if arguments.key else ()
+    found = table.explain(*key, *asked, columns=args.names(arguments.columns), limit=arguments.limit)
+    out.document({"table": arguments.table, **found.to_dict()}, found.lines())
 
 
 def _remove(arguments: argparse.Namespace, out: Output) -> None:

@@ -113,6 +113,11 @@ class Snapshots(Generic[State]):
         self._since_bytes = 0
         self._number = 0
         self._looked_s = 0.0
+        self._ahead: list[bytes | None] = []
+
+    def take_ahead(self, data: bytes | None) -> None:
+        """The manifest as somebody has just read it; the next look takes this. None: it is not there."""
+        self._ahead = [data]
 
     def newest(self) -> Head[State] | None:
         """The state of the stored snapshot; None if there is none that can be trusted: then read the log."""
@@ -266,7 +271,7 @@ class Snapshots(Generic[State]):
             return None
 
     def _manifest(self) -> _Manifest | None:
-        data = self._storage.get(self._place.manifest)
+        data = self._ahead.pop() if self._ahead else self._storage.get(self._place.manifest)
         return None if data is None else _decode(data, self._identity)
 
     def _opened(self, manifest: _Manifest, again: _Again | None) -> Head[State]:

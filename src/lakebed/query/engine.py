@@ -16,6 +16,7 @@ Importing this module imports DataFusion, which takes a good part of a second: i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from functools import reduce
 from operator import and_
@@ -27,10 +28,11 @@ from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 
 from lakebed.kernels.merge import merge_stream
 from lakebed.kernels.session import column, context, inside, read_as, sort_order
+from lakebed.query.cache import ReadCache
 from lakebed.query.narrow import Ask
 from lakebed.query.opening import OpenFile
-from lakebed.query.pages import KeptPages
 from lakebed.query.slices import forwards
+from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
 from lakebed.storage.engines import register_store
 from lakebed.storage.remote import ObjectStorage
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 8192
 _POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
+
+_PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
+_MATCHED = re.compile(r"→ (\d+) matched")
 
 _SETTINGS = {
     # Filters were asked before; the engine would read whole ones, up to megabytes a row group, for one answer.
@@ -64,7 +69,7 @@ _RULES_NOT_NEEDED = (
 class Engine:
     """Wide reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, storage: Storage, kept: KeptPages) -> None:
+    def __init__(self, storage: Storage, kept: ReadCache) -> None:
         self._kept = kept
         self._context = _context()
         if isinstance(storage, ObjectStorage):
@@ -78,8 +83,9 @@ class Engine:
 
         Raises what the engine raises, which does not tell the file; FileNotFoundError if one is gone.
         """
+        ask.tally.files.update(opened.file.id for opened in files)
         for condition in self.conditions(files, ask):
-            yield from self._execute(files, self.frame(files, condition, ask))
+            yield from self._execute(files, self.frame(files, condition, ask), ask.tally)
 
     def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
         """All rows of one file, as the schema has them, for plans that others make."""
@@ -92,7 +98,8 @@ class Engine:
         return found.select(*exactly)
 
     def merge_in_levels(self, paths: Sequence[Path], ask: Ask, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
-        """As :meth:`read`, over local files of any number."""
+        """As :meth:`read`, over local files of any number. Of what it reads nothing but the engine itself is noted."""
+        ask.tally.engine = True
         where = None if ask.where is None else ask.where.text
         return merge_stream(
             paths,
@@ -154,12 +161,15 @@ class Engine:
             self._frames[opened] = found
         return found
 
-    def _execute(self, files: Sequence[OpenFile], frame: DataFrame) -> Generator[pa.RecordBatch]:
+    def _execute(self, files: Sequence[OpenFile], frame: DataFrame, tally: Tally) -> Generator[pa.RecordBatch]:
         plan = frame.execution_plan()
         if not _found_all(files, plan):
             raise FileNotFoundError("the engine found fewer files than it was given")
-        for batch in self._context.execute(plan, 0):
-            yield batch.to_pyarrow()
+        try:
+            for batch in self._context.execute(plan, 0):
+                yield batch.to_pyarrow()
+        finally:
+            _note(plan, tally)
 
 
 def _found_all(files: Sequence[OpenFile], plan: ExecutionPlan) -> bool:
@@ -171,6 +181,21 @@ def _found_all(files: Sequence[OpenFile], plan: ExecutionPlan) -> bool:
     if len(paths) == len(files):
         return all(path.exists() for path in paths)
     return plan.display_indent().count("DataSourceExec") == len(files)
+
+
+def _note(plan: ExecutionPlan, tally: Tally) -> None:
+    """Note what the engine says that it read."""
+    tally.engine = True
+    for _, found in plan.collect_metrics():
+        for metric in found.metrics():
+            # Pruning is told as text alone: "3 total → 1 matched".
+            matched = _MATCHED.search(str(metric)) if metric.name in _PRUNED else None
+            if metric.name == "bytes_scanned" and isinstance(metric.value, int):
+                tally.size_bytes += metric.value
+            elif matched and metric.name == "row_groups_pruned_statistics":
+                tally.row_groups += int(matched[1])
+            elif matched:
+                tally.pages += int(matched[1])
 
 
 def _context() -> SessionContext:

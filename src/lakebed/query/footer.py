@@ -7,6 +7,7 @@ or shortened outwards, so a bound made of them is always on the safe side. Pure:
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from itertools import accumulate
 from typing import Any
 
 from lakebed.errors import DamagedError
+from lakebed.files import KEY_FILTERS
 from lakebed.keys import KEY_BYTES_MAX, EncodedRange, successor
 from lakebed.query.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.schema import Field, Schema
@@ -47,7 +49,8 @@ class Chunk:
 class RowGroup:
     """One row group. Its keys lie in ``keys``; ``start`` is a lower bound of its first row's sort key, as values.
 
-    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns, by field id.
+    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns, by field id;
+    ``key_filter`` is the place of a filter over whole keys, where there is one.
     """
 
     rows: int
@@ -55,6 +58,7 @@ class RowGroup:
     keys: EncodedRange
     start: tuple[Value, ...]
     chunks: dict[int, Chunk]
+    key_filter: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,9 @@ def read_footer(footer: bytes, schema: Schema, url: str) -> Footer:
         columns = list(_columns(metadata[2]))
         names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
         leaves = [leaf for element, parts in columns for leaf in parts]
-        return Footer.of([_row_group(group, leaves, schema) for group in metadata[4]], names, schema)
+        filters = _key_filters(metadata, schema)
+        pairs = zip(metadata[4], filters, strict=True)
+        return Footer.of([_row_group(group, leaves, schema, place) for group, place in pairs], names, schema)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
 
@@ -141,7 +147,25 @@ def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any
         yield element, [None] * parts
 
 
-def _row_group(group: dict[int, Any], leaves: Sequence[dict[int, Any] | None], schema: Schema) -> RowGroup:
+def _key_filters(metadata: dict[int, Any], schema: Schema) -> Sequence[tuple[int, int] | None]:
+    """Where the filter over keys of each row group is; None where there is none, or it is over other fields.
+
+    An attached file may come from a table whose keys are of other fields.
+    """
+    for pair in metadata.get(5, ()):
+        if pair[1] == KEY_FILTERS.encode():
+            said = json.loads(pair[2])
+            if said["fields"] == [field.id for field in schema.row_key]:
+                return [(int(offset), int(length)) for offset, length in said["places"]]
+    return [None] * len(metadata[4])
+
+
+def _row_group(
+    group: dict[int, Any],
+    leaves: Sequence[dict[int, Any] | None],
+    schema: Schema,
+    key_filter: tuple[int, int] | None,
+) -> RowGroup:
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
     for leaf, column in zip(leaves, group[1], strict=True):
@@ -151,7 +175,7 @@ def _row_group(group: dict[int, Any], leaves: Sequence[dict[int, Any] | None], s
     keys = (*schema.row_key, *schema.sort_key)
     bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in keys]
     size_bytes = sum(column[3][7] for column in group[1])
-    return RowGroup(group[3], size_bytes, key_bounds(schema, bounds), leading(bounds)[0], chunks)
+    return RowGroup(group[3], size_bytes, key_bounds(schema, bounds), leading(bounds)[0], chunks, key_filter)
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:

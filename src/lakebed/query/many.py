@@ -27,8 +27,8 @@ from lakebed.query.places import GroupRows, parts
 
 if TYPE_CHECKING:
     from lakebed.files import DataFile
+    from lakebed.query.cache import ReadCache
     from lakebed.query.opening import OpenFile
-    from lakebed.query.pages import KeptPages
     from lakebed.schema import Field, Schema
     from lakebed.state.table import TableState
 
@@ -165,7 +165,7 @@ def read_leaves(  # noqa: PLR0913 - where, of what files, which keys, as what
     schema: Schema,
     *,
     columns: Sequence[str],
-    kept: KeptPages,
+    kept: ReadCache,
 ) -> Iterator[pa.Table]:
     """The rows of some leaves with one of the ascending keys: a table for each leaf, with the columns asked for, once.
 
@@ -232,7 +232,7 @@ class _Task:
             if len(indices) > len(pages.key_pages(rows.position, rows.group).fences.starts):
                 return indices
             known = (
-                Membership(schema.row_key, schema.codec.decode_bound(keys[index]).values).may_be_in(
+                Membership(schema.row_key, schema.codec.decode_bound(keys[index]).values, keys[index]).may_be_in(
                     pages.descriptor, rows.group
                 )
                 for index in indices.tolist()

@@ -1,45 +1,172 @@
-"""Whether a file may hold a key, by the bloom filters in it: a look at 32 bytes a row group.
+"""Whether files may hold a key, by the filters in them: a look at 32 bytes a row group.
 
 The engine could ask them too, but reads a whole filter, up to megabytes, for one answer. Parquet's filter is a
-split-block bloom filter over XXH64 of the plain-encoded value. Source: Parquet format, "Bloom Filter".
+split-block bloom filter over XXH64 of a value. Where a key has one field, the filter of its column is one over keys.
+Where it has several, their own filters say little, for a field of few values is in every file: those files have a
+filter over whole keys, as they are encoded (docs/format.md, section 7). Source: Parquet format, "Bloom Filter".
+
+One file is asked in place. Files that overlap are asked together (:class:`Overlap`): their filters are kept whole, and
+one look by NumPy is at a block of each.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import xxhash
 
-from lakebed.query.footer import RowGroup, Value, per_unit
+from lakebed.query.cache import Kind, ReadCache
+from lakebed.query.footer import Footer, RowGroup, Value, per_unit
 from lakebed.schema import Field
+
+KEY = 0
+"""Stands where a field's id would, for the filter over whole keys; no field has it."""
 
 _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 64
 # In Thrift's compact protocol: field 1, a 32-bit integer; then block algorithm, XXH64, uncompressed, the end.
 _SIZE_FOLLOWS = 0x15
 _KIND = bytes.fromhex("1c1c0000 1c1c0000 1c1c0000 00")
-_SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_SALTS_OF_ONE = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
+_SALTS = np.array(_SALTS_OF_ONE, np.uint32)
+_ANY = b"\xff" * _BLOCK_BYTES
+"""Stands for a filter of a kind that this does not know: it has every key."""
+
+_PART_BYTES = 400  # of Python, for each row group of an overlap
+
+Place = tuple[int, int]
+ReadFilter = Callable[[int, Place], bytes]
+"""Reads these (offset, length) bytes of the file at a position."""
 
 
 class Membership:
     """One row key, hashed once and asked of many row groups. Never says no of a key that is there."""
 
-    def __init__(self, fields: Sequence[Field], values: Sequence[Value]) -> None:
-        """``values`` are one for each row key field."""
-        self._hashes = [
-            (field.id, xxhash.xxh64_intdigest(_plain(field, value)))
-            for field, value in zip(fields, values, strict=True)
-        ]
+    def __init__(self, fields: Sequence[Field], values: Sequence[Value], key: bytes) -> None:
+        """``values`` are one for each row key field; ``key`` is what they are encoded to."""
+        self._key = key
+        self._hashes = {field.id: _hashed(_plain(field, value)) for field, value in zip(fields, values, strict=True)}
+        self._hashes[KEY] = _hashed(key)
 
     def may_be_in(self, descriptor: int, group: RowGroup) -> bool:
         """Whether the key may be in the row group of an open file. Raises OSError if that cannot be read."""
-        for field, hashed in self._hashes:
-            chunk = group.chunks.get(field)
-            place = None if chunk is None else chunk.bloom_filter
-            if place is not None and not _may_hold(descriptor, place, hashed):
-                return False
-        return True
+        return all(
+            _may_hold(self._hashes[field], _block(descriptor, place, self._hashes[field]))
+            for field, place in filters_of(group, self._hashes)
+        )
+
+    def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache) -> list[int]:
+        """The positions of files of an overlap that may have the key, ascending."""
+        reached = [i for i, part in enumerate(overlap.parts) if part.low <= self._key < part.high]
+        asked = [i for part in reached for i in overlap.parts[part].filters]
+        missing = self._missing(overlap, asked, filters, cache)
+        if missing:
+            reached = [part for part in reached if missing.isdisjoint(overlap.parts[part].filters)]
+        return sorted({overlap.parts[part].file for part in reached})
+
+    def _missing(self, overlap: Overlap, asked: Sequence[int], filters: ReadFilter, cache: ReadCache) -> set[int]:
+        """Which of these filters do not know the key."""
+        if not asked:
+            return set()
+        kept = cache.get_many(Kind.FILTERS, [overlap.names[i] for i in asked])
+        found = [one or overlap.load(i, filters, cache) for i, one in zip(asked, kept, strict=True)]
+        fields = [overlap.fields[i] for i in asked]
+        uppers = {field: hashed >> 32 for field, hashed in self._hashes.items()}
+        starts = [(uppers[field] * (len(one) >> 5) >> 32) << 5 for field, one in zip(fields, found, strict=True)]
+        blocks = b"".join([one[at : at + _BLOCK_BYTES] for one, at in zip(found, starts, strict=True)])
+        rows = {field: row for row, field in enumerate(self._hashes)}
+        lows = np.array([hashed & 0xFFFFFFFF for hashed in self._hashes.values()], np.uint32)
+        masks = (np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27)))[[rows[field] for field in fields]]
+        known = ((np.frombuffer(blocks, "<u4").reshape(-1, 8) & masks) == masks).all(axis=1)
+        return {asked[i] for i in np.flatnonzero(~known).tolist()}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A row group of an overlap: the position of its file, bounds of its keys, and its filters among all of them."""
+
+    file: int
+    low: bytes
+    high: bytes
+    filters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Files that overlap, as a lookup meets them: their row groups, and where filters over parts of the key lie.
+
+    Of each filter: the position of its file, its place there, the field it is over, and its name in the cache.
+    """
+
+    parts: tuple[Part, ...]
+    files: tuple[int, ...]
+    places: tuple[Place, ...]
+    fields: tuple[int, ...]
+    names: tuple[tuple[Kind, tuple[str, int]], ...]
+
+    @classmethod
+    def of(cls, files: Sequence[tuple[str, Footer]], key_fields: Sequence[Field]) -> Overlap:
+        """Of files by footer, and the name under which things of each are kept."""
+        fields = [field.id for field in key_fields]
+        parts: list[Part] = []
+        owners: list[int] = []
+        places: list[Place] = []
+        over: list[int] = []
+        names: list[tuple[Kind, tuple[str, int]]] = []
+        for position, (name, footer) in enumerate(files):
+            fences = footer.fences
+            for group, low, high in zip(footer.groups, fences.starts, fences.ends, strict=True):
+                first = len(places)
+                for field, place in filters_of(group, fields):
+                    owners.append(position)
+                    places.append(place)
+                    over.append(field)
+                    names.append((Kind.FILTERS, (name, place[0])))
+                parts.append(Part(position, low, high, tuple(range(first, len(places)))))
+        return cls(tuple(parts), tuple(owners), tuple(places), tuple(over), tuple(names))
+
+    @property
+    def size_bytes(self) -> int:
+        """Estimated, without the filters."""
+        return _PART_BYTES * len(self.parts)
+
+    @property
+    def filter_bytes(self) -> int:
+        """Of all filters together."""
+        return sum(length for _, length in self.places)
+
+    def load(self, index: int, filters: ReadFilter, cache: ReadCache) -> bytes:
+        """A filter's blocks, from its file; kept from then on."""
+        data = filters(self.files[index], self.places[index])
+        size = _filter_bytes(data[:_HEADER_BYTES_MAX])
+        blocks = _ANY if size is None or size > len(data) else data[len(data) - size :]
+        cache.keep(Kind.FILTERS, self.names[index][1], blocks, len(blocks))
+        return blocks
+
+
+def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[tuple[int, Place]]:
+    """What to ask of a row group: its filter over keys, else those over these of its fields that have one."""
+    if group.key_filter is not None:
+        return [(KEY, group.key_filter)]
+    chunks = ((field, group.chunks.get(field)) for field in fields)
+    return [(field, chunk.bloom_filter) for field, chunk in chunks if chunk is not None and chunk.bloom_filter]
+
+
+def _may_hold(hashed: int, block: bytes) -> bool:
+    """Whether a block has one bit of each of its eight words, which the lower half of a hash leads to."""
+    low = hashed & 0xFFFFFFFF
+    for index, salt in enumerate(_SALTS_OF_ONE):
+        bit = (low * salt & 0xFFFFFFFF) >> 27
+        if not block[4 * index + (bit >> 3)] >> (bit & 7) & 1:
+            return False
+    return True
+
+
+def _hashed(data: bytes) -> int:
+    return xxhash.xxh64_intdigest(data)
 
 
 def _plain(field: Field, value: Value) -> bytes:
@@ -50,22 +177,15 @@ def _plain(field: Field, value: Value) -> bytes:
     return (value * per_unit(field)).to_bytes(field.width, "little", signed=True)
 
 
-def _may_hold(descriptor: int, place: tuple[int, int], hashed: int) -> bool:
+def _block(descriptor: int, place: Place, hashed: int) -> bytes:
+    """The block of a filter that the upper half of a hash leads to."""
     offset, length = place
     size = _filter_bytes(os.pread(descriptor, _HEADER_BYTES_MAX, offset))
     if size is None or size > length:
-        return True
-    blocks = size // _BLOCK_BYTES
-    block = (hashed >> 32) * blocks >> 32
+        return _ANY
+    block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32
     words = os.pread(descriptor, _BLOCK_BYTES, offset + length - size + block * _BLOCK_BYTES)
-    if len(words) < _BLOCK_BYTES:
-        return True
-    low = hashed & 0xFFFFFFFF
-    for index, salt in enumerate(_SALTS):
-        bit = (low * salt & 0xFFFFFFFF) >> 27
-        if not words[4 * index + (bit >> 3)] >> (bit & 7) & 1:
-            return False
-    return True
+    return words if len(words) == _BLOCK_BYTES else _ANY
 
 
 def _filter_bytes(header: bytes) -> int | None:

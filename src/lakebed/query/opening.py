@@ -9,8 +9,8 @@ scans are sliced and membership filters found. Where the bytes come from:
   request, verified, and kept in a folder of this process, which goes at exit;
 * larger files elsewhere: the engine's own range requests, after one for the footer.
 
-What is open is bounded (files, and bytes of copies); the least recently used goes first. A copy goes with the last
-query that holds it, so an open file never vanishes under a query.
+What is open is kept in the process's read cache (:mod:`lakebed.query.cache`). A copy goes with the last query that
+holds it, so an open file never vanishes under a query.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,22 +30,24 @@ from urllib.parse import unquote, urlsplit
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
 from lakebed.files import DataFile, data_name
+from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
 from lakebed.storage.digests import digest_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lakebed.storage.contract import Storage
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
 """Up to this size one request for everything beats several for parts: at 100 MB/s it is 0.16 s, five round trips."""
 
-OPEN_FILES_MAX = 512
-"""An open file costs some kB of Python and up to 0.5 MB of page index in the engine's cache: 256 MB at the most."""
+OPENED_AT_ONCE = 16
+"""Files opened side by side on a store, where each takes a round trip: so many copies of 16 MiB are under way."""
 
-COPIES_BYTES_MAX = 1024 * 1024 * 1024
+_FOOTER_TIMES = 8
+"""A decoded footer takes about so many times the bytes of the stored one."""
 
 
 class LocalCopy:
@@ -58,9 +60,13 @@ class LocalCopy:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpenFile:
-    """A file ready to be read from its URL; ``path`` is None for one that only the engine can read."""
+    """A file ready to be read from its URL; ``path`` is None for one that only the engine can read.
+
+    ``name`` tells it from files of other tables in the read cache.
+    """
 
     file: DataFile
+    name: str
     url: str
     footer: Footer
     path: Path | None
@@ -70,13 +76,13 @@ class OpenFile:
 class OpenFiles:
     """The open files of one table; safe to use from many threads."""
 
-    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool]) -> None:
+    def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool], cache: ReadCache) -> None:
         self._storage = storage
         self._keeps = keeps
         self._table_id = table_id
-        self._open: OrderedDict[str, OpenFile] = OrderedDict()
-        self._copies_bytes = 0
-        self._lock = threading.Lock()
+        self._cache = cache
+        # Two stores in memory may have one URL.
+        self.scope = f"{storage.url if storage.shared else random_token()}/{table_id}"
         self._is_local = storage.url.startswith("file://")
         self._is_ranged = not self._is_local and _reads_ranges(storage)
 
@@ -89,15 +95,28 @@ class OpenFiles:
             DamagedError: it is not what was written; names the object.
             StorageError: it cannot be read.
         """
-        with self._lock:
-            found = self._open.get(file.id)
-            if found is not None:
-                self._open.move_to_end(file.id)
-                return found
+        found: OpenFile | None = self._cache.get(Kind.FILES, self._name(file))
+        if found is not None:
+            return found
         # Two threads may open it at once; the later one's stays, and the other's goes with its query.
         opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
         self._keep(opened)
         return opened
+
+    def open_all(self, files: Sequence[DataFile], schema: Schema) -> list[OpenFile]:
+        """As :meth:`open`, side by side where each takes a round trip."""
+        if self._is_local or len(files) < 2:
+            return [self.open(file, schema) for file in files]
+        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(files)), "lakebed-open") as threads:
+            return list(threads.map(lambda file: self.open(file, schema), files))
+
+    def read(self, opened: OpenFile, place: tuple[int, int]) -> bytes:
+        """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
+        offset, length = place
+        if opened.path is None:
+            return self._fetch_range(data_name(self._table_id, opened.file), opened.file, offset, length)
+        with opened.path.open("rb", buffering=0) as stream:
+            return os.pread(stream.fileno(), length, offset)
 
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but with a ``path`` in any case."""
@@ -117,18 +136,17 @@ class OpenFiles:
             raise self._missing(file) from error
 
     def forget(self, file: DataFile) -> None:
-        """Let go of the file, so that the next use looks at it anew."""
-        with self._lock:
-            gone = self._open.pop(file.id, None)
-            self._copies_bytes -= _copy_bytes(gone)
+        """Let go of all that is kept of the file, so that the next use looks at it anew."""
+        self._cache.forget(self._name(file))
 
     def _keep(self, opened: OpenFile) -> None:
-        with self._lock:
-            self._copies_bytes += _copy_bytes(opened) - _copy_bytes(self._open.pop(opened.file.id, None))
-            self._open[opened.file.id] = opened
-            while len(self._open) > OPEN_FILES_MAX or (self._copies_bytes > COPIES_BYTES_MAX and len(self._open) > 1):
-                _, oldest = self._open.popitem(last=False)
-                self._copies_bytes -= _copy_bytes(oldest)
+        size_bytes = _FOOTER_TIMES * opened.file.footer_bytes
+        if opened.copy is not None:
+            size_bytes += opened.file.size_bytes
+        self._cache.keep(Kind.FILES, opened.name, opened, size_bytes)
+
+    def _name(self, file: DataFile) -> str:
+        return f"{self.scope}/{file.id}"
 
     def _make(self, file: DataFile, schema: Schema, *, ranged: bool) -> OpenFile:
         name = data_name(self._table_id, file)
@@ -136,7 +154,7 @@ class OpenFiles:
         copy: LocalCopy | None = None
         path: Path | None = None
         if ranged:
-            footer = self._fetch_footer(name, file)
+            footer = self._fetch_range(name, file, file.size_bytes - file.footer_bytes, file.footer_bytes)
         else:
             if self._is_local:
                 path = Path(unquote(urlsplit(url).path))
@@ -146,7 +164,7 @@ class OpenFiles:
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
         read = read_footer(footer, schema, url)
-        return OpenFile(file, path.as_uri() if path else url, read, path, copy)
+        return OpenFile(file, self._name(file), path.as_uri() if path else url, read, path, copy)
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -185,13 +203,13 @@ class OpenFiles:
                 f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno, transient=False
             ) from error
 
-    def _fetch_footer(self, name: str, file: DataFile) -> bytes:
+    def _fetch_range(self, name: str, file: DataFile, offset: int, length: int) -> bytes:
         from lakebed.storage.engines import read_range
         from lakebed.storage.remote import ObjectStorage
 
         assert isinstance(self._storage, ObjectStorage)
         try:
-            return read_range(self._storage, name, file.size_bytes - file.footer_bytes, file.footer_bytes)
+            return read_range(self._storage, name, offset, length)
         except NotFoundError as error:
             raise self._missing(file) from error
 
@@ -219,10 +237,6 @@ class OpenFiles:
             name=name,
             file=file.id,
         )
-
-
-def _copy_bytes(opened: OpenFile | None) -> int:
-    return opened.file.size_bytes if opened is not None and opened.copy is not None else 0
 
 
 def _reads_ranges(storage: Storage) -> bool:

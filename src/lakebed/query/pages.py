@@ -6,7 +6,7 @@ binary search over encoded keys finds the rows; of the other columns only the pa
 decodes them: pages and their columns' metadata make a little Parquet file, put together in memory. Page CRCs are
 verified on the way, so a flipped bit in what is read here is an error.
 
-Page indexes are decoded once for each row group and column (about a millisecond), and kept.
+Page indexes are decoded once for each row group and column (about a millisecond), and kept in the read cache.
 
 Flat columns only: the pages of a nested column's parts need not end at the same rows.
 """
@@ -14,10 +14,9 @@ Flat columns only: the pages of a nested column's parts need not end at the same
 from __future__ import annotations
 
 import os
-import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.keys import EncodedRange
+from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Chunk, Fences, RowGroup, Value, key_bounds, plain_value
+from lakebed.query.tally import Tally
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
 from lakebed.schema import Field, Schema
 
-PAGES_MAX = 4_000_000
-"""Kept pages. One takes 24 bytes in an index, five times that with bounds of its keys: 96 MB at the most."""
-
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
-_KEY_PAGE = 5
+_PAGE_BYTES = 24  # of a kept index: three numbers
+_BOUND_BYTES = 64  # a bound of keys beside its own bytes: the object, and two places that name it
+_INDEX_BYTES = 300  # any index
 _MAGIC = b"PAR1"
 
 
@@ -139,13 +139,14 @@ class Span:
 
 
 class OpenPages:
-    """One local file, open for narrow reads. Its page indexes are decoded at first use, and kept in ``kept``."""
+    """One local file, open for narrow reads. Its page indexes are decoded at first use, and kept by its ``name``."""
 
-    def __init__(self, path: Path, file_id: str, schema: Schema, kept: KeptPages) -> None:
+    def __init__(self, path: Path, name: str, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._file_id = file_id
+        self._name = name
         self._schema = schema
         self._kept = kept
+        self._tally = tally or Tally()
 
     def close(self) -> None:
         """Close the file."""
@@ -214,10 +215,22 @@ class OpenPages:
                 found[field.name] = shared.taken(_exactly(column, field.type))
         return found
 
+    def ending_with(self, position: int, group: RowGroup, fields: Sequence[Field], span: Span) -> Iterator[Field]:
+        """Those of the fields whose pages begin and end where the span does."""
+        for field in fields:
+            chunk = group.chunks.get(field.id)
+            if chunk is not None:
+                pages = self._pages(position, chunk, field)
+                first, last = pages.covering(span.begin, span.end)
+                next_row = pages.first_rows[last] if last < len(pages.first_rows) else group.rows
+                if (pages.first_rows[first], next_row) == (span.begin, span.end):
+                    yield field
+
     def _picked(self, chunk: Chunk, pages: Pages, picked: Picked) -> tuple[Chunk, bytes, Sequence[bytes]]:
         """A column's dictionary and some of its pages, as they are; those that follow one another are read at once."""
         dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
         pieces = []
+        self._tally.pages += len(picked.pages)
         for run in np.split(picked.pages, np.flatnonzero(np.diff(picked.pages) != 1) + 1):
             offset, last = pages.offsets[run[0]], run[-1]
             pieces.append(self._bytes((offset, pages.offsets[last] + pages.lengths[last] - offset)))
@@ -227,6 +240,7 @@ class OpenPages:
         """A column's dictionary and its pages ``[first, last)``, as they are."""
         dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
         offset = pages.offsets[first]
+        self._tally.pages += last - first
         return chunk, dictionary, [self._bytes((offset, pages.offsets[last - 1] + pages.lengths[last - 1] - offset))]
 
     def _bytes(self, place: tuple[int, int]) -> bytes:
@@ -234,25 +248,28 @@ class OpenPages:
         data = os.pread(self._descriptor, length, offset)
         if len(data) != length:
             raise OSError(f"{len(data)} of {length} bytes at {offset}")
+        self._tally.size_bytes += length
         return data
 
     def _pages(self, position: int, chunk: Chunk, field: Field) -> Pages:
-        place = (self._file_id, position, field.id)
-        found = self._kept.pages.get(place)
+        name = (self._name, position, field.id)
+        found: Pages | None = self._kept.get(Kind.PAGES, name)
         if found is None:
             assert chunk.offset_index is not None
             locations = decode_struct(self._bytes(chunk.offset_index))[1]
             found = Pages(*(array("q", [location[number] for location in locations]) for number in (1, 2, 3)))
-            self._kept.add(self._kept.pages, place, found)
+            self._kept.keep(Kind.PAGES, name, found, _INDEX_BYTES + _PAGE_BYTES * len(locations))
         return found
 
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
         """Where the keys of the row group at that position in the file lie, page by page."""
-        place = (self._file_id, position)
-        found = self._kept.key_pages.get(place)
+        name = (self._name, position)
+        found: KeyPages | None = self._kept.get(Kind.PAGES, name)
         if found is None:
             found = self._decode_key_pages(position, group)
-            self._kept.add(self._kept.key_pages, place, found)
+            bounds = (*found.fences.starts, *found.fences.ends)
+            size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
+            self._kept.keep(Kind.PAGES, name, found, size_bytes)
         return found
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
@@ -271,26 +288,6 @@ class OpenPages:
             bounds.append(list(zip(lows, highs, strict=True)))
         assert pages is not None
         return KeyPages(pages, Fences.of([key_bounds(self._schema, page) for page in zip(*bounds, strict=True)]))
-
-
-class KeptPages:
-    """Decoded page indexes of all files of a table. Safe to use from many threads."""
-
-    def __init__(self) -> None:
-        self.pages: dict[tuple[str, int, int], Pages] = {}
-        self.key_pages: dict[tuple[str, int], KeyPages] = {}
-        self._held = 0
-        self._lock = threading.Lock()
-
-    def add(self, kept: dict[Any, Any], place: tuple[Any, ...], index: Pages | KeyPages) -> None:
-        """Keep an index in one of the two; when there are too many pages, begin anew."""
-        with self._lock:
-            if self._held >= PAGES_MAX:
-                self.pages.clear()
-                self.key_pages.clear()
-                self._held = 0
-            kept[place] = index
-            self._held += len(index.offsets) if isinstance(index, Pages) else _KEY_PAGE * len(index.fences.starts)
 
 
 def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

@@ -25,9 +25,10 @@ from lakebed.query.pages import OpenPages, Spans
 
 if TYPE_CHECKING:
     from lakebed.keys import KeyCodec
+    from lakebed.query.cache import ReadCache
     from lakebed.query.footer import RowGroup
     from lakebed.query.opening import OpenFile
-    from lakebed.query.pages import Integers, KeptPages
+    from lakebed.query.pages import Integers
     from lakebed.schema import Field, Schema
 
 
@@ -54,7 +55,7 @@ class GroupRows:
     opened: OpenFile
     position: int
     schema: Schema
-    kept: KeptPages
+    kept: ReadCache
 
     @property
     def group(self) -> RowGroup:
@@ -140,7 +141,7 @@ class GroupRows:
     def pages(self) -> closing[OpenPages]:
         """The file, open for reading by pages in a ``with`` block."""
         assert self.opened.path is not None
-        return closing(OpenPages(self.opened.path, self.opened.file.id, self.schema, self.kept))
+        return closing(OpenPages(self.opened.path, self.opened.name, self.schema, self.kept))
 
     def _whole(self, fields: Sequence[Field]) -> dict[str, pa.Array]:
         """All rows of the row group, by field; null where the file has no such column."""
@@ -200,7 +201,7 @@ class _Near:
         return self.firsts[self.picked[page]] + among - self.before[page]
 
 
-def rank(opened: OpenFile, schema: Schema, kept: KeptPages, bound: bytes) -> int:
+def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int:
     """How many rows of a file have a key below the bound: reads one page, as a rule."""
     fences = opened.footer.fences
     groups = opened.footer.groups

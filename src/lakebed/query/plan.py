@@ -33,11 +33,14 @@ class LeafQuery:
 class QueryPlan:
     """Leaf queries in key order; leaves that cannot hold a row of the answer are left out.
 
-    Rows are given as ``schema`` has them, whatever schema a file was written with.
+    Rows are given as ``schema`` has them, whatever schema a file was written with. ``leaves_met`` and
+    ``files_considered`` count what was looked at: the leaves that share a key with the ranges, and what these refer to.
     """
 
     leaves: tuple[LeafQuery, ...]
     schema: Schema
+    leaves_met: int = 0
+    files_considered: int = 0
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
@@ -47,18 +50,36 @@ def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
     for keys in iter_ranges(ranges):
         for position in state.leaves.overlapping(keys):
             inside.setdefault(position, []).append(keys.intersect(state.leaves.range_at(position)))
-    return QueryPlan(tuple(_leaf_queries(state, inside)), state.created)
-
-
-def _leaf_queries(state: TableState, inside: dict[int, list[EncodedRange]]) -> Iterator[LeafQuery]:
-    for position, ranges in inside.items():
+    leaves: list[LeafQuery] = []
+    considered = 0
+    for position, inner in inside.items():
         leaf = state.leaves.ids[position]
         files = state.files_of(leaf)
-        reaching = [[file.id for file in files if file.reaches(keys)] for keys in ranges]
-        reached = tuple(keys for keys, some in zip(ranges, reaching, strict=True) if some)
-        if reached:
-            wanted = {name for some in reaching for name in some}
-            yield LeafQuery(leaf, reached, tuple([file for file in files if file.id in wanted]))
+        considered += len(files)
+        leaves += _leaf_query(leaf, files, inner)
+    return QueryPlan(tuple(leaves), state.created, len(inside), considered)
+
+
+def _leaf_query(leaf: int, files: Sequence[DataFile], ranges: list[EncodedRange]) -> Iterator[LeafQuery]:
+    if len(ranges) == 1:
+        # A lookup: of a hundred files each step counts.
+        low, high = ranges[0].min, ranges[0].max
+        some = [file for file in files if file.max_key >= low and (high is None or file.min_key < high)]
+        if some:
+            yield LeafQuery(leaf, tuple(ranges), tuple(some))
+        return
+    reaching = [[file.id for file in files if file.reaches(keys)] for keys in ranges]
+    reached = tuple(keys for keys, names in zip(ranges, reaching, strict=True) if names)
+    if reached:
+        wanted = {name for names in reaching for name in names}
+        yield LeafQuery(leaf, reached, tuple([file for file in files if file.id in wanted]))
+
+
+def at(files: Sequence[DataFile], keys: EncodedRange) -> list[tuple[EncodedRange, tuple[DataFile, ...]]]:
+    """As :func:`successive`, for a range that is of one whole key: all files that reach it overlap there."""
+    key = keys.min
+    reaching = tuple([file for file in files if file.max_key >= key >= file.min_key])
+    return [(keys, reaching)] if reaching else []
 
 
 def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:

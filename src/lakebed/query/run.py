@@ -29,17 +29,18 @@ import pyarrow as pa
 from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
+from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.damage import located
 from lakebed.query.footer import Value
 from lakebed.query.many import LeafKeys, by_leaf, read_leaves
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
-from lakebed.query.pages import KeptPages
 from lakebed.query.places import GroupRows, places_by_group, rank
-from lakebed.query.plan import LeafQuery, QueryPlan, successive
+from lakebed.query.plan import LeafQuery, QueryPlan, at, successive
 from lakebed.query.slices import backwards
 from lakebed.query.stream import RowStream
+from lakebed.query.tally import Tally
 from lakebed.query.turning import turned
 from lakebed.schema import Field, Schema
 from lakebed.settings import Settings
@@ -68,7 +69,7 @@ MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
 
 class Reader:
-    """Answers plans over one table's files; keeps files open between calls. Safe to use from many threads.
+    """Answers plans over one table's files; what it learns of them is kept. Safe to use from many threads.
 
     What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
     """
@@ -79,19 +80,20 @@ class Reader:
         table_id: str,
         keeps: Callable[[DataFile], bool],
         memory_limit_bytes: Callable[[], int] = lambda: MEMORY_LIMIT_BYTES,
+        cache: ReadCache = READ_CACHE,
     ) -> None:
         """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
         self._storage = storage
         self._table_id = table_id
-        self._files = OpenFiles(storage, table_id, keeps)
         self._memory_limit_bytes = memory_limit_bytes
-        self._kept = KeptPages()
-        self._narrow = NarrowReader(self._kept)
+        self._kept = cache
+        self._files = OpenFiles(storage, table_id, keeps, cache)
+        self._narrow = NarrowReader(self._files, cache)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
-    def get(self, plan: QueryPlan, columns: Sequence[str]) -> pa.Table:
-        """All rows of the plan at once, in key order; ``columns`` as asked, in that order.
+    def get(self, plan: QueryPlan, columns: Sequence[str], tally: Tally | None = None) -> pa.Table:
+        """All rows of the plan at once, in key order; ``columns`` as asked, in that order. ``tally`` notes it.
 
         Raises:
             UsageError: a column that the plan's schema does not have.
@@ -99,9 +101,9 @@ class Reader:
             NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
         """
         schema = _selected(plan.schema, columns)
-        return pa.Table.from_batches(self._rows(plan, Wanted(schema)), schema)
+        return pa.Table.from_batches(self._rows(plan, Wanted(schema), tally), schema)
 
-    def scan(
+    def scan(  # noqa: PLR0913 - what is asked of a plan's rows is said in one call
         self,
         plan: QueryPlan,
         columns: Sequence[str],
@@ -109,6 +111,7 @@ class Reader:
         *,
         where: Predicate | None = None,
         reverse: bool = False,
+        tally: Tally | None = None,
     ) -> RowStream:
         """The rows of the plan of which ``where`` is true, as a stream in key order, at most ``limit`` of them.
 
@@ -118,7 +121,7 @@ class Reader:
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
         schema = _selected(plan.schema, columns)
-        return RowStream(schema, self._rows(plan, Wanted(schema, where, limit, reverse)))
+        return RowStream(schema, self._rows(plan, Wanted(schema, where, limit, reverse), tally))
 
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
         """A file made ready, for an engine that reads it itself; raises as :meth:`get`."""
@@ -205,17 +208,19 @@ class Reader:
                 found.append(pa.Table.from_arrays([read[name] for name in columns], schema=wanted))
         return pa.concat_tables(found)
 
-    def _rows(self, plan: QueryPlan, wanted: Wanted) -> Generator[pa.RecordBatch]:
+    def _rows(self, plan: QueryPlan, wanted: Wanted, tally: Tally | None = None) -> Generator[pa.RecordBatch]:
         left = wanted.limit
         names = tuple(wanted.schema.names)
-        for keys, files in _parts(plan, wanted):
+        seen = tally or Tally()
+        for keys, point, files in _parts(plan, wanted):
             if left == 0:
                 return
-            ask = Ask(plan.schema, keys, _point(plan.schema, keys), names, left, wanted.where)
+            ask = Ask(plan.schema, keys, point, names, left, wanted.where, seen)
             rows = self._from_the_end(files, ask, wanted.schema) if wanted.reverse else self._part_rows(files, ask)
             with closing(rows) as batches:
                 for batch in batches:
                     taken = batch if left is None else batch.slice(0, left)
+                    seen.rows += taken.num_rows
                     if taken.num_rows:
                         yield _exactly(taken, wanted.schema)
                     if left is not None:
@@ -239,21 +244,25 @@ class Reader:
         with self.blaming(files, ask.where):
             batches = self._opened_rows(files, ask)
         while True:
-            with self.blaming(files, ask.where):
+            with self.blaming(files, ask.where), ask.tally.step("read"):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
     def _opened_rows(self, files: Sequence[DataFile], ask: Ask) -> Iterator[pa.RecordBatch]:
-        opened = [self._files.open(file, ask.schema) for file in files]
-        tables = self._narrow_rows(opened, ask)
+        holding = self._narrow.holding(files, ask)
+        with ask.tally.step("open"):
+            opened = self._files.open_all(holding, ask.schema)
+        with ask.tally.step("read"):
+            tables = self._narrow_rows(opened, ask)
         if tables is not None:
             return iter([batch for table in tables for batch in table.to_batches()])
         limit_bytes = self._memory_limit_bytes()
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
             paths = [each.path for each in local if each.path is not None]
+            ask.tally.files.update(file.id for file in files)
             return self.engine().merge_in_levels(paths, ask, limit_bytes)
         return self.engine().read(opened, ask)
 
@@ -297,12 +306,14 @@ class Wanted:
     reverse: bool = False
 
 
-def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:
-    """Key ranges with files that overlap there, in the order in which they are to be read."""
+def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
+    """Key ranges, or one key, with files that overlap there, in the order in which they are to be read."""
     for leaf in reversed(plan.leaves) if wanted.reverse else plan.leaves:
         for keys in reversed(leaf.ranges) if wanted.reverse else leaf.ranges:
-            parts = successive(leaf.files, keys)
-            yield from reversed(list(parts)) if wanted.reverse else parts
+            point = _point(plan.schema, keys)
+            parts = successive(leaf.files, keys) if point is None else at(leaf.files, keys)
+            for part, files in reversed(list(parts)) if wanted.reverse else parts:
+                yield part, point, files
 
 
 def _batches(leaves: Iterable[LeafKeys]) -> Iterator[list[LeafKeys]]:
@@ -331,13 +342,17 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
     values = tuple(_scalar(field, value) for field, value in zip(fields, bound.values, strict=True))
-    return Point(values, Membership(fields, bound.values))
+    return Point(values, Membership(fields, bound.values, keys.min))
 
 
 def _scalar(field: Field, value: Value) -> pa.Scalar:
-    if field.width:
-        return pa.scalar(value, pa.int32() if field.width == 4 else pa.int64()).cast(field.type)
-    return pa.scalar(value, field.type)
+    """The value as Arrow has it. Made of its bytes: to convert a value of Python, Arrow would import pandas first."""
+    if isinstance(value, int):
+        content = [value.to_bytes(field.width, "little", signed=True)]
+    else:
+        data = value.encode("utf-8") if isinstance(value, str) else value
+        content = [(0).to_bytes(4, "little") + len(data).to_bytes(4, "little"), data]
+    return pa.Array.from_buffers(field.type, 1, [None, *map(pa.py_buffer, content)])[0]
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from lakebed.keys import EncodedRange
+from lakebed.query.cache import ReadCache
 from lakebed.query.opening import OpenFile
-from lakebed.query.pages import KeptPages, OpenPages
+from lakebed.query.pages import OpenPages
 from lakebed.schema import Schema
 
 SLICE_BYTES = 8 * 1024 * 1024
@@ -25,7 +26,7 @@ LAST_BYTES = 128 * 1024
 """The first slice from the end, for those who want a few rows; each one after it is twice as large, up to the full."""
 
 
-def forwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: KeptPages) -> Iterator[EncodedRange]:
+def forwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: ReadCache) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, in key order."""
     begin, size, enough = keys.min, 0, _enough(files)
     starts = (_starts(opened, schema, keys, kept) for opened in files)
@@ -37,7 +38,7 @@ def forwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept
     yield EncodedRange(begin, keys.max)
 
 
-def backwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: KeptPages) -> Iterator[EncodedRange]:
+def backwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: ReadCache) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, the last one first; the first few are small."""
     end, size, enough = keys.max, 0, LAST_BYTES
     starts = (_starts(opened, schema, keys, kept, last_first=True) for opened in files)
@@ -54,7 +55,12 @@ def _enough(files: Sequence[OpenFile]) -> int:
 
 
 def _starts(
-    opened: OpenFile, schema: Schema, keys: EncodedRange, kept: KeptPages, *, last_first: bool = False
+    opened: OpenFile,
+    schema: Schema,
+    keys: EncodedRange,
+    kept: ReadCache,
+    *,
+    last_first: bool = False,
 ) -> Iterator[tuple[bytes, int]]:
     """Lower bounds of the keys of successive parts of a file, with the bytes of each, from one end to the other."""
     footer = opened.footer
@@ -63,7 +69,7 @@ def _starts(
         for position in reversed(groups) if last_first else groups:
             yield footer.fences.starts[position], footer.groups[position].size_bytes
         return
-    with closing(OpenPages(opened.path, opened.file.id, schema, kept)) as pages:
+    with closing(OpenPages(opened.path, opened.name, schema, kept)) as pages:
         for position in reversed(groups) if last_first else groups:
             group = footer.groups[position]
             fences = pages.key_pages(position, group).fences

@@ -38,6 +38,7 @@ WORDS: dict[str, list[str]] = {
     "sql": ["sql", "SELECT place, reading FROM readings"],
     "count": ["count", "readings"],
     "sample": ["sample", "readings", "2"],
+    "explain": ["explain", "readings", "Ulm", "1"],
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "submit": ["submit", "readings", "{parquet}"],
     "requests": ["requests", "readings"],

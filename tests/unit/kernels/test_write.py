@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import itertools
+import json
 import resource
 from contextlib import contextmanager
 
@@ -17,7 +18,7 @@ from lakebed.kernels.layout import Layout
 from lakebed.kernels.merge import merge_stream
 from lakebed.kernels.session import column, context, url
 from lakebed.kernels.sort import sort_runs
-from lakebed.kernels.write import write_run
+from lakebed.kernels.write import key_filter, write_run
 from tests.unit.kernels.page_index import pages_of
 from tests.unit.kernels.tables import batch_of, bench_rows, bench_schema, small_layout
 
@@ -82,6 +83,30 @@ def test_the_bloom_filter_answers_for_a_key_that_statistics_cannot_rule_out(file
 
     assert rows == 0
     assert any("1 total → 0 matched" in str(metric) for metric in metrics if "bloom_filter" in metric.name)
+
+
+def test_a_key_of_several_fields_has_one_filter_a_row_group_and_its_columns_none(tmp_path):
+    """Other readers see a Parquet file like any other."""
+    schema = Schema({"a": "int32", "b": "string"}, values={"v": "int64"})
+    rows = batch_of(schema, [(n // 10, f"{n % 10}", n) for n in range(3000)])
+    [file] = write_run([rows], small_layout(schema, file_bytes=1 << 30, row_group_rows=1000), tmp_path, rows_estimate=1)
+
+    metadata = pq.read_metadata(file.path)
+    said = json.loads(metadata.metadata[b"lakebed.key_filters"])
+    content = file.path.read_bytes()
+    assert said["fields"] == [1, 2]
+    assert metadata.num_row_groups == len(said["places"]) == 3
+    for index, (offset, length) in enumerate(said["places"]):
+        keys = schema.codec.encode_columns(rows.slice(1000 * index, 1000).select(["a", "b"]))
+        assert content[offset : offset + length] == key_filter(keys, 0.01).to_pybytes()
+        assert [metadata.row_group(index).column(i).bloom_filter_offset for i in range(3)] == [None] * 3
+    assert pq.read_table(file.path).column("v").to_pylist() == list(range(3000))
+
+
+def test_a_key_of_one_field_has_parquets_own_filter_alone(file):
+    metadata = pq.read_metadata(file.path)
+    assert b"lakebed.key_filters" not in metadata.metadata
+    assert metadata.row_group(0).column(0).bloom_filter_length > 1_000
 
 
 def test_a_few_rows_make_a_small_file(tmp_path):

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.errors import DamagedError
 from lakebed.keys import EncodedRange
+from lakebed.query.cache import ReadCache
 from lakebed.query.footer import Fences, read_footer
 from lakebed.query.membership import Membership
-from lakebed.query.pages import KeptPages, OpenPages
+from lakebed.query.pages import OpenPages
+from lakebed.query.tally import Tally
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
 
 SCHEMA = Schema(
@@ -95,7 +97,7 @@ def test_every_row_lies_between_the_fences(file):
 def test_any_rows_of_any_columns_are_read_by_pages(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = OpenPages(path, "file", SCHEMA, KeptPages())
+    pages = OpenPages(path, "file", SCHEMA, ReadCache(1 << 20), Tally())
     names = ["v", "w", "a", "s", "b"]
     for begin, end in ((0, 1), (99, 101), (100, 200), (0, 1000), (999, 1000), (250, 777)):
         for position, group in enumerate(footer.groups):
@@ -110,7 +112,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(file):
 def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = OpenPages(path, "file", SCHEMA, KeptPages())
+    pages = OpenPages(path, "file", SCHEMA, ReadCache(1 << 20), Tally())
     keys = SCHEMA.codec.encode_columns(table.select(["a", "b"])).to_pylist()
     for row in range(0, 1000, 41):
         span = pages.locate(0, footer.groups[0], EncodedRange(keys[row], keys[row] + b"\0"), None)
@@ -123,15 +125,19 @@ def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     pages.close()
 
 
+def member_of(values):
+    return Membership(SCHEMA.row_key, values, SCHEMA.codec.encode(values))
+
+
 def test_a_filter_knows_every_key_that_is_there_and_few_others(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
     with path.open("rb") as stream:
         for row in range(0, 3000, 29):
             values = (table.column("a")[row].as_py(), table.column("b")[row].as_py())
-            member = Membership(SCHEMA.row_key, values)
+            member = member_of(values)
             assert member.may_be_in(stream.fileno(), footer.groups[row // 1000])
-        strangers = [Membership(SCHEMA.row_key, (f"stranger{i}", i)) for i in range(300)]
+        strangers = [member_of((f"stranger{i}", i)) for i in range(300)]
         passed = sum(m.may_be_in(stream.fileno(), group) for m in strangers for group in footer.groups)
     assert passed < 20
 

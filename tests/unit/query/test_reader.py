@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
+import subprocess
+import sys
 
+import pyarrow as pa
 import pytest
 
+import lakebed
+from lakebed import Schema
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.files import data_name
 from lakebed.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.query import opening
+from lakebed.query.cache import ReadCache
 from lakebed.query.narrow import Ask, NarrowReader
-from lakebed.query.pages import KeptPages, OpenPages
+from lakebed.query.pages import OpenPages
 from lakebed.query.plan import QueryPlan
 from lakebed.query.run import FAN_IN_MAX, Reader
 from lakebed.storage import LocalStorage, connect
@@ -146,7 +153,7 @@ def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, mo
     read = OpenPages.read
 
     def watched(self, *rest):
-        asked.append(self._file_id)
+        asked.append(self._name.rpartition("/")[2])
         return read(self, *rest)
 
     monkeypatch.setattr(OpenPages, "read", watched)
@@ -198,6 +205,58 @@ def test_files_of_one_run_are_read_one_after_another(storage, tmp_path, monkeypa
     assert asked == [[files[1].id, files[2].id], [files[3].id]]
 
 
+def overlapping(storage, tmp_path):
+    """Four files over the same letters, each with some of its own, and what each has."""
+    texts = ("az", "abz", "acz", "adz")
+    return {text: stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in texts}
+
+
+def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(storage, tmp_path, monkeypatch):
+    files = tuple(overlapping(storage, tmp_path).values())
+    reader = reader_of(storage)
+    opened = []
+    begin = OpenPages.__init__
+
+    def watched(self, path, *rest):
+        opened.append(path.stem)
+        begin(self, path, *rest)
+
+    monkeypatch.setattr(OpenPages, "__init__", watched)
+    for letter, expected in (("c", [files[2].id]), ("bb", []), ("z", [file.id for file in files])):
+        opened.clear()
+        reader.get(one_leaf(files, point(letter)), ["k"])
+        assert opened == expected
+
+
+def test_filters_of_files_that_overlap_are_read_once(storage, tmp_path, monkeypatch):
+    files = tuple(overlapping(storage, tmp_path).values())
+    cache = ReadCache(1 << 20)
+    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    read = []
+    whole = opening.OpenFiles.read
+    monkeypatch.setattr(
+        opening.OpenFiles, "read", lambda self, opened, place: read.append(opened.file.id) or whole(self, opened, place)
+    )
+    for letter in "bcdyy":
+        reader.get(one_leaf(files, point(letter)), ["k"])
+    assert sorted(read) == sorted(file.id for file in files)
+    assert cache.stats().filters.size_bytes > 4 * 32
+    # A file more, as after another write: of the others nothing is read.
+    (fifth,) = stored(storage, LETTERS, lettered("abcdz"), tmp_path)
+    assert reader.get(one_leaf((*files, fifth), point("b")), ["k"]).num_rows == 2
+    assert len(read) == 5
+
+
+@pytest.mark.parametrize("bytes_max", [0, 40, 600])
+def test_a_cache_that_is_too_small_changes_no_answer(storage, tmp_path, bytes_max):
+    files = tuple(overlapping(storage, tmp_path).values())
+    cache = ReadCache(bytes_max)
+    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    for letter, rows in (("a", 4), ("c", 1), ("bb", 0), ("z", 4)) * 2:
+        assert reader.get(one_leaf(files, point(letter)), ["k"]).num_rows == rows
+    assert cache.stats().size_bytes <= bytes_max
+
+
 def test_a_stream_reads_nothing_before_it_is_asked(storage, root, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     object_path(root, file).unlink()
@@ -206,32 +265,36 @@ def test_a_stream_reads_nothing_before_it_is_asked(storage, root, tmp_path):
         stream.read_next_batch()
 
 
-def test_a_stream_that_is_dropped_early_lets_its_files_go(tmp_path):
-    """From memory, files are read from copies: those go with the stream and the reader."""
+def copies_of(file):
+    """Copies there are of a file now."""
+    gc.collect()
+    return [path for path in opening.copies_folder().iterdir() if path.name.startswith(file.id)]
+
+
+def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path):
+    """From memory, files are read from copies."""
     storage = connect("memory://query-dropped-early")
     (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
-    reader = reader_of(storage)
+    cache = ReadCache(1 << 20)
+    reader = Reader(storage, TABLE, lambda _file: True, cache)
     stream = reader.scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None)
     assert stream.read_next_batch().num_rows > 0
-    (copy,) = (each.copy.path for each in reader._files._open.values())
-    assert copy.exists()
+    cache.limit(0)
+    assert len(copies_of(file)) == 1
     stream.close()
     del stream, reader
-    gc.collect()
-    assert not copy.exists()
+    assert copies_of(file) == []
 
 
-def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "COPIES_BYTES_MAX", 1)
+def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path):
     storage = connect("memory://query-bounded")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
-    reader = reader_of(storage)
+    cache = ReadCache(14 * files[0].footer_bytes + files[0].size_bytes)
+    reader = Reader(storage, TABLE, lambda _file: True, cache)
     found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
     assert found.column("k").to_pylist() == list("abbcccdde")
-    gc.collect()
-    assert len(reader._files._open) == 1
-    copies = {path.name.partition("-job")[0] for path in opening.copies_folder().iterdir()}
-    assert sum(name.startswith(file.id) for name in copies for file in files) == 1
+    assert cache.stats().files.entries == 1
+    assert sum(len(copies_of(file)) for file in files) == 1
 
 
 def test_a_damaged_copy_is_never_read(tmp_path):
@@ -243,15 +306,6 @@ def test_a_damaged_copy_is_never_read(tmp_path):
     storage.replace(name, bytes(content))
     with pytest.raises(DamagedError, match=file.id):
         reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
-
-
-def test_open_files_are_bounded(storage, tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "OPEN_FILES_MAX", 2)
-    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
-    reader = reader_of(storage)
-    for _ in range(2):
-        assert reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all().num_rows == 9
-        assert [each.file.id for each in reader._files._open.values()] == [files[1].id, files[2].id]
 
 
 def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch):
@@ -271,7 +325,7 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     from lakebed.query.engine import Engine
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
-    reader, engine = reader_of(storage), Engine(storage, KeptPages())
+    reader, engine = reader_of(storage), Engine(storage, ReadCache(1 << 20))
     opened = [reader._files.open(file, LETTERS) for file in files]
     ask = Ask(LETTERS, EncodedRange(key("b"), key("d")), None, ("n",), 10)
     for used in (opened[:1], opened):
@@ -291,13 +345,13 @@ def test_narrow_reads_leave_the_engine_alone(storage, tmp_path):
     assert reader._engine is None
 
 
-def overlapping(storage, folder, *texts):
+def overlaid(storage, folder, *texts):
     return tuple(file for text in texts for file in stored(storage, LETTERS, lettered(text), folder))
 
 
 def test_a_few_rows_of_more_files_than_one_merge_takes_are_a_narrow_read(storage, tmp_path):
     """A merge of a hundred files in levels took a second and a half for a thousand rows."""
-    files = overlapping(storage, tmp_path, *["abc"] * (FAN_IN_MAX + 1))
+    files = overlaid(storage, tmp_path, *["abc"] * (FAN_IN_MAX + 1))
     reader = reader_of(storage)
     assert reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all().num_rows == 3 * len(files)
     assert reader._engine is None
@@ -310,7 +364,7 @@ def test_what_is_narrow_grows_with_the_files_that_overlap(tmp_path, monkeypatch,
     monkeypatch.setattr("lakebed.query.narrow.SHARE_FILES", 2)
     storage = LocalStorage(tmp_path / "store")
     reader = reader_of(storage)
-    plan = one_leaf(overlapping(storage, tmp_path, *["a" * rows] * files), EncodedRange(key("a"), key("b")))
+    plan = one_leaf(overlaid(storage, tmp_path, *["a" * rows] * files), EncodedRange(key("a"), key("b")))
     assert reader.scan(plan, ["k"], None).read_all().num_rows == files * rows
     assert (reader._engine is None) == is_narrow
 
@@ -320,3 +374,35 @@ def test_a_wide_read_comes_in_batches(storage, tmp_path):
     sizes = [b.num_rows for b in reader_of(storage).scan(one_leaf((file,), ALL_KEYS), ["k"], None)]
     assert sum(sizes) == 64_000
     assert max(sizes) <= 8192
+
+
+def test_a_get_in_a_new_process_imports_neither_pandas_nor_an_engine(tmp_path):
+    """Arrow imports pandas to convert a value of Python, which takes ten times as long as the read."""
+    schema = Schema({"k": "string", "d": "date32", "b": "binary"}, values={"v": "int64"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
+    row = {"k": "ä", "d": dt.date(2026, 1, 31), "b": b"\x00\x01", "v": 7}
+    table.write(pa.Table.from_pylist([row], schema.arrow))
+    table.write(pa.Table.from_pylist([{**row, "v": 8}], schema.arrow))
+    code = (
+        "import sys, datetime as dt, lakebed\n"
+        "found = lakebed.open(sys.argv[1]).table('t').get('ä', dt.date(2026, 1, 31), b'\\x00\\x01')\n"
+        "print(found.num_rows, *({'pandas', 'datafusion', 'pyarrow.dataset'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "lake")], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert ran.stdout == "2\n"
+
+
+def test_a_file_that_was_damaged_and_is_restored_is_read_anew(storage, root, tmp_path):
+    """What was decoded of the damaged bytes, such as a page index, which has no checksum, is not kept."""
+    (file,) = stored(storage, LETTERS, lettered("abc" * 300), tmp_path)
+    path = object_path(root, file)
+    whole = path.read_bytes()
+    reader = reader_of(storage)
+    # The indexes lie between the pages and the footer.
+    path.write_bytes(whole[: -file.footer_bytes - 120] + b"\xff" * 120 + whole[-file.footer_bytes :])
+    with pytest.raises(DamagedError, match=file.id):
+        reader.scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None).read_all()
+    path.write_bytes(whole)
+    assert reader.scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None).read_all().num_rows == 900

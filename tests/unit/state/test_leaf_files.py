@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.files import LeafFile
+from lakebed.state import leaf_files
 from lakebed.state.columns import Columns
 from lakebed.state.forms import REFERENCES
 from lakebed.state.leaf_files import LeafFiles
@@ -51,6 +52,24 @@ class Unread(dict):
         raise AssertionError(leaf)
 
     get = __contains__ = __getitem__
+
+
+def test_a_leaf_that_did_not_change_is_put_together_once():
+    base = Columns(REFERENCES).rewritten({1: (held("f1"),), 2: (held("f2"),)})
+    files = LeafFiles(base)
+    first = files[1]
+    later = files.added({2: [held("f3")]})
+    assert later[1] is first
+    assert [one.file.id for one in later[2]] == ["f2", "f3"]
+    assert [one.file.id for one in files[2]] == ["f2"]
+
+
+def test_no_more_is_at_hand_than_the_bound(monkeypatch):
+    monkeypatch.setattr(leaf_files, "AT_HAND_MAX", 3)
+    files = LeafFiles(Columns(REFERENCES).rewritten({leaf: (held("f1"),) for leaf in range(10)}))
+    for leaf in range(10):
+        assert files[leaf] == (held("f1"),)
+        assert len(files._at_hand._held) <= 3
 
 
 def test_to_add_a_file_is_not_to_look_at_the_leaf():

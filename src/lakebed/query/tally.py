@@ -1,0 +1,36 @@
+"""What a read does, counted where it is done: the same counters on every read, looked at by ``Table.explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from lakebed import clock
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one read, used by one thread. Bytes are those of pages, indexes and dictionaries as they are stored.
+
+    ``files`` are those that were opened to read rows. ``steps`` has seconds by name, in the order in which the steps
+    began; a step that comes again adds to its own.
+    """
+
+    files_by_filter: int = 0
+    files: set[str] = field(default_factory=set)
+    row_groups: int = 0
+    pages: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+    engine: bool = False
+    steps: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time what is done inside the block."""
+        begin = clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self.steps[name] = self.steps.get(name, 0.0) + clock.monotonic_s() - begin
