@@ -46,6 +46,14 @@ def add_rows(commands: args.Commands) -> None:
     write.add_argument("table", metavar="TABLE")
     write.add_argument("files", metavar="FILE", nargs="+", type=Path)
     write.add_argument("--commit-id", metavar="ID", help="what makes this write happen once, however often it is run")
+    _add_gets(commands)
+    _add_scan(commands)
+    _add_counts(commands)
+    _add_explain(commands)
+    _add_remove(commands)
+
+
+def _add_gets(commands: args.Commands) -> None:
     get = args.add_command(commands, "get", "print all rows of one key", _get, more=KEYS)
     get.add_argument("table", metavar="TABLE")
     get.add_argument("key", metavar="KEY", nargs="+", help="a word for each row key field")
@@ -63,6 +71,9 @@ def add_rows(commands: args.Commands) -> None:
     many.add_argument("keys", metavar="FILE", type=Path, help="one key a line")
     _add_columns(many)
     args.add_at(many)
+
+
+def _add_scan(commands: args.Commands) -> None:
     scan = args.add_command(
         commands,
         "scan",
@@ -78,6 +89,9 @@ def add_rows(commands: args.Commands) -> None:
     scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
     scan.add_argument("--reverse", action="store_true", help="the last row first")
     args.add_at(scan)
+
+
+def _add_counts(commands: args.Commands) -> None:
     count = args.add_command(
         commands,
         "count",
@@ -102,6 +116,9 @@ def add_rows(commands: args.Commands) -> None:
     sample.add_argument("--seed", metavar="N", type=int, help="the same seed gives the same rows of the same number")
     _add_columns(sample)
     args.add_at(sample)
+
+
+def _add_explain(commands: args.Commands) -> None:
     explain = args.add_command(
         commands,
         "explain",
@@ -116,6 +133,9 @@ def add_rows(commands: args.Commands) -> None:
     _add_columns(explain)
     explain.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
     args.add_at(explain)
+
+
+def _add_remove(commands: args.Commands) -> None:
     remove = args.add_command(
         commands,
         "remove",
