@@ -145,7 +145,9 @@ def asked_of(table, frame, monkeypatch):
     monkeypatch.setattr(
         reader,
         "scan",
-        lambda plan, columns, limit: asked.append((plan, set(columns), limit)) or plain(plan, columns, limit),
+        lambda plan, columns, limit, **more: (
+            asked.append((plan, set(columns), limit)) or plain(plan, columns, limit, **more)
+        ),
     )
     return frame.collect(), asked
 

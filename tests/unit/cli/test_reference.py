@@ -13,7 +13,7 @@ from tests.unit.cli.conftest import Cli
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "cli.md"
 
-LINES_OF_A_SCREEN = 45
+LINES_OF_A_SCREEN = 48
 COLUMNS_OF_A_SCREEN = 110
 
 

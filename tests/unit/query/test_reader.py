@@ -231,7 +231,7 @@ def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(stora
 def test_filters_of_files_that_overlap_are_read_once(storage, tmp_path, monkeypatch):
     files = tuple(overlapping(storage, tmp_path).values())
     cache = ReadCache(1 << 20)
-    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     read = []
     whole = opening.OpenFiles.read
     monkeypatch.setattr(
@@ -251,7 +251,7 @@ def test_filters_of_files_that_overlap_are_read_once(storage, tmp_path, monkeypa
 def test_a_cache_that_is_too_small_changes_no_answer(storage, tmp_path, bytes_max):
     files = tuple(overlapping(storage, tmp_path).values())
     cache = ReadCache(bytes_max)
-    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     for letter, rows in (("a", 4), ("c", 1), ("bb", 0), ("z", 4)) * 2:
         assert reader.get(one_leaf(files, point(letter)), ["k"]).num_rows == rows
     assert cache.stats().size_bytes <= bytes_max
@@ -271,12 +271,13 @@ def copies_of(file):
     return [path for path in opening.copies_folder().iterdir() if path.name.startswith(file.id)]
 
 
-def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path):
+def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monkeypatch):
     """From memory, files are read from copies."""
+    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
     storage = connect("memory://query-dropped-early")
     (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
     cache = ReadCache(1 << 20)
-    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     stream = reader.scan(one_leaf((file,), ALL_KEYS), LETTERS.names, None)
     assert stream.read_next_batch().num_rows > 0
     cache.limit(0)
@@ -290,7 +291,7 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path):
     storage = connect("memory://query-bounded")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
     cache = ReadCache(14 * files[0].footer_bytes + files[0].size_bytes)
-    reader = Reader(storage, TABLE, lambda _file: True, cache)
+    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
     assert found.column("k").to_pylist() == list("abbcccdde")
     assert cache.stats().files.entries == 1

@@ -14,6 +14,7 @@ from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetai
 from lakebed.collection.run import collect_garbage
 from lakebed.log.objects import ObjectLogs
 from lakebed.query import many, opening
+from lakebed.query.cache import READ_CACHE
 from lakebed.query.turning import turned
 from lakebed.state.transactions import OfferSplit
 from lakebed.table import Table
@@ -295,7 +296,7 @@ def test_a_file_that_vanished_past_the_gc_delay_is_named_with_the_remedy(instanc
     table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
     table.write(rows("abc"))
     table.write(rows("abd", 10))
-    before = in_another_process(table)._newest()
+    before = in_another_process(table).newest()
     compact(table)
     collect_garbage(table)
     for read in (
@@ -361,7 +362,7 @@ def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(ins
 def test_a_stream_that_is_closed_lets_its_files_go_and_reads_no_more(monkeypatch, reverse):
     """Although the stream itself is still held."""
     monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
-    monkeypatch.setattr(opening, "OPEN_FILES_MAX", 0)
+    monkeypatch.setattr(READ_CACHE, "_bytes_max", 0)
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA)
     table.write(rows("ab" * 10_000))
     before = set(opening.copies_folder().iterdir())
