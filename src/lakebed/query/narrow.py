@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 ROWS_MAX = 32_768
 BYTES_MAX = 4 * 1024 * 1024
 
+AT_ONCE_ROWS_MAX = 8_192
+"""A few pages: of more, those without a row that is asked for are better not decoded."""
+
 SHARE_FILES = 8
 """So many files share the rows above. Each is decoded up to a page too far at both ends, 4,000 rows; and for each the
 engine takes a millisecond or two to plan, twice of what a page takes."""
@@ -177,8 +180,8 @@ def _rows(parts: Sequence[_Part], fields: Sequence[Field], ask: Ask) -> Iterator
 class _Part:
     """A span of one row group: its key columns, read at once, and the others where there are rows to return.
 
-    Where a filter says that the one key asked for is there, the others are read with them, as far as their pages end
-    where the span does: to decode a column more costs less than to begin anew.
+    Where there surely are some (a short span of a range, or one key that the filter knows), the others are read with
+    the keys, as far as their pages end where the span does: to decode a column more costs less than to begin anew.
     """
 
     def __init__(self, schema: Schema, pages: OpenPages, position: int, group: RowGroup, span: Span) -> None:
@@ -193,19 +196,19 @@ class _Part:
         """Which rows of the span have the keys asked for; ``fields`` are what is read of them afterwards."""
         rows = self._span.end - self._span.begin
         keys = self._schema.row_key
+        at_once = keys
+        if rows <= AT_ONCE_ROWS_MAX and (ask.point is None or filters_of(self._group, [key.id for key in keys])):
+            ending = self._pages.ending_with(self._position, self._group, fields, self._span)
+            at_once = (*keys, *(field for field in ending if field not in keys))
+        self._held = self._read(at_once, 0, rows)
+        columns = [self._held[key.name] for key in keys]
         if ask.point is not None:
-            at_once = keys
-            if filters_of(self._group, [key.id for key in keys]):
-                ending = self._pages.ending_with(self._position, self._group, fields, self._span)
-                at_once = (*keys, *(field for field in ending if field not in keys))
-            self._held = self._read(at_once, 0, rows)
             # Comparing all rows of a page at once is quicker than a binary search in Python.
-            pairs = zip((self._held[key.name] for key in keys), ask.point.values, strict=True)
+            pairs = zip(columns, ask.point.values, strict=True)
             equal = reduce(pc.and_, (pc.equal(column, value) for column, value in pairs))
             begin = pc.index(equal, _TRUE).as_py()
             return (begin, begin + equal.true_count) if begin >= 0 else (0, 0)
-        self._held = self._read(keys, 0, rows)
-        held = pa.RecordBatch.from_arrays(list(self._held.values()), names=list(self._held))
+        held = pa.RecordBatch.from_arrays(columns, names=[key.name for key in keys])
         bounds = [ask.keys.min] if ask.keys.max is None else [ask.keys.min, ask.keys.max]
         begin, end = (*self._schema.codec.lower_ranks(held, bounds), rows)[:2]
         return begin, end
