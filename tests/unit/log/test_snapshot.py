@@ -13,7 +13,7 @@ from lakebed.log import snapshot
 from lakebed.log.outcomes import Committed
 from lakebed.log.parts import STATE_CACHE, PartCache, PartStore, set_state_cache_bytes
 from lakebed.log.snapshot import SnapshotPlace
-from lakebed.state import columns
+from lakebed.state import columns, leaf_files
 from lakebed.state.columns import Columns
 from lakebed.state.forms import REFERENCES
 from lakebed.state.table import check_invariants
@@ -119,8 +119,9 @@ def test_a_reader_of_one_leaf_fetches_the_one_part_that_it_lies_in(store, monkey
 
 @pytest.mark.usefixtures("large_parts")
 def test_tables_share_a_cache_of_so_many_bytes(store, monkeypatch):
-    """What was not used for longest goes, and is fetched again."""
+    """What was not used for longest goes, and is fetched again, where nothing of it is at hand."""
     monkeypatch.setattr(columns, "PART_BYTES", 512)
+    monkeypatch.setattr(leaf_files._AtHand, "keep", lambda *_: None)
     log = created(store)
     log.commit(OfferSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
