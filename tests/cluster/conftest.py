@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -236,3 +237,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Lakebed as `pip wheel` makes it."""
+    folder = tmp_path_factory.mktemp("dist")
+    pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=120)
+    return next(folder.glob("lakebed-*.whl"))
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A virtual environment that has what Lakebed needs, as links, and not Lakebed."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
+    needed = Path(sysconfig.get_paths()["purelib"])
+    (site_packages(folder) / "needed.pth").write_text(f"{needed}\n")
+    found = subprocess.run([str(folder / "bin" / "python"), "-c", "import pyarrow, lakebed"], capture_output=True,
+                           text=True, check=False, cwd=tmp_path, env={}, timeout=120).stderr  # fmt: skip
+    assert found.endswith("ModuleNotFoundError: No module named 'lakebed'\n")
+    return folder
+
+
+def site_packages(environment: Path) -> Path:
+    return next((environment / "lib").glob("python*/site-packages"))

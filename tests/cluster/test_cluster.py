@@ -161,9 +161,11 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa:
     pipeline: Pipeline,
     table: lakebed.Table,
     gate: type[Gate],
+    wheel: Path,
+    bare: Path,
     tmp_path: Path,
 ) -> None:
-    """The second is one that a launcher submits."""
+    """The second is one that a launcher submits, to executors which get Lakebed as a zip: a wheel is one."""
     (tmp_path / "in").mkdir()
     for part in range(2):
         pq.write_table(rows(part), tmp_path / "in" / f"{part}.parquet")
@@ -175,9 +177,15 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa:
     at.opened.set()
     assert_holds(table)
 
-    command = (str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.url)
+    archive = tmp_path / "lakebed.zip"
+    archive.write_bytes(wheel.read_bytes())
+    submit = str(SPARK_HOME / "bin" / "spark-submit")
+    command = (submit, "--master", cluster.url, "--py-files", str(archive))
     submitting = Pipeline(pipeline.instance, launcher=Submit(command))
-    with cluster.surroundings():
+    # Neither the settings of the other tests nor a path says where Lakebed is.
+    (tmp_path / "conf").mkdir()
+    nothing = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "PYTHONPATH": ""}
+    with cluster.surroundings(**nothing, PYSPARK_PYTHON=str(bare / "bin" / "python")):
         report = submitting.bulk_import("t", tmp_path / "in", job_id="monday")
     assert (report.job, report.rows, report.repeated) == ("monday", 2 * ROWS, False)
     assert_holds(table, 0, 1)

@@ -1,10 +1,10 @@
-"""Executors whose Python has no Lakebed: it is sent along, as a zip or in a packed environment."""
+"""Executors whose Python has no Lakebed: it is sent along in a packed environment, or missed.
+
+As a zip it is sent along in :mod:`tests.cluster.test_cluster`.
+"""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,35 +15,9 @@ import pytest
 
 import lakebed
 from lakebed.spark import Pipeline, Submit
-from tests.cluster.conftest import ROOT, SPARK_HOME, Cluster
+from tests.cluster.conftest import SPARK_HOME, Cluster, site_packages
 
 ROWS = pa.table({"k": ["b", "a", "c"], "n": [2, 1, 3]})
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lakebed as `pip wheel` makes it."""
-    folder = tmp_path_factory.mktemp("dist")
-    pip = [sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True, timeout=120)
-    return next(folder.glob("lakebed-*.whl"))
-
-
-@pytest.fixture
-def bare(tmp_path: Path) -> Path:
-    """A virtual environment that has what Lakebed needs, as links, and not Lakebed."""
-    folder = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
-    needed = Path(sysconfig.get_paths()["purelib"])
-    (site_packages(folder) / "needed.pth").write_text(f"{needed}\n")
-    found = subprocess.run([str(folder / "bin" / "python"), "-c", "import pyarrow, lakebed"], capture_output=True,
-                           text=True, check=False, cwd=tmp_path, env={}, timeout=120).stderr  # fmt: skip
-    assert found.endswith("ModuleNotFoundError: No module named 'lakebed'\n")
-    return folder
-
-
-def site_packages(environment: Path) -> Path:
-    return next((environment / "lib").glob("python*/site-packages"))
 
 
 def imported(cluster: Cluster, tmp_path: Path, *words: str, **variables: str) -> int:
@@ -60,15 +34,6 @@ def imported(cluster: Cluster, tmp_path: Path, *words: str, **variables: str) ->
         pipeline = Pipeline(instance, launcher=Submit((submit, "--master", cluster.url, *words)))
         pipeline.bulk_import("t", tmp_path / "in.parquet")
     return table.scan().read_all().num_rows
-
-
-def test_a_wheel_is_a_zip_for_executors_that_have_the_rest(
-    cluster: Cluster, wheel: Path, bare: Path, tmp_path: Path
-) -> None:
-    archive = tmp_path / "lakebed.zip"
-    archive.write_bytes(wheel.read_bytes())
-    python = str(bare / "bin" / "python")
-    assert imported(cluster, tmp_path, "--py-files", str(archive), PYSPARK_PYTHON=python) == 3
 
 
 @pytest.mark.slow

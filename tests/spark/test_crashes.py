@@ -84,7 +84,7 @@ def test_an_import_that_is_killed_adds_all_or_nothing_and_can_be_repeated(table,
     assert_holds(fresh, DATA[0], *DATA)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_compaction_that_is_stopped_changes_nothing_and_its_job_is_released(table, url, pipeline_at, how):
     for part in DATA:
         table.write(part)
