@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.errors import UsageError
-from lakebed.keys import ALL_KEYS, KeyRange
+from lakebed.keys import ALL_KEYS
 from lakebed.query.plan import QueryPlan, plan
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import SessionContext
 
-    from lakebed.keys import EncodedRange
+    from lakebed.keys import EncodedRange, KeyRange
     from lakebed.query.run import Reader
+    from lakebed.query.stream import RowStream
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
@@ -54,9 +55,7 @@ class Fixed(Protocol):
     def schema(self) -> Schema:
         """The fields at that number."""
 
-    def scan(
-        self, *ranges: KeyRange, columns: Sequence[str] | None = None, limit: int | None = None
-    ) -> pa.RecordBatchReader:
+    def scan(self, *ranges: KeyRange, columns: Sequence[str] | None = None, limit: int | None = None) -> RowStream:
         """Rows in key order."""
 
 
@@ -101,7 +100,7 @@ class Exchange(ABC):
 
         now = self.newest()
 
-        def rows(ranges: Sequence[Any], columns: Sequence[str], limit: int | None) -> pa.RecordBatchReader:
+        def rows(ranges: Sequence[Any], columns: Sequence[str], limit: int | None) -> RowStream:
             return now.reader.scan(plan(now.state, ranges), columns, limit)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at number {now.state.number}")
@@ -129,7 +128,7 @@ class Exchange(ABC):
         from lakebed.report import files_table
 
         now = self.newest()
-        return files_table(now.state, now.state.table, now.storage.object_url, _encoded(now, ranges))
+        return files_table(now.state, now.state.table, now.storage.object_url, encoded(now, ranges))
 
     def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
@@ -155,13 +154,11 @@ class Exchange(ABC):
 
 
 def _planned(now: Fixed, ranges: Sequence[KeyRange]) -> QueryPlan:
-    return plan(now.state, _encoded(now, ranges))
+    return plan(now.state, encoded(now, ranges))
 
 
-def _encoded(now: Fixed, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
-    for key_range in ranges:
-        if not isinstance(key_range, KeyRange):
-            raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
+def encoded(now: Fixed, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
+    """The ranges as a plan takes them: all keys if none is given. Raises UsageError, BadKeyError."""
     return [now.schema.codec.encode_range(one) for one in ranges] or [ALL_KEYS]
 
 

@@ -23,7 +23,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import BadKeyError
+from lakebed.errors import BadKeyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -189,7 +189,9 @@ class KeyCodec:
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:
-        """The byte range of a key range. Raises BadKeyError if it is upside down."""
+        """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
+        if not isinstance(key_range, KeyRange):
+            raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
         lower = b"" if key_range.min is None else self.encode(key_range.min)
         upper = None if key_range.max is None else self.encode(key_range.max)
         if upper is not None and key_range.max_inclusive:

@@ -223,7 +223,6 @@ class Table(Exchange):
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """So many rows by chance, in key order; all, if there are no more.
 
-
         Every row is as likely as any other, and none comes twice; a page is read for each, so it is for some thousands
         of rows. The same ``seed`` gives the same rows of the same number, as long as its files are not compacted.
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.exchange import Exchange
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, iter_ranges, successor
+from lakebed.exchange import Exchange, encoded
+from lakebed.keys import EncodedRange, KeyRange, successor
 from lakebed.query.plan import plan
-from lakebed.query.predicates import both, key_ranges, shared
 from lakebed.travel import check_whole_number
 
 if TYPE_CHECKING:
@@ -58,9 +57,8 @@ class View(Exchange):
 
     def get(self, *key: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of one key; see :meth:`lakebed.table.Table.get`."""
-        encoded = self.schema.codec.encode_key(key)
         names = self.schema.project(columns)
-        return self.reader.get(plan(self.state, [EncodedRange(encoded, successor(encoded))]), names)
+        return self.reader.get(plan(self.state, [self._point(key)]), names)
 
     def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of many keys; see :meth:`lakebed.table.Table.get_many`."""
@@ -80,23 +78,21 @@ class View(Exchange):
         """All rows of some ranges; see :meth:`lakebed.table.Table.scan`."""
         check_whole_number("limit", limit)
         names = self.schema.project(columns)
-        encoded = self._encoded(ranges) or [ALL_KEYS]
+        asked = encoded(self, ranges)
         predicate = None
         if where is not None:
             from lakebed.kernels.predicate import check_where
-            from lakebed.query.expressions import keys_of
+            from lakebed.query.expressions import narrowed
 
             predicate = check_where(where, self.schema.arrow)
-            codec = self.schema.codec
-            may_pass = key_ranges(both([keys_of(part, codec) for part in predicate.parts]), codec)
-            encoded = list(shared(list(iter_ranges(encoded)), may_pass))
-        return self.reader.scan(plan(self.state, encoded), names, limit, where=predicate, reverse=reverse)
+            asked = narrowed(asked, predicate.parts, self.schema.codec)
+        return self.reader.scan(plan(self.state, asked), names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """How many rows some ranges have; see :meth:`lakebed.table.Table.count`."""
         from lakebed.query.counting import count
 
-        return count(self.state, self._encoded(ranges), self.reader, None if exact else self.storage)
+        return count(self.state, encoded(self, ranges), self.reader, None if exact else self.storage)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """So many rows by chance; see :meth:`lakebed.table.Table.sample`."""
@@ -106,12 +102,6 @@ class View(Exchange):
         names = self.schema.project(columns)
         found = sample(self.state, rows, names, self.reader, clock.chance(seed))
         return self.scan(columns=columns).read_all() if found is None else found
-
-    def _encoded(self, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
-        for key_range in ranges:
-            if not isinstance(key_range, KeyRange):
-                raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
-        return [self.schema.codec.encode_range(one) for one in ranges]
 
     def explain(
         self,
@@ -136,17 +126,17 @@ class View(Exchange):
         are_ranges = {isinstance(one, KeyRange) for one in asked}
         if len(are_ranges) > 1:
             raise UsageError("explain takes the values of one key, or KeyRange values, not both")
-        with seen.step("plan"):
-            if are_ranges == {False}:
-                encoded = self.schema.codec.encode_key(asked)
-                ranges = [EncodedRange(encoded, successor(encoded))]
-            else:
-                ranges = self._encoded(asked) or [ALL_KEYS]
-            planned = plan(self.state, ranges)
         check_whole_number("limit", limit)
+        with seen.step("plan"):
+            ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
+            planned = plan(self.state, ranges)
         for _ in self.reader.scan(planned, self.schema.project(columns), limit, tally=seen):
             pass
         return Explanation.of(self.number, planned, seen)
+
+    def _point(self, key: Sequence[Any]) -> EncodedRange:
+        key_bytes = self.schema.codec.encode_key(key)
+        return EncodedRange(key_bytes, successor(key_bytes))
 
     def partitions(self) -> pa.Table:
         """One row a leaf, in key order: its range, rows, bytes, files and runs."""

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import UsageError
 from lakebed.keys import ALL_KEYS
-from lakebed.query.predicates import EVERY_KEY, KeySet, Operator, both, compared, either, key_ranges, one_of, starting
+from lakebed.query.predicates import (
+    EVERY_KEY,
+    TURNED,
+    KeySet,
+    Operator,
+    both,
+    compared,
+    either,
+    key_ranges,
+    one_of,
+    starting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +32,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.keys import EncodedRange, KeyCodec
+    from lakebed.query.stream import RowStream
     from lakebed.schema import Schema
 
 _OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
-_TURNED: dict[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def lazy_frame(schema: Schema, rows: Callable[..., pa.RecordBatchReader], name: str) -> pl.LazyFrame:
+def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
     """A lazy frame of the rows that ``rows(ranges, columns, limit)`` gives, in key order."""
     _polars()
     from polars.io.plugins import register_io_source
@@ -87,7 +98,7 @@ def _keys(node: Any, codec: KeyCodec) -> KeySet:
         case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
             operator = _OPERATORS[name]
             if _column(left) is None:
-                left, right, operator = right, left, _TURNED[operator]
+                left, right, operator = right, left, TURNED[operator]
             return _compared(left, operator, right, codec)
         case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
             return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])

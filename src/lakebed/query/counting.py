@@ -34,16 +34,16 @@ class Count:
 
 
 def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, storage: Storage | None) -> Count:
-    """The rows with a key in any of the ranges, each once; no range stands for all rows.
+    """The rows with a key in any of the ranges, each once.
 
     Without a storage no summary is asked, and the count is exact. Raises as :meth:`lakebed.query.run.Reader.get`.
     """
-    if not ranges:
+    if ALL_KEYS in ranges:
         rows, exact = table_rows(state)
         if exact or storage is not None:
             return Count(rows, exact)
     cuts = Cuts(state, reader, storage)
-    leaves = plan(state, ranges or [ALL_KEYS]).leaves
+    leaves = plan(state, ranges).leaves
     counted = [_in_leaf(state, leaf, keys, cuts) for leaf in leaves for keys in leaf.ranges]
     return Count(sum(one.rows for one in counted), all(one.exact for one in counted))
 

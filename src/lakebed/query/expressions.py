@@ -9,24 +9,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.query.predicates import EVERY_KEY, NO_KEY, KeySet, Operator, both, compared, either, null, one_of, starting
+from lakebed.keys import iter_ranges
+from lakebed.query.predicates import (
+    EVERY_KEY,
+    NO_KEY,
+    TURNED,
+    KeySet,
+    Operator,
+    both,
+    compared,
+    either,
+    key_ranges,
+    null,
+    one_of,
+    shared,
+    starting,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     import pyarrow as pa
     from datafusion import Expr
 
-    from lakebed.keys import KeyCodec
+    from lakebed.keys import EncodedRange, KeyCodec
 
 _DEPTH_MAX = 100
 """Deeper expressions are every key. Long chains of one AND or OR are not deep."""
 
-_TURNED: dict[str, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED: dict[str, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def keys_of(expression: Expr, codec: KeyCodec) -> KeySet:
     """The keys of the rows for which the expression can be true."""
     return _Reading(codec).keys(expression, wanted=True, depth=0)
+
+
+def narrowed(ranges: Sequence[EncodedRange], parts: Iterable[Expr], codec: KeyCodec) -> list[EncodedRange]:
+    """What of the ranges may have rows of which all parts of a predicate are true: disjoint, in key order."""
+    may_pass = key_ranges(both([keys_of(part, codec) for part in parts]), codec)
+    return list(shared(list(iter_ranges(ranges)), may_pass))
 
 
 class _Reading:
@@ -66,11 +88,11 @@ class _Reading:
         if operator in ("AND", "OR"):
             parts = [self.keys(part, wanted=wanted, depth=depth + 1) for part in _chain(expression, operator)]
             return both(parts) if (operator == "AND") == wanted else either(parts)
-        if operator not in _TURNED:
+        if operator not in TURNED:
             return EVERY_KEY
         left, right = expression.rex_call_operands()
         if left.variant_name() == "Literal":
-            left, right, operator = right, left, _TURNED[operator]
+            left, right, operator = right, left, TURNED[operator]
         return self._compared(left, operator if wanted else _NEGATED[operator], right)
 
     def _compared(self, side: Expr, operator: str, literal: Expr) -> KeySet:
@@ -139,7 +161,7 @@ def _column(side: Expr) -> str | None:
 
 
 def _operator(name: str) -> Operator:
-    return _TURNED[_TURNED[name]]
+    return TURNED[TURNED[name]]
 
 
 def _until(pattern: str, marks: set[str | None]) -> str:

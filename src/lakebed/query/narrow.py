@@ -39,6 +39,7 @@ SHARE_FILES = 8
 engine takes a millisecond or two to plan, twice of what a page takes."""
 
 SHARES_MAX = 16  # 64 MiB
+
 _TRUE = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\x01")])[0]
 """Made of a byte: to convert a value of Python, Arrow would import pandas first."""
 

@@ -35,6 +35,9 @@ RANGES_MAX = 10_000
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
+TURNED: dict[str, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What an operator is with its sides exchanged."""
+
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_S = 86_400
 

@@ -85,6 +85,30 @@ def test_a_predicate_may_name_columns_that_nobody_asked_for_and_none_at_all(tabl
     assert table.scan(where="null").read_all().num_rows == 0
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_files_whose_keys_no_row_that_passes_can_have_are_not_opened(tmp_path, reverse):
+    """One of the two is lost, and only who needs it hears of that."""
+    table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA)
+    table.write(rows("ab"))
+    kept = set(table.state().referenced())
+    table.write(rows("yz"))
+    (lost,) = (path for path in (tmp_path / "lake").rglob("*.parquet") if path.stem not in kept)
+    lost.unlink()
+    found = table.scan(where="k = 'a' OR k = 'b' AND n >= 0", reverse=reverse).read_all()
+    assert letters(found) == ("ba" if reverse else "ab")
+    assert letters(table.scan(KeyRange(("b",)), where="k < 'c'").read_all()) == "b"
+    with pytest.raises(NotFoundError, match=lost.stem):
+        table.scan(where="n >= 0", reverse=reverse).read_all()
+
+
+@pytest.mark.parametrize("ask", ["scan", "count", "files", "to_arrow", "remove"])
+def test_what_is_no_range_of_keys_is_told_from_one(table, ask):
+    number = table.number
+    with pytest.raises(UsageError, match=r"is a KeyRange, not 'a'; KeyRange\.prefix\('a'\)"):
+        getattr(table, ask)("a")
+    assert table.state().number == number
+
+
 def test_a_limit_counts_the_rows_that_pass(table):
     assert table.scan(where="k = 'z'", limit=3, columns=["s"]).read_all().column("s").to_pylist() == [1, 21, 22]
 
