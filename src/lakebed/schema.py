@@ -8,6 +8,7 @@ every way in (:mod:`lakebed.ingest.intake`). Pure: no I/O.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Field:
     """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
 
     ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
+    ``width`` is how many bytes its part of a key has, 0 for text and bytes; ``is_text``, whether it holds strings.
     """
 
     id: int
@@ -56,16 +58,12 @@ class Field:
     nullable: bool = False
     expression: str = ""
     inputs: tuple[str, ...] = ()
+    width: int = dataclasses.field(init=False, repr=False, compare=False)
+    is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
 
-    @property
-    def width(self) -> int:
-        """Bytes of a fixed-width key encoding; 0 for text and bytes."""
-        return types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0)
-
-    @property
-    def is_text(self) -> bool:
-        """A string field."""
-        return bool(pa.types.is_string(self.type))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
+        object.__setattr__(self, "is_text", bool(pa.types.is_string(self.type)))
 
     @property
     def arrow(self) -> pa.Field:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.arrays import of_binary
 from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
@@ -346,13 +347,11 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
 
 
 def _scalar(field: Field, value: Value) -> pa.Scalar:
-    """The value as Arrow has it. Made of its bytes: to convert a value of Python, Arrow would import pandas first."""
+    """The value as Arrow has it."""
     if isinstance(value, int):
-        content = [value.to_bytes(field.width, "little", signed=True)]
-    else:
-        data = value.encode("utf-8") if isinstance(value, str) else value
-        content = [(0).to_bytes(4, "little") + len(data).to_bytes(4, "little"), data]
-    return pa.Array.from_buffers(field.type, 1, [None, *map(pa.py_buffer, content)])[0]
+        content = value.to_bytes(field.width, "little", signed=True)
+        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
+    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
