@@ -65,7 +65,9 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
         with cut.file:
             for columns in _by_shape(cut, numbers, needed):
                 elements = tuple((pages.number, pages.chunk.element) for pages, _ in columns)
-                file = files.setdefault(elements, _LittleFile([element for _, element in elements]))
+                file = files.get(elements)
+                if file is None:
+                    file = files[elements] = _LittleFile([element for _, element in elements])
                 for index, (pages, picked) in enumerate(columns):
                     pieces[pages.number].append(_Piece(file, index, picked.places_from(file.rows)))
                 rows = columns[0][1].rows

@@ -250,11 +250,11 @@ def _point_places(columns: pa.RecordBatch, starts: Sequence[int], point: Point) 
 
 def _range_places(columns: pa.RecordBatch, starts: Sequence[int], ask: Ask) -> list[range]:
     """As :func:`_point_places`, for a range of keys."""
-    codec, ends = ask.schema.codec, np.array(starts)
-    lows = lower_ranks(columns, codec, [ask.keys.min] * (len(ends) - 1), ends[:-1], ends[1:])
-    highs = ends[1:]
-    if ask.keys.max is not None:
-        highs = lower_ranks(columns, codec, [ask.keys.max] * len(lows), lows, highs)
+    bounds = [ask.keys.min] if ask.keys.max is None else [ask.keys.min, ask.keys.max]
+    ends = np.array(starts)
+    low, high = np.repeat(ends[:-1], len(bounds)), np.repeat(ends[1:], len(bounds))
+    ranks = lower_ranks(columns, ask.schema.codec, bounds * (len(ends) - 1), low, high).reshape(-1, len(bounds))
+    lows, highs = ranks[:, 0], ends[1:] if ask.keys.max is None else ranks[:, 1]
     return [range(low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
 
 

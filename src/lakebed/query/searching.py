@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FEW_BOUNDS = 6
 """Among a thousand rows it takes some 30 us to search for one in Python, and for any number of them at once 200."""
 
-STEP_ROWS = 2_048
+STEP_ROWS = 1_024
 
 
 def lower_ranks(
