@@ -230,11 +230,18 @@ class Table(Exchange):
         """
         return self.newest().sample(rows, columns=columns, seed=seed)
 
-    def explain(self, *asked: Any, columns: Sequence[str] | None = None, limit: int | None = None) -> Explanation:
+    def explain(
+        self,
+        *asked: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
         """What a read of a key's values, or of ranges, takes; see :meth:`lakebed.view.View.explain`."""
         with (tally := Tally()).step("probe"):
             view = self.newest()
-        return view.explain(*asked, columns=columns, limit=limit, tally=tally)
+        return view.explain(*asked, columns=columns, where=where, limit=limit, reverse=reverse, tally=tally)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
