@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
-import tempfile
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -179,7 +177,9 @@ class OpenFiles:
                 try:
                     os.link(fetched, path)
                 except OSError:
-                    shutil.copyfile(fetched, path)
+                    from shutil import copyfile
+
+                    copyfile(fetched, path)
         except NotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:
@@ -260,11 +260,15 @@ def copies_folder() -> Path:
     with _folders_lock:
         # By process id: a forked child must neither fill nor remove its parent's.
         if os.getpid() not in _folders:
-            _folders[os.getpid()] = Path(tempfile.mkdtemp(prefix="lakebed-copies-"))
+            from tempfile import mkdtemp
+
+            _folders[os.getpid()] = Path(mkdtemp(prefix="lakebed-copies-"))
             atexit.register(_remove_folder, os.getpid())
         return _folders[os.getpid()]
 
 
 def _remove_folder(process: int) -> None:
     if process == os.getpid():
-        shutil.rmtree(_folders[process], ignore_errors=True)
+        from shutil import rmtree
+
+        rmtree(_folders[process], ignore_errors=True)
