@@ -49,7 +49,6 @@ class Field:
     """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
 
     ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
-    ``width`` is how many bytes its part of a key has, 0 for text and bytes; ``is_text``, whether it holds strings.
     """
 
     id: int
@@ -59,11 +58,14 @@ class Field:
     expression: str = ""
     inputs: tuple[str, ...] = ()
     width: int = dataclasses.field(init=False, repr=False, compare=False)
+    """Bytes of a fixed-width key encoding; 0 for text and bytes."""
     is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """A string field."""
 
     def __post_init__(self) -> None:
+        # Every key that is encoded asks for them, and Arrow compares types by their names.
         object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
-        object.__setattr__(self, "is_text", bool(pa.types.is_string(self.type)))
+        object.__setattr__(self, "is_text", pa.types.is_string(self.type))
 
     @property
     def arrow(self) -> pa.Field:

@@ -11,6 +11,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -183,7 +184,7 @@ def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
     dictionary = head.get(11)
     return Chunk(
         element=element,
-        head=_head(head),
+        head=_head(head[1], tuple(head[2]), tuple(head[3]), head[4]),
         dictionary=None if not dictionary else (dictionary, head[9] - dictionary),
         offset_index=_place(column, 4, 5),
         column_index=_place(column, 6, 7),
@@ -191,14 +192,14 @@ def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
     )
 
 
-def _head(head: dict[int, Any]) -> bytes:
-    encodings = b"".join(varint(encoding << 1) for encoding in head[2])
-    path = b"".join(varint(len(name)) + name for name in head[3])
+@lru_cache(maxsize=4096)
+def _head(kind: int, encodings: tuple[int, ...], path: tuple[bytes, ...], codec: int) -> bytes:
+    """The same for a column of all files that were written alike."""
     return (
-        integer(1, head[1], bits=32)
-        + items(1, I32, len(head[2]), encodings)
-        + items(1, BINARY, len(head[3]), path)
-        + integer(1, head[4], bits=32)
+        integer(1, kind, bits=32)
+        + items(1, I32, len(encodings), b"".join(varint(encoding << 1) for encoding in encodings))
+        + items(1, BINARY, len(path), b"".join(varint(len(name)) + name for name in path))
+        + integer(1, codec, bits=32)
     )
 
 

@@ -111,8 +111,10 @@ class NarrowReader:
         with ask.tally.step("filters"):
             name = (self._files.scope, *[file.id for file in files])
             overlap: Overlap | None = self._cache.get(Kind.FILTERS, name)
+            at_hand: set[int] = set()
             if overlap is None:
                 opened = self._files.open_all(files, ask.schema)
+                at_hand = {position for position, each in enumerate(opened) if each.path is not None}
                 footers = [(each.name, each.footer) for each in opened]
                 overlap = Overlap.of(footers, ask.schema.row_key)
                 self._cache.keep(Kind.FILTERS, name, overlap, overlap.size_bytes)
@@ -120,7 +122,7 @@ class NarrowReader:
                 # Each is asked in place.
                 return files
             holding = ask.point.member.among(
-                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache
+                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache, at_hand
             )
         ask.tally.files_by_filter += len(files) - len(holding)
         return [files[position] for position in holding]

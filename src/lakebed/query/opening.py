@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
-import tempfile
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -60,17 +58,22 @@ class LocalCopy:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpenFile:
-    """A file ready to be read from its URL; ``path`` is None for one that only the engine can read.
+    """A file ready to be read; ``path`` is None for one that only the engine can read, from the URL of its object.
 
     ``name`` tells it from files of other tables in the read cache.
     """
 
     file: DataFile
     name: str
-    url: str
+    object_url: str
     footer: Footer
     path: Path | None
     copy: LocalCopy | None
+
+    @property
+    def url(self) -> str:
+        """Where the engine reads it."""
+        return self.object_url if self.path is None else self.path.as_uri()
 
 
 class OpenFiles:
@@ -83,8 +86,8 @@ class OpenFiles:
         self._cache = cache
         # Two stores in memory may have one URL.
         self.scope = f"{storage.url if storage.shared else random_token()}/{table_id}"
-        self._is_local = storage.url.startswith("file://")
-        self._is_ranged = not self._is_local and _reads_ranges(storage)
+        self._folder = Path(unquote(urlsplit(storage.url).path)) if storage.url.startswith("file://") else None
+        self._is_ranged = self._folder is None and _reads_ranges(storage)
 
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
         """The file, opened at first use; ``schema`` is any of the table's.
@@ -105,7 +108,7 @@ class OpenFiles:
 
     def open_all(self, files: Sequence[DataFile], schema: Schema) -> list[OpenFile]:
         """As :meth:`open`, side by side where each takes a round trip."""
-        if self._is_local or len(files) < 2:
+        if self._folder is not None or len(files) < 2:
             return [self.open(file, schema) for file in files]
         with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(files)), "lakebed-open") as threads:
             return list(threads.map(lambda file: self.open(file, schema), files))
@@ -156,15 +159,15 @@ class OpenFiles:
         if ranged:
             footer = self._fetch_range(name, file, file.size_bytes - file.footer_bytes, file.footer_bytes)
         else:
-            if self._is_local:
-                path = Path(unquote(urlsplit(url).path))
+            if self._folder is not None:
+                path = self._folder / name
             else:
                 copy = self._fetch(name, file)
                 path = copy.path
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
         read = read_footer(footer, schema, url)
-        return OpenFile(file, self._name(file), path.as_uri() if path else url, read, path, copy)
+        return OpenFile(file, self._name(file), url, read, path, copy)
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -174,7 +177,9 @@ class OpenFiles:
                 try:
                     os.link(fetched, path)
                 except OSError:
-                    shutil.copyfile(fetched, path)
+                    from shutil import copyfile
+
+                    copyfile(fetched, path)
         except NotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:
@@ -190,12 +195,11 @@ class OpenFiles:
 
     def _read_footer(self, path: Path, file: DataFile) -> bytes:
         try:
-            with path.open("rb") as stream:
+            with path.open("rb", buffering=0) as stream:
                 found = os.fstat(stream.fileno()).st_size
                 if found != file.size_bytes:
                     raise self._damaged(file, f"it has {found} bytes, {file.size_bytes} were written")
-                stream.seek(file.size_bytes - file.footer_bytes)
-                return stream.read(file.footer_bytes)
+                return os.pread(stream.fileno(), file.footer_bytes, file.size_bytes - file.footer_bytes)
         except FileNotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:
@@ -256,11 +260,15 @@ def copies_folder() -> Path:
     with _folders_lock:
         # By process id: a forked child must neither fill nor remove its parent's.
         if os.getpid() not in _folders:
-            _folders[os.getpid()] = Path(tempfile.mkdtemp(prefix="lakebed-copies-"))
+            from tempfile import mkdtemp
+
+            _folders[os.getpid()] = Path(mkdtemp(prefix="lakebed-copies-"))
             atexit.register(_remove_folder, os.getpid())
         return _folders[os.getpid()]
 
 
 def _remove_folder(process: int) -> None:
     if process == os.getpid():
-        shutil.rmtree(_folders[process], ignore_errors=True)
+        from shutil import rmtree
+
+        rmtree(_folders[process], ignore_errors=True)

@@ -33,22 +33,19 @@ from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.damage import located
 from lakebed.query.footer import Value
-from lakebed.query.many import LeafKeys, by_leaf, read_leaves
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
-from lakebed.query.places import GroupRows, places_by_group, rank
 from lakebed.query.plan import LeafQuery, QueryPlan, at, successive
-from lakebed.query.slices import backwards
 from lakebed.query.stream import RowStream
 from lakebed.query.tally import Tally
-from lakebed.query.turning import turned
 from lakebed.schema import Field, Schema
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
     from lakebed.query.engine import Engine
+    from lakebed.query.many import LeafKeys
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
@@ -146,6 +143,8 @@ class Reader:
 
     def get_many(self, state: TableState, keys: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
         """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
+        from lakebed.query.many import by_leaf
+
         schema = _selected(state.created, columns)
         found: list[pa.Table] = []
         for leaves in _batches(by_leaf(state, keys)):
@@ -162,6 +161,8 @@ class Reader:
         schema: Schema,
         wanted: pa.Schema,
     ) -> Iterator[pa.Table]:
+        from lakebed.query.many import read_leaves
+
         opened = [self._files.open(file, schema) for file in files]
         afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
         count = sum(leaf.last - leaf.first for leaf in leaves)
@@ -181,6 +182,8 @@ class Reader:
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
+        from lakebed.query.places import rank
+
         with self.blaming([file]):
             opened = self._files.open(file, schema)
             if opened.path is not None:
@@ -199,6 +202,8 @@ class Reader:
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], places: Sequence[int]) -> pa.Table:
         """The rows of a file at these ascending places. Raises as :meth:`get`."""
+        from lakebed.query.places import GroupRows, places_by_group
+
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
         found = [wanted.empty_table()]
@@ -231,6 +236,9 @@ class Reader:
 
     def _from_the_end(self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
+        from lakebed.query.slices import backwards
+        from lakebed.query.turning import turned
+
         with self.blaming(files, ask.where):
             opened = [self._files.open(file, ask.schema) for file in files]
         for keys in backwards(opened, ask.schema, ask.keys, self._kept):

@@ -228,23 +228,33 @@ def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(stora
         assert opened == expected
 
 
-def test_filters_of_files_that_overlap_are_read_once(storage, tmp_path, monkeypatch):
+def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters_once(storage, tmp_path, monkeypatch):
     files = tuple(overlapping(storage, tmp_path).values())
     cache = ReadCache(1 << 20)
     reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     read = []
     whole = opening.OpenFiles.read
-    monkeypatch.setattr(
-        opening.OpenFiles, "read", lambda self, opened, place: read.append(opened.file.id) or whole(self, opened, place)
-    )
-    for letter in "bcdyy":
-        reader.get(one_leaf(files, point(letter)), ["k"])
-    assert sorted(read) == sorted(file.id for file in files)
+
+    def watched(self, opened, place):
+        read.append((opened.file.id, place[1]))
+        return whole(self, opened, place)
+
+    monkeypatch.setattr(opening.OpenFiles, "read", watched)
+
+    def reads_of(letters, files):
+        read.clear()
+        for letter in letters:
+            reader.get(one_leaf(files, point(letter)), ["k"])
+        return sorted(read)
+
+    header, block = 64, 32
+    assert reads_of("b", files) == sorted((file.id, size) for file in files for size in (header, block))
+    assert [name for name, size in reads_of("cdyy", files) if size > block] == sorted(file.id for file in files)
     assert cache.stats().filters.size_bytes > 4 * 32
     # A file more, as after another write: of the others nothing is read.
     (fifth,) = stored(storage, LETTERS, lettered("abcdz"), tmp_path)
+    assert reads_of("b", (*files, fifth)) == [(fifth.id, block), (fifth.id, header)]
     assert reader.get(one_leaf((*files, fifth), point("b")), ["k"]).num_rows == 2
-    assert len(read) == 5
 
 
 @pytest.mark.parametrize("bytes_max", [0, 40, 600])
