@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from lakebed.arrays import Integers
 from lakebed.query.footer import Chunk, RowGroup
+from lakebed.query.opening import OPENED_AT_ONCE, Place
 from lakebed.query.pages import PagedFile, Pages, Spans, gathered, taken
 from lakebed.query.thrift import STOP, integer, struct, structs, text
 from lakebed.schema import Field
@@ -58,12 +60,14 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
     needed = {one.id for one in fields}
     pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
     files: dict[tuple[tuple[int, bytes], ...], _LittleFile] = {}
-    for cut in cuts:
+    shapes = [_by_shape(cut, numbers, needed) for cut in cuts]
+    _fetch_ahead(cuts, shapes)
+    for cut, shaped in zip(cuts, shapes, strict=True):
         for number in numbers:
             if number not in cut.group.chunks:
                 pieces[number].append(_Piece(None, 0, range(len(cut.rows))))
         with cut.file:
-            for columns in _by_shape(cut, numbers, needed):
+            for columns in shaped:
                 elements = tuple((pages.number, pages.chunk.element) for pages, _ in columns)
                 file = files.get(elements)
                 if file is None:
@@ -120,7 +124,7 @@ class _Picked:
         return cls(runs, ends.tobytes(), rows, places)
 
 
-def _by_shape(cut: Cut, numbers: tuple[int, ...], needed: Collection[int]) -> Iterable[list[tuple[Pages, _Picked]]]:
+def _by_shape(cut: Cut, numbers: tuple[int, ...], needed: Collection[int]) -> Collection[list[tuple[Pages, _Picked]]]:
     """What is read of a cut, columns whose pages end at the same rows together; those not needed only beside others."""
     shared: dict[object, list[tuple[Pages, _Picked]]] = {}
     picked: _Picked | None = None
@@ -134,15 +138,35 @@ def _by_shape(cut: Cut, numbers: tuple[int, ...], needed: Collection[int]) -> It
     return shared.values()
 
 
-def _read(file: PagedFile, pages: Pages, runs: Sequence[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
-    """A column's dictionary, if it has one, and some of its pages, as they are; those of a run at once."""
-    dictionary = b"" if pages.chunk.dictionary is None else file.read(pages.chunk.dictionary)
-    read = []
+def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, _Picked]]]]) -> None:
+    """Of files on a store fetch all that will be read, at once, and of several files side by side."""
+    places: dict[PagedFile, list[Place]] = {}
+    for cut, shaped in zip(cuts, shapes, strict=True):
+        if cut.file.is_afar:
+            read = [place for columns in shaped for pages, picked in columns for place in _places(pages, picked.runs)]
+            places.setdefault(cut.file, []).extend(read)
+    if len(places) > 1:
+        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(places)), "lakebed-fetch") as threads:
+            list(threads.map(PagedFile.fetch_ahead, places, places.values()))
+    else:
+        for file, read in places.items():
+            file.fetch_ahead(read)
+
+
+def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[Place]:
+    """Where a column's dictionary is, if it has one, and its runs of pages."""
+    places = [] if pages.chunk.dictionary is None else [pages.chunk.dictionary]
     for first, last in runs:
-        file.tally.pages += last - first
         begin, end = pages.offsets[first], pages.offsets[last - 1] + pages.lengths[last - 1]
-        read.append(file.read((begin, end - begin)))
-    return dictionary, read
+        places.append((begin, end - begin))
+    return places
+
+
+def _read(file: PagedFile, pages: Pages, runs: Sequence[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
+    """A column's dictionary, or nothing, and some of its pages, as they are; those of a run at once."""
+    file.tally.pages += sum(last - first for first, last in runs)
+    read = [file.read(place) for place in _places(pages, runs)]
+    return (b"", read) if pages.chunk.dictionary is None else (read[0], read[1:])
 
 
 @dataclass(slots=True, eq=False)

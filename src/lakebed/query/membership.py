@@ -6,14 +6,15 @@ Where it has several, their own filters say little, for a field of few values is
 filter over whole keys, as they are encoded (docs/format.md, section 7). Source: Parquet format, "Bloom Filter".
 
 One file is asked in place. Files that overlap are asked together (:class:`Overlap`): one look by NumPy is at a block of
-each filter. Of a file at hand only that block is read the first time, for a process may ask for no second key; from the
-second time on filters are kept whole.
+each filter. Only that block is read the first time, for a process may ask for no second key; from the second time on
+filters are kept whole.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,39 +70,36 @@ class Membership:
             for field, place in filters_of(group, self._hashes)
         )
 
-    def among(
-        self, overlap: Overlap, filters: ReadFilter, cache: ReadCache, at_hand: Collection[int] = ()
-    ) -> list[int]:
-        """The positions of files of an overlap that may have the key, ascending.
-
-        ``at_hand`` are positions of files of which two small reads cost less than one of a whole filter.
-        """
+    def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
+        """The positions of files of an overlap that may have the key, ascending. So many threads read filters."""
         reached = [i for i, part in enumerate(overlap.parts) if part.low <= self._key < part.high]
         asked = [i for part in reached for i in overlap.parts[part].filters]
-        missing = self._missing(overlap, asked, filters, cache, at_hand)
+        missing = self._missing(overlap, asked, filters, cache, threads)
         if missing:
             reached = [part for part in reached if missing.isdisjoint(overlap.parts[part].filters)]
         return sorted({overlap.parts[part].file for part in reached})
 
     def _missing(
-        self,
-        overlap: Overlap,
-        asked: Sequence[int],
-        filters: ReadFilter,
-        cache: ReadCache,
-        at_hand: Collection[int],
+        self, overlap: Overlap, asked: Sequence[int], filters: ReadFilter, cache: ReadCache, threads: int
     ) -> set[int]:
         """Which of these filters do not know the key."""
         if not asked:
             return set()
         kept = cache.get_many(Kind.FILTERS, [overlap.names[i] for i in asked])
-        found: list[bytes] = []
-        for i, one in zip(asked, kept, strict=True):
-            if one is None and overlap.files[i] in at_hand:
-                # One block is a filter too.
-                found.append(overlap.look(i, self._hashes[overlap.fields[i]], filters, cache))
-            else:
-                found.append(one or overlap.load(i, filters, cache))
+
+        def read(i: int, one: bytes | None) -> bytes:
+            # One block is a filter too.
+            return (
+                overlap.look(i, self._hashes[overlap.fields[i]], filters, cache)
+                if one is None
+                else (one or overlap.load(i, filters, cache))
+            )
+
+        if all(kept) or threads < 2:
+            found = list(map(read, asked, kept))
+        else:
+            with ThreadPoolExecutor(threads, "lakebed-filters") as pool:
+                found = list(pool.map(read, asked, kept))
         fields = [overlap.fields[i] for i in asked]
         uppers = {field: hashed >> 32 for field, hashed in self._hashes.items()}
         starts = [(uppers[field] * (len(one) >> 5) >> 32) << 5 for field, one in zip(fields, found, strict=True)]

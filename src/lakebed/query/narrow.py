@@ -61,7 +61,12 @@ class Point:
     member: Membership
 
     def may_be_in(self, file: PagedFile, group: RowGroup) -> bool:
-        """Whether filters know the key in a row group of a file. Raises OSError if they cannot be read."""
+        """Whether filters know the key in a row group of a file. Raises OSError if they cannot be read.
+
+        Of a file on a store they are not asked here: the page comes in one round trip too.
+        """
+        if file.is_afar:
+            return True
         with file:
             return self.member.may_be_in(file.descriptor, group)
 
@@ -111,10 +116,8 @@ class NarrowReader:
         with ask.tally.step("filters"):
             name = (self._files.scope, *[file.id for file in files])
             overlap: Overlap | None = self._cache.get(Kind.FILTERS, name)
-            at_hand: set[int] = set()
             if overlap is None:
                 opened = self._files.open_all(files, ask.schema)
-                at_hand = {position for position, each in enumerate(opened) if each.path is not None}
                 footers = [(each.name, each.footer) for each in opened]
                 overlap = Overlap.of(footers, ask.schema.row_key)
                 self._cache.keep(Kind.FILTERS, name, overlap, overlap.size_bytes)
@@ -122,7 +125,7 @@ class NarrowReader:
                 # Each is asked in place.
                 return files
             holding = ask.point.member.among(
-                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache, at_hand
+                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache, self._files.at_once
             )
         ask.tally.files_by_filter += len(files) - len(holding)
         return [files[position] for position in holding]
@@ -136,7 +139,7 @@ class NarrowReader:
         Raises OSError or ArrowException if a file is not what was written.
         """
         fields = ask.fields(with_keys=len(files) > 1)
-        if any(opened.path is None or not opened.footer.gives_pages(fields) for opened in files):
+        if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
         if ask.limit is None:
             return self._merged(files, ask, fields)
@@ -185,8 +188,7 @@ class NarrowReader:
     def _cuts(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Cut]:
         """Where rows of these keys may be; of each file, with a limit, no further than it reaches."""
         for opened in files:
-            assert opened.path is not None
-            file = PagedFile(opened.path, opened.name, ask.schema, self._cache, ask.tally)
+            file = PagedFile(opened, ask.schema, self._cache, ask.tally)
             left = ask.limit
             reaching = opened.footer.fences.reaching(ask.keys)
             for position in reaching:

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,6 +23,7 @@ from lakebed.arrays import Integers, of_integers
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Chunk, Fences, RowGroup, encode_plain
+from lakebed.query.opening import OpenFile, Place
 from lakebed.query.tally import Tally
 from lakebed.query.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
 from lakebed.schema import Field, Schema
@@ -115,30 +115,36 @@ class Span:
 
 
 class PagedFile:
-    """One local file, read by pages. What is known of its pages is kept by its ``name``.
+    """One open file, read by pages. What is known of its pages is kept by the file's name.
 
-    As a context it is held open; outside of one it is opened for each part of it that is read. For one thread.
+    As a context a local file is held open; outside of one it is opened for each part that is read. For one thread.
     """
 
-    def __init__(self, path: Path, name: str, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
-        self._path = path
-        self._name = name
+    def __init__(self, opened: OpenFile, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
+        self._opened = opened
+        self._name = opened.name
         self._schema = schema
         self._kept = kept
         self._tally = tally or Tally()
         self._descriptor = -1
         self._holders = 0
+        self._ahead: dict[Place, bytes] = {}
 
     def __enter__(self) -> Self:
-        if not self._holders:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        if not self._holders and self._opened.path is not None:
+            self._descriptor = os.open(self._opened.path, os.O_RDONLY | os.O_CLOEXEC)
         self._holders += 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._holders -= 1
-        if not self._holders:
+        if not self._holders and self._opened.path is not None:
             os.close(self._descriptor)
+
+    @property
+    def is_afar(self) -> bool:
+        """Whether each read takes a round trip."""
+        return self._opened.afar is not None
 
     @property
     def descriptor(self) -> int:
@@ -154,15 +160,23 @@ class PagedFile:
         """Which rows of the row group at that position in the file may have such keys."""
         return self.key_pages(position, group).rows(keys, group.rows, limit)
 
-    def read(self, place: tuple[int, int]) -> bytes:
-        """These (offset, length) bytes. Raises OSError."""
-        offset, length = place
-        with self:
-            data = os.pread(self._descriptor, length, offset)
-        if len(data) != length:
-            raise OSError(f"{len(data)} of {length} bytes at {offset}")
-        self._tally.size_bytes += length
+    def read(self, place: Place) -> bytes:
+        """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
+        if self._opened.afar is None:
+            offset, length = place
+            with self:
+                data = os.pread(self._descriptor, length, offset)
+        else:
+            data = self._ahead.pop(place, b"") or self._opened.afar.read([place])[0]
+        if len(data) != place[1]:
+            raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
+        self._tally.size_bytes += len(data)
         return data
+
+    def fetch_ahead(self, places: Sequence[Place]) -> None:
+        """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
+        if self._opened.afar is not None:
+            self._ahead.update(zip(places, self._opened.afar.read(places), strict=True))
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
         """The pages of some columns of the row group at that position in the file; of those that it has."""
@@ -170,9 +184,9 @@ class PagedFile:
         found: tuple[Pages, ...] | None = self._kept.get(Kind.PAGES, name)
         if found is None:
             firsts: dict[bytes, array[int]] = {}
-            found = tuple(
-                self._decode_pages(number, group.chunks[number], firsts) for number in numbers if number in group.chunks
-            )
+            chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
+            self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
+            found = tuple(self._decode_pages(number, chunk, firsts) for number, chunk in chunks)
             size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
             self._kept.keep(Kind.PAGES, name, found, size_bytes)
         return found
@@ -199,6 +213,7 @@ class PagedFile:
         columns = self.pages(position, group, tuple(field.id for field in fields))
         first_rows = columns[0].first_rows
         bounds: list[tuple[Field, Sequence[bytes], Sequence[bytes]]] = []
+        self.fetch_ahead([column.chunk.column_index for column in columns if column.chunk.column_index is not None])
         for field, column in zip(fields, columns, strict=True):
             if column.first_rows is not first_rows:
                 # Fields of very different width; the bounds of the fields before must do.

@@ -138,8 +138,7 @@ class GroupRows:
     @property
     def file(self) -> PagedFile:
         """The file, to be read by pages."""
-        assert self.opened.path is not None
-        return PagedFile(self.opened.path, self.opened.name, self.schema, self.kept)
+        return PagedFile(self.opened, self.schema, self.kept)
 
     def _decoded(self, fields: Sequence[Field], rows: Spans) -> dict[str, pa.Array]:
         return decoded([Cut(self.file, self.position, self.group, rows)], fields)

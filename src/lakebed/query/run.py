@@ -6,7 +6,7 @@ merged. There are two ways to read, one for each size:
 * *narrow* (:mod:`lakebed.query.narrow`): a key, or a few thousand rows. Page indexes and bloom filters say which pages
   of which files to decode; no engine, so under a millisecond.
 * *wide* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory; also nested
-  columns, and large files on object stores, which it reads by ranges.
+  columns.
 
 *Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
 raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row

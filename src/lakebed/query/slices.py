@@ -68,7 +68,7 @@ def _starts(
         for position in reversed(groups) if last_first else groups:
             yield footer.fences.starts[position], footer.groups[position].size_bytes
         return
-    with PagedFile(opened.path, opened.name, schema, kept) as file:
+    with PagedFile(opened, schema, kept) as file:
         for position in reversed(groups) if last_first else groups:
             group = footer.groups[position]
             fences = file.key_pages(position, group).fences

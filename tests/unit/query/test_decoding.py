@@ -13,6 +13,7 @@ from lakebed import Schema
 from lakebed.query.cache import ReadCache
 from lakebed.query.decoding import THREADS_BYTES, Cut, decoded
 from lakebed.query.footer import read_footer
+from lakebed.query.opening import OpenFile
 from lakebed.query.pages import PagedFile, Spans
 from lakebed.query.tally import Tally
 
@@ -57,6 +58,11 @@ def files(tmp_path_factory):
     return made
 
 
+def paged(path, footer, name, cache=None, tally=None):
+    opened = OpenFile(None, str(name), path.as_uri(), footer, path, None)
+    return PagedFile(opened, SCHEMA, cache or ReadCache(1 << 20), tally)
+
+
 def rows_of(draw):
     """A range of rows of a row group, or several, in order; never none."""
     ends = sorted(draw(st.sets(st.integers(0, GROUP_ROWS), min_size=2, max_size=2 * draw(st.integers(1, 4)))))
@@ -80,7 +86,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
         path, footer, table = files[number]
         position = data.draw(st.integers(0, number))
         rows = rows_of(data.draw)
-        file = PagedFile(path, str(number), SCHEMA, cache)
+        file = paged(path, footer, number, cache)
         cuts.append(Cut(file, position, footer.groups[position], rows))
         expected.append(table.take(pa.array(every(rows) + GROUP_ROWS * position)))
     along = [name for name in along if name not in names]
@@ -96,7 +102,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
 
 def test_columns_come_along_whose_pages_end_where_the_others_do(files):
     path, footer, _ = files[2]
-    cut = Cut(PagedFile(path, "2", SCHEMA, ReadCache(1 << 20)), 0, footer.groups[0], range(60))
+    cut = Cut(paged(path, footer, 2), 0, footer.groups[0], range(60))
     fields = [SCHEMA.by_name[name] for name in ("s", "wide")]
     assert set(decoded([cut], [SCHEMA.by_name["k"]], fields)) == {"k", "s"}
 
@@ -104,7 +110,7 @@ def test_columns_come_along_whose_pages_end_where_the_others_do(files):
 def test_each_page_is_read_once(files):
     path, footer, _ = files[2]
     tally = Tally()
-    file = PagedFile(path, "2", SCHEMA, ReadCache(1 << 20), tally)
+    file = paged(path, footer, 2, tally=tally)
     cut = Cut(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
     assert decoded([cut], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
     assert tally.pages == 3
@@ -113,8 +119,7 @@ def test_each_page_is_read_once(files):
 def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
     path, footer, table = files[2]
     cuts = [
-        Cut(PagedFile(path, "2", SCHEMA, ReadCache(1 << 20)), position, group, range(GROUP_ROWS))
-        for position, group in enumerate(footer.groups)
+        Cut(paged(path, footer, 2), position, group, range(GROUP_ROWS)) for position, group in enumerate(footer.groups)
     ]
     assert sum(group.size_bytes for group in footer.groups) > THREADS_BYTES
     found = decoded(cuts, SCHEMA.fields)
@@ -124,13 +129,13 @@ def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
 def test_a_flipped_bit_in_one_of_many_pages_is_an_error(files, tmp_path):
     path, footer, _ = files[1]
     content = bytearray(path.read_bytes())
-    file = PagedFile(path, "1", SCHEMA, ReadCache(1 << 20))
+    file = paged(path, footer, 1)
     (pages,) = file.pages(1, footer.groups[1], (1,))
     content[pages.offsets[3] + pages.lengths[3] - 5] ^= 1
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(content)
     cuts = [
-        Cut(PagedFile(one, name, SCHEMA, ReadCache(1 << 20)), 1, footer.groups[1], range(GROUP_ROWS))
+        Cut(paged(one, footer, name), 1, footer.groups[1], range(GROUP_ROWS))
         for one, name in ((path, "whole"), (broken, "broken"))
     ]
     assert decoded(cuts[:1], [SCHEMA.by_name["k"]])

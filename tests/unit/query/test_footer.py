@@ -16,8 +16,8 @@ from lakebed.keys import EncodedRange
 from lakebed.query.cache import ReadCache
 from lakebed.query.footer import Fences, read_footer
 from lakebed.query.membership import Membership
+from lakebed.query.opening import OpenFile
 from lakebed.query.pages import PagedFile
-from lakebed.query.tally import Tally
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
 
 SCHEMA = Schema(
@@ -97,7 +97,7 @@ def test_every_row_lies_between_the_fences(file):
 def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = PagedFile(path, "file", SCHEMA, ReadCache(1 << 20), Tally())
+    pages = PagedFile(OpenFile(None, "file", path.as_uri(), footer, path, None), SCHEMA, ReadCache(1 << 20))
     keys = SCHEMA.codec.encode_columns(table.select(["a", "b"])).to_pylist()
     for row in range(0, 1000, 41):
         span = pages.locate(0, footer.groups[0], EncodedRange(keys[row], keys[row] + b"\0"), None)

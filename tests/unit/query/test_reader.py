@@ -217,9 +217,9 @@ def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(stora
     opened = []
     begin = PagedFile.__init__
 
-    def watched(self, path, *rest):
-        opened.append(path.stem)
-        begin(self, path, *rest)
+    def watched(self, one, *rest):
+        opened.append(one.file.id)
+        begin(self, one, *rest)
 
     monkeypatch.setattr(PagedFile, "__init__", watched)
     for letter, expected in (("c", [files[2].id]), ("bb", []), ("z", [file.id for file in files])):
