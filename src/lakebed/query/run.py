@@ -1,18 +1,19 @@
 """Executing query plans: rows in key order, streamed, read in the caller's process.
 
 Leaves follow one another, and so do the parts of a leaf whose files do not overlap; only files that overlap are
-merged. There are two ways to read, one for each size:
+merged. There are three ways to read:
 
 * *narrow* (:mod:`lakebed.query.narrow`): a key, or a few thousand rows. Page indexes and bloom filters say which pages
   of which files to decode; no engine, so under a millisecond.
-* *wide* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory; also nested
-  columns.
+* *straight* (:mod:`lakebed.query.straight`): more rows, of a file that shares its keys with no other. By pages as well,
+  decoded ahead on all cores.
+* *by the engine* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory: merges
+  of many rows, predicates over them, nested columns, and many rows of large files on object stores.
 
-*Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
+*Damage.* No way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
 raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
-group and column if a page is at fault. Narrow
-reads verify page CRCs. The engine does not, so in a wide read a flipped bit in a page that still decodes goes
-unnoticed; compaction and the scrubber read whole files.
+group and column if a page is at fault. Reads by pages verify their CRCs. The engine does not, so there a flipped bit in
+a page that still decodes goes unnoticed; compaction and the scrubber read whole files.
 """
 
 from __future__ import annotations
@@ -268,6 +269,10 @@ class Reader:
         if tables is not None:
             return iter([batch for table in tables for batch in table.to_batches()])
         limit_bytes = self._memory_limit_bytes()
+        from lakebed.query.straight import goes_straight, read_straight
+
+        if len(opened) == 1 and goes_straight(opened[0], ask):
+            return read_straight(opened[0], ask, self._kept, limit_bytes)
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
             paths = [each.path for each in local if each.path is not None]
