@@ -30,6 +30,9 @@ from lakebed.schema import Field
 THREADS_BYTES = 256 * 1024
 """Of so many bytes the columns are decoded side by side: that takes a millisecond or more, a hop to a thread 0.05."""
 
+GAP_BYTES = 32 * 1024
+"""Pages that lie no further apart are read at once: it takes as long to copy so many bytes as to ask once more."""
+
 _MAGIC = b"PAR1"
 
 
@@ -117,7 +120,9 @@ class _Picked:
         ends = np.stack([firsts[picked], firsts[picked + 1]])
         sizes = ends[1] - ends[0]
         moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
-        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(picked, np.flatnonzero(np.diff(picked) != 1) + 1)]
+        breaks = np.flatnonzero(np.diff(picked) != 1)
+        begins, stops = picked[np.append(0, breaks + 1)], picked[np.append(breaks, len(picked) - 1)] + 1
+        runs = list(zip(begins.tolist(), stops.tolist(), strict=True))
         rows = int(sizes.sum())
         everywhere = rows == len(spans)
         places = range(rows) if everywhere else Spans(spans.begins + moved, spans.ends + moved).every()
@@ -162,11 +167,25 @@ def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[Place]:
     return places
 
 
-def _read(file: PagedFile, pages: Pages, runs: Sequence[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
-    """A column's dictionary, or nothing, and some of its pages, as they are; those of a run at once."""
+def _read(file: PagedFile, pages: Pages, runs: Sequence[tuple[int, int]]) -> tuple[bytes, list[bytes | memoryview]]:
+    """A column's dictionary, or nothing, and some of its pages, as they are; those that lie near at once."""
     file.tally.pages += sum(last - first for first, last in runs)
-    read = [file.read(place) for place in _places(pages, runs)]
-    return (b"", read) if pages.chunk.dictionary is None else (read[0], read[1:])
+    places = _places(pages, runs)
+    dictionary = b"" if pages.chunk.dictionary is None else file.read(places.pop(0))
+    if len(places) == 1 or file.is_afar:
+        return dictionary, [file.read(place) for place in places]
+    read: list[bytes | memoryview] = []
+    at = 0
+    while at < len(places):
+        begin, end = places[at][0], sum(places[at])
+        following = at + 1
+        while following < len(places) and places[following][0] - end <= GAP_BYTES:
+            end = sum(places[following])
+            following += 1
+        data = memoryview(file.read((begin, end - begin)))
+        read += [data[offset - begin : offset - begin + length] for offset, length in places[at:following]]
+        at = following
+    return dictionary, read
 
 
 @dataclass(slots=True, eq=False)
@@ -174,13 +193,13 @@ class _LittleFile:
     """A Parquet file of some flat columns: whole pages of row groups, and the dictionaries before them."""
 
     elements: Sequence[bytes]
-    body: list[bytes] = field(default_factory=lambda: [_MAGIC])
+    body: list[bytes | memoryview] = field(default_factory=lambda: [_MAGIC])
     groups: list[bytes] = field(default_factory=list)
     size_bytes: int = len(_MAGIC)
     rows: int = 0
     columns: Sequence[pa.ChunkedArray] = ()
 
-    def add(self, chunks: Sequence[tuple[Chunk, bytes, list[bytes]]], rows: int) -> None:
+    def add(self, chunks: Sequence[tuple[Chunk, bytes, list[bytes | memoryview]]], rows: int) -> None:
         """Append a row group: a dictionary, or nothing, and pages for each column."""
         columns = []
         begin = self.size_bytes

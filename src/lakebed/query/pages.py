@@ -152,6 +152,11 @@ class PagedFile:
         return self._descriptor
 
     @property
+    def name(self) -> str:
+        """By which things of the file are kept."""
+        return self._name
+
+    @property
     def tally(self) -> Tally:
         """What is noted of reads of this file."""
         return self._tally

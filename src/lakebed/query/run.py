@@ -45,8 +45,9 @@ from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
+    from lakebed.query.bunches import Lookup
     from lakebed.query.engine import Engine
-    from lakebed.query.many import LeafKeys
+    from lakebed.query.many import PartKeys
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
@@ -142,44 +143,40 @@ class Reader:
                 self._engine = Engine(self._storage, self._kept)
             return self._engine
 
-    def get_many(self, state: TableState, keys: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
+    def get_many(
+        self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], tally: Tally | None = None
+    ) -> pa.Table:
         """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
-        from lakebed.query.many import by_leaf
+        from lakebed.query.bunches import Lookup
+        from lakebed.query.many import by_part
 
         schema = _selected(state.created, columns)
-        found: list[pa.Table] = []
-        for leaves in _batches(by_leaf(state, keys)):
-            files = list({file.id: file for leaf in leaves for file in leaf.files}.values())
+        lookup = Lookup.of(state.created, keys, schema.names, self._kept, tally or Tally())
+        found = [schema.empty_table()]
+        for parts in _batches(by_part(state, keys)):
+            files = list({file.id: file for part in parts for file in part.files}.values())
             with self.blaming(files):
-                found += self._many(leaves, files, keys, state.created, schema)
-        return pa.concat_tables([schema.empty_table(), *found])
+                rows = self._many(parts, files, lookup)
+            found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
+        return pa.concat_tables(found)
 
-    def _many(
-        self,
-        leaves: Sequence[LeafKeys],
-        files: Sequence[DataFile],
-        keys: Sequence[bytes],
-        schema: Schema,
-        wanted: pa.Schema,
-    ) -> Iterator[pa.Table]:
-        from lakebed.query.many import read_leaves
+    def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], lookup: Lookup) -> pa.Table:
+        from lakebed.query.bunches import read_parts
 
+        schema = lookup.schema
         opened = [self._files.open(file, schema) for file in files]
         afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
-        count = sum(leaf.last - leaf.first for leaf in leaves)
+        count = sum(part.last - part.first for part in parts)
         if count * POINT_BYTES < afar_bytes:
             # Parts of large files on a store, by the engine, for these few; otherwise the files are fetched.
             queries = []
-            for leaf in leaves:
-                points = (EncodedRange(key, successor(key)) for key in keys[leaf.first : leaf.last])
-                queries.append(LeafQuery(leaf.leaf, tuple(points), leaf.files))
-            rows = self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted))
-            yield pa.Table.from_batches(rows, wanted)
-            return
+            for part in parts:
+                points = (EncodedRange(key, successor(key)) for key in lookup.keys[part.first : part.last])
+                queries.append(LeafQuery(part.leaf, tuple(points), part.files))
+            wanted = _selected(schema, lookup.columns)
+            return pa.Table.from_batches(self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted)), wanted)
         local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
-        for rows in read_leaves(leaves, local, keys, schema, columns=wanted.names, kept=self._kept):
-            arrays = [rows.column(name) for name in wanted.names]
-            yield pa.Table.from_arrays(arrays, schema=wanted)
+        return read_parts(parts, local, lookup)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
@@ -330,11 +327,11 @@ def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, Poin
                 yield part, point, files
 
 
-def _batches(leaves: Iterable[LeafKeys]) -> Iterator[list[LeafKeys]]:
-    """Leaves whose files are opened together."""
-    batch: list[LeafKeys] = []
-    for leaf in leaves:
-        batch.append(leaf)
+def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
+    """Parts whose files are opened together."""
+    batch: list[PartKeys] = []
+    for part in parts:
+        batch.append(part)
         if sum(len(one.files) for one in batch) >= FILES_AT_ONCE:
             yield batch
             batch = []
