@@ -53,7 +53,7 @@ def read_straight(opened: OpenFile, ask: Ask, kept: ReadCache, memory_limit_byte
     Raises OSError or ArrowException if the file is not what was written.
     """
     cores = pa.cpu_count()
-    ahead = max(1, min(cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
+    ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
     cut = _Cut(opened, ask, kept)
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
