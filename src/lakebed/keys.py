@@ -36,7 +36,10 @@ KEY_BYTES_MAX = 8 * 1024
 """A longer key would make every bound, summary (1,025 keys) and log entry that holds it large: 8 MiB a summary."""
 
 ESCAPED_ZERO = b"\x00\xff"
+"""Stands for a zero byte of text or bytes, so that none of these holds a terminator."""
+
 TERMINATOR = b"\x00\x01"
+"""Behind each field of text or bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,7 @@
 
 The rows are cut into slices of whole pages, which :mod:`lakebed.query.pages` reads as for a narrow read. A few are
 decoded ahead, side by side, and given out in order; the first ones are small, for those who want a few rows. What a
-slice may hold when it is decoded is told by those before it.
-
-*Size.* What is decoded lies in memory that the slice before has left, as long as slices are small: 20 million rows took
-3.0 s of CPU time in slices of 5 MB, and 5.9 by whole row groups, of which the kernel cleared pages for 2.5.
+slice may hold when it is decoded is told by those before it. See decision 0008 for what their size is worth.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     from lakebed.query.opening import OpenFile
 
 SLICE_BYTES = 8 * 1024 * 1024
-"""Of decoded rows. A slice costs half a millisecond beside decoding them, which takes 15."""
+"""Of decoded rows. A slice costs a millisecond beside decoding them, which takes 15."""
 
 FIRST_ROWS = 8_192
 """Of the first slice; each one after it is at most twice as large."""
@@ -39,7 +36,7 @@ FIRST_ROWS = 8_192
 BATCH_ROWS = 8_192
 
 _SLICE_SHARE = 4
-"""What is under way takes at most this part of the memory limit, twice: decoded, and as it is stored."""
+"""What is under way takes at most this part of the memory limit; each slice counts twice, decoded and as it is stored."""
 
 
 def goes_straight(opened: OpenFile, ask: Ask) -> bool:
