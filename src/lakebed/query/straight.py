@@ -36,7 +36,7 @@ FIRST_ROWS = 8_192
 BATCH_ROWS = 8_192
 
 _SLICE_SHARE = 4
-"""What is under way takes at most this part of the memory limit; each slice counts twice, decoded and as it is stored."""
+"""What is under way takes at most this part of the memory limit; each slice twice, decoded and as it is stored."""
 
 
 def goes_straight(opened: OpenFile, ask: Ask) -> bool:
