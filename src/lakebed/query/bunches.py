@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ def _decoded(bunches: Iterator[_Bunch]) -> Iterator[tuple[pa.Table, Tally]]:
         yield first.read()
     elif first is not None and second is not None:
         with ThreadPoolExecutor(pa.cpu_count(), "lakebed-keys") as threads:
-            yield from threads.map(_Bunch.read, (first, second, *bunches))
+            # While the first are decoded, the next are gathered.
+            yield from threads.map(_Bunch.read, chain((first, second), bunches))
 
 
 @dataclass(frozen=True, slots=True)
