@@ -4,7 +4,7 @@ For a point read, or a scan of a few thousand rows, planning and thread hops wou
 Here the pages that are needed, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
 their bytes as they are, each with its column's metadata. What is read of all files is one of them, a row group for each
 row group, since to open a little file costs as much as to decode a page. Page CRCs are verified on the way, so a
-flipped bit in what is read is an error.
+flipped bit in a page that is read is an error.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
                 file = files[elements] = _LittleFile([element for _, element in elements])
             for index, (pages, picked) in enumerate(columns):
                 pieces[pages.number].append(_Piece(file, index, picked.places_from(file.rows)))
-            file.add(cut.file, columns)
+            file.add(cut, columns)
     for file in files.values():
         file.decode()
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
@@ -177,23 +177,25 @@ class _LittleFile:
     rows: int = 0
     columns: Sequence[pa.ChunkedArray] = ()
 
-    def add(self, file: PagedFile, columns: Sequence[tuple[Pages, _Picked]]) -> None:
-        """Append a row group of these pages of a file."""
+    def add(self, cut: Cut, columns: Sequence[tuple[Pages, _Picked]]) -> None:
+        """Append a row group of these pages of a cut. Raises OSError if they cannot be what the file has."""
         heads = []
         begin, rows = self.size_bytes, columns[0][1].rows
         count = integer(1, rows)
         for pages, picked in columns:
-            file.tally.pages += sum(last - first for first, last in picked.runs)
+            cut.file.tally.pages += sum(last - first for first, last in picked.runs)
             places = _places(pages, picked.runs)
             dictionary = pages.chunk.dictionary
             size_bytes = sum([length for _, length in places])
+            if size_bytes > cut.group.size_bytes:
+                raise OSError(f"a page index tells of {size_bytes} bytes in a row group of {cut.group.size_bytes}")
             # Written twice, as the uncompressed and as the compressed size: the former is for information only.
             size = integer(1, size_bytes)
             begins = integer(2, self.size_bytes + (dictionary[1] if dictionary else 0))
             if dictionary:
                 begins += integer(2, self.size_bytes)
             heads.append(b"".join((_COLUMN, pages.chunk.head, count, size, size, begins, STOP, STOP)))
-            self.reads.append((file, places))
+            self.reads.append((cut.file, places))
             self.size_bytes += size_bytes
         self.groups.append(structs(1, *heads) + integer(1, self.size_bytes - begin) + count + STOP)
         self.rows += rows
@@ -240,16 +242,8 @@ def _joined(pieces: Sequence[_Piece], kind: pa.DataType) -> pa.Array:
         column = exact.get((id(file), index))
         if column is None:
             column = exact[id(file), index] = _exactly(file.columns[index], kind)
-        parts.append(taken(column, _gathered(list(run))))
+        parts.append(taken(column, gathered([piece.places for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-def _gathered(pieces: Sequence[_Piece]) -> range | Integers:
-    """Where the rows of some pieces are in their column."""
-    ranges = [piece.places for piece in pieces if isinstance(piece.places, range)]
-    if len(ranges) == len(pieces):
-        return gathered(ranges)
-    return np.concatenate([np.asarray(piece.places) for piece in pieces])
 
 
 def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
