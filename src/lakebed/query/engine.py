@@ -114,7 +114,7 @@ class Engine:
         """What cuts the rows asked for into disjoint slices in key order."""
         if ask.point is not None:
             names = ask.schema.row_key_names
-            yield reduce(and_, (self._column(n) == lit(v) for n, v in zip(names, ask.point.values, strict=True)))
+            yield reduce(and_, (self._column(n) == lit(v) for n, v in zip(names, ask.point.scalars(), strict=True)))
             return
         for keys in forwards(files, ask.schema, ask.keys, self._kept):
             yield None if all(opened.file.lies_in(keys) for opened in files) else inside(ask.schema, keys)

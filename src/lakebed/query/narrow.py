@@ -6,27 +6,24 @@ without looking back, is no slower: then its 2 ms of planning and thread hops co
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakebed.arrays import integers
+from lakebed.arrays import of_binary
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.decoding import Cut, decoded
-from lakebed.query.footer import RowGroup
+from lakebed.query.footer import RowGroup, Value
 from lakebed.query.membership import Membership, Overlap, filters_of
 from lakebed.query.opening import OpenFile, OpenFiles
 from lakebed.query.pages import PagedFile, gathered, taken
-from lakebed.query.searching import lower_ranks
+from lakebed.query.searching import equal_range, lower_ranks
 from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
 
@@ -56,10 +53,15 @@ NEAR_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One whole row key, ready to be compared with columns and looked up in filters."""
+    """One whole row key, ready to be looked up in columns and filters: a value for each of its fields."""
 
-    values: tuple[pa.Scalar, ...]
+    fields: tuple[Field, ...]
+    values: tuple[Value, ...]
     member: Membership
+
+    def scalars(self) -> list[pa.Scalar]:
+        """The values as Arrow has them."""
+        return [_scalar(field, value) for field, value in zip(self.fields, self.values, strict=True)]
 
     def may_be_in(self, file: PagedFile, group: RowGroup) -> bool:
         """Whether filters know the key in a row group of a file. Raises OSError if they cannot be read.
@@ -166,7 +168,11 @@ class NarrowReader:
         rows = _rows(cuts, fields, ask) if cuts else None
         if rows is None:
             return []
-        return [rows.sort_by([(name, "ascending") for name in ask.schema.sort_names]) if len(files) > 1 else rows]
+        # Of files one after another; rows of one key are in order but for their sort key.
+        unsorted = ask.schema.sort_names[0 if ask.point is None else len(ask.schema.row_key) :]
+        if len(files) > 1 and unsorted:
+            rows = rows.sort_by([(name, "ascending") for name in unsorted])
+        return [rows]
 
     def _near(self, files: Sequence[OpenFile], ask: Ask, limit: int) -> EncodedRange | None:
         """Of the keys asked for the first few, which probably have as many rows as the limit; None: not known.
@@ -250,12 +256,21 @@ def _narrowed(cut: Cut, start: int, places: range) -> Cut:
 def _point_places(columns: pa.RecordBatch, starts: Sequence[int], point: Point) -> list[range]:
     """Where in the key columns of some cuts the rows with one key are. ``starts`` has where each cut begins, and ends.
 
-    To compare all rows of a few pages is quicker than to search them.
+    Rows of a cut ascend by the first field, those that are equal in it by the second, and so on.
     """
-    equal = reduce(pc.and_, (pc.equal(column, value) for column, value in zip(columns, point.values, strict=True)))
-    places = integers(pc.indices_nonzero(equal)).tolist()
-    firsts = [bisect_left(places, start) for start in starts]
-    return [range(places[a], places[b - 1] + 1) if a < b else range(0) for a, b in pairwise(firsts)]
+    found = []
+    for low, high in pairwise(starts):
+        for column, value in zip(columns, point.values, strict=True):
+            low, high = equal_range(column, value, low, high)  # noqa: PLW2901 - narrowed field by field
+        found.append(range(low, high))
+    return found
+
+
+def _scalar(field: Field, value: Value) -> pa.Scalar:
+    if isinstance(value, int):
+        content = value.to_bytes(field.width, "little", signed=True)
+        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
+    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
 
 
 def _range_places(columns: pa.RecordBatch, starts: Sequence[int], ask: Ask) -> list[range]:

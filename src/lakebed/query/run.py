@@ -28,20 +28,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.arrays import of_binary
 from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.damage import located
-from lakebed.query.footer import Value
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
 from lakebed.query.plan import LeafQuery, QueryPlan, at, successive
 from lakebed.query.stream import RowStream
 from lakebed.query.tally import Tally
-from lakebed.schema import Field, Schema
+from lakebed.schema import Schema
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
@@ -353,16 +351,7 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
     # A bound that was cut short decodes like the key that it begins.
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
-    values = tuple(_scalar(field, value) for field, value in zip(fields, bound.values, strict=True))
-    return Point(values, Membership(fields, bound.values, keys.min))
-
-
-def _scalar(field: Field, value: Value) -> pa.Scalar:
-    """The value as Arrow has it."""
-    if isinstance(value, int):
-        content = value.to_bytes(field.width, "little", signed=True)
-        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
-    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
+    return Point(fields, bound.values, Membership(fields, bound.values, keys.min))
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
