@@ -7,7 +7,8 @@ Everything goes through the public face: ``Table.get`` and ``Table.scan``, each 
 the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
 rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a view over the
 files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
-Last come gets of several threads at once.
+Then come gets of several threads at once, and reads of much: 10,000 keys, and all rows. DataFusion does the same over
+the same files, by a hash join and without any order; they take turns, and the median of each is told.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -146,6 +148,34 @@ def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> fl
     return len(keys) / (time.perf_counter() - begin)
 
 
+def of_much(table: lakebed.Table, rows: int, count: int) -> None:
+    """Seconds of reads of much, and the processor's seconds of all threads, beside DataFusion."""
+    import datafusion
+
+    keys = sample_keys(table, rows, min(count, rows))
+    peer = datafusion.SessionContext()
+    paths = [unquote(urlsplit(url).path) for url in table.files().column("url").to_pylist()]
+    peer.register_table("t", reduce(datafusion.DataFrame.union, map(peer.read_parquet, paths)))
+    peer.register_record_batches("k", [pa.table({"key": keys}).to_batches()])
+    reads: dict[str, Callable[[], int]] = {
+        f"get_many of {len(keys):,}": lambda: table.get_many(keys).num_rows,
+        "  hash join": lambda: sum(b.num_rows for b in peer.sql("SELECT t.* FROM t JOIN k ON t.key = k.key").collect()),
+        "full scan, in order": lambda: sum(b.num_rows for b in table.scan()),
+        "  DataFusion, unordered": lambda: sum(b.to_pyarrow().num_rows for b in peer.table("t").execute_stream()),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in reads}
+    for _ in range(5):
+        for name, read in reads.items():
+            begin, begin_cpu = time.perf_counter(), time.process_time()
+            found = read()
+            times[name].append((time.perf_counter() - begin, time.process_time() - begin_cpu))
+            if found != (len(keys) if "many" in name or "join" in name else rows):
+                raise AssertionError(f"{name}: {found} rows")
+    for name, taken in times.items():
+        wall, cpu = np.median(taken, axis=0)
+        print(f"{name:<26}{wall:8.2f} s, of the processor {cpu:.2f} s", flush=True)
+
+
 def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespace) -> None:
     files = table.files()
     size = sum(files.column("size_bytes").to_pylist())
@@ -167,7 +197,9 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
     imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
     print(f"{'get, fresh process':<26}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
     one, many = (gets_a_second(table, keys, threads) for threads in (1, 8))
-    print(f"{'gets a second, 1 thread':<26}{one:8.0f}   {many:.0f} of 8 threads, {many / one:.2f} times\n", flush=True)
+    print(f"{'gets a second, 1 thread':<26}{one:8.0f}   {many:.0f} of 8 threads, {many / one:.2f} times", flush=True)
+    of_much(table, rows, args.many)
+    print()
 
 
 def main() -> int:
@@ -176,6 +208,7 @@ def main() -> int:
     parser.add_argument("--gets", type=int, default=2_000)
     parser.add_argument("--peer-gets", type=int, default=200, help="the peer is asked less often")
     parser.add_argument("--scans", type=int, default=500)
+    parser.add_argument("--many", type=int, default=10_000, help="keys that are read at once")
     parser.add_argument("--page-rows", type=int, help="instead of the default setting")
     parser.add_argument("--commits", type=int, default=100, help="into the other table; 0: leave it out")
     parser.add_argument("--commit-rows", type=int, default=50_000)

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
 KEY_BYTES_MAX = 8 * 1024
 """A longer key would make every bound, summary (1,025 keys) and log entry that holds it large: 8 MiB a summary."""
 
-_ESCAPED_ZERO = b"\x00\xff"
-_TERMINATOR = b"\x00\x01"
+ESCAPED_ZERO = b"\x00\xff"
+"""Stands for a zero byte of text or bytes, so that none of these holds a terminator."""
+
+TERMINATOR = b"\x00\x01"
+"""Behind each field of text or bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +272,8 @@ class KeyCodec:
             if field.width:
                 position += field.width
             else:
-                end = key.find(_TERMINATOR, position)
-                position = len(key) if end < 0 else end + len(_TERMINATOR)
+                end = key.find(TERMINATOR, position)
+                position = len(key) if end < 0 else end + len(TERMINATOR)
         return key[:position]
 
     def decode_values(self, bound: bytes) -> dict[str, Any]:
@@ -302,7 +305,7 @@ def _decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
 
 
 def _escape(content: bytes) -> bytes:
-    return content.replace(b"\x00", _ESCAPED_ZERO) + _TERMINATOR
+    return content.replace(b"\x00", ESCAPED_ZERO) + TERMINATOR
 
 
 def _encode_integer(value: int, width: int) -> bytes:
@@ -378,8 +381,8 @@ def _encode_array(field: Field, column: Any) -> Any:
         )
         return fixed.cast(pa.binary())
     content = column.cast(pa.binary())
-    escaped = pc.replace_substring(content, pattern=b"\x00", replacement=_ESCAPED_ZERO)
-    return pc.binary_join_element_wise(escaped, *of_binary([_TERMINATOR, b""]))
+    escaped = pc.replace_substring(content, pattern=b"\x00", replacement=ESCAPED_ZERO)
+    return pc.binary_join_element_wise(escaped, *of_binary([TERMINATOR, b""]))
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:

@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.arrays import Integers
-from lakebed.query.footer import Chunk, RowGroup
+from lakebed.query.footer import RowGroup
 from lakebed.query.opening import OPENED_AT_ONCE, Place
 from lakebed.query.pages import PagedFile, Pages, Spans, gathered, taken
 from lakebed.query.thrift import STOP, integer, struct, structs, text
@@ -66,16 +67,14 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
         for number in numbers:
             if number not in cut.group.chunks:
                 pieces[number].append(_Piece(None, 0, range(len(cut.rows))))
-        with cut.file:
-            for columns in shaped:
-                elements = tuple((pages.number, pages.chunk.element) for pages, _ in columns)
-                file = files.get(elements)
-                if file is None:
-                    file = files[elements] = _LittleFile([element for _, element in elements])
-                for index, (pages, picked) in enumerate(columns):
-                    pieces[pages.number].append(_Piece(file, index, picked.places_from(file.rows)))
-                rows = columns[0][1].rows
-                file.add([(pages.chunk, *_read(cut.file, pages, picked.runs)) for pages, picked in columns], rows)
+        for columns in shaped:
+            elements = tuple((pages.number, pages.chunk.element) for pages, _ in columns)
+            file = files.get(elements)
+            if file is None:
+                file = files[elements] = _LittleFile([element for _, element in elements])
+            for index, (pages, picked) in enumerate(columns):
+                pieces[pages.number].append(_Piece(file, index, picked.places_from(file.rows)))
+            file.add(cut, columns)
     for file in files.values():
         file.decode()
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
@@ -117,7 +116,9 @@ class _Picked:
         ends = np.stack([firsts[picked], firsts[picked + 1]])
         sizes = ends[1] - ends[0]
         moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
-        runs = [(int(run[0]), int(run[-1]) + 1) for run in np.split(picked, np.flatnonzero(np.diff(picked) != 1) + 1)]
+        breaks = np.flatnonzero(np.diff(picked) != 1)
+        begins, stops = picked[np.append(0, breaks + 1)], picked[np.append(breaks, len(picked) - 1)] + 1
+        runs = list(zip(begins.tolist(), stops.tolist(), strict=True))
         rows = int(sizes.sum())
         everywhere = rows == len(spans)
         places = range(rows) if everywhere else Spans(spans.begins + moved, spans.ends + moved).every()
@@ -162,40 +163,41 @@ def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[Place]:
     return places
 
 
-def _read(file: PagedFile, pages: Pages, runs: Sequence[tuple[int, int]]) -> tuple[bytes, list[bytes]]:
-    """A column's dictionary, or nothing, and some of its pages, as they are; those of a run at once."""
-    file.tally.pages += sum(last - first for first, last in runs)
-    read = [file.read(place) for place in _places(pages, runs)]
-    return (b"", read) if pages.chunk.dictionary is None else (read[0], read[1:])
-
-
 @dataclass(slots=True, eq=False)
 class _LittleFile:
-    """A Parquet file of some flat columns: whole pages of row groups, and the dictionaries before them."""
+    """A Parquet file of some flat columns: whole pages of row groups, and the dictionaries before them.
+
+    ``reads`` has what lies in it one after another.
+    """
 
     elements: Sequence[bytes]
-    body: list[bytes] = field(default_factory=lambda: [_MAGIC])
+    reads: list[tuple[PagedFile, Sequence[Place]]] = field(default_factory=list)
     groups: list[bytes] = field(default_factory=list)
     size_bytes: int = len(_MAGIC)
     rows: int = 0
     columns: Sequence[pa.ChunkedArray] = ()
 
-    def add(self, chunks: Sequence[tuple[Chunk, bytes, list[bytes]]], rows: int) -> None:
-        """Append a row group: a dictionary, or nothing, and pages for each column."""
-        columns = []
-        begin = self.size_bytes
+    def add(self, cut: Cut, columns: Sequence[tuple[Pages, _Picked]]) -> None:
+        """Append a row group of these pages of a cut. Raises OSError if they cannot be what the file has."""
+        heads = []
+        begin, rows = self.size_bytes, columns[0][1].rows
         count = integer(1, rows)
-        for chunk, dictionary, pages in chunks:
-            size_bytes = len(dictionary) + sum(map(len, pages))
+        for pages, picked in columns:
+            cut.file.tally.pages += sum(last - first for first, last in picked.runs)
+            places = _places(pages, picked.runs)
+            dictionary = pages.chunk.dictionary
+            size_bytes = sum([length for _, length in places])
+            if size_bytes > cut.group.size_bytes:
+                raise OSError(f"a page index tells of {size_bytes} bytes in a row group of {cut.group.size_bytes}")
             # Written twice, as the uncompressed and as the compressed size: the former is for information only.
             size = integer(1, size_bytes)
-            begins = integer(2, self.size_bytes + len(dictionary))
+            begins = integer(2, self.size_bytes + (dictionary[1] if dictionary else 0))
             if dictionary:
                 begins += integer(2, self.size_bytes)
-            columns.append(b"".join((_COLUMN, chunk.head, count, size, size, begins, STOP, STOP)))
-            self.body += (dictionary, *pages)
+            heads.append(b"".join((_COLUMN, pages.chunk.head, count, size, size, begins, STOP, STOP)))
+            self.reads.append((cut.file, places))
             self.size_bytes += size_bytes
-        self.groups.append(structs(1, *columns) + integer(1, self.size_bytes - begin) + count + STOP)
+        self.groups.append(structs(1, *heads) + integer(1, self.size_bytes - begin) + count + STOP)
         self.rows += rows
 
     def decode(self) -> None:
@@ -203,10 +205,19 @@ class _LittleFile:
         root = text(4, b"schema") + integer(1, len(self.elements), bits=32) + STOP
         elements = structs(1, root, *self.elements)
         metadata = integer(1, 2, bits=32) + elements + integer(1, self.rows) + structs(1, *self.groups) + STOP
-        content = b"".join((*self.body, metadata, len(metadata).to_bytes(4, "little"), _MAGIC))
-        self.body.clear()
-        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
-            self.columns = file.read(use_threads=self.size_bytes >= THREADS_BYTES).columns
+        tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
+        # Read where Arrow will look at it: to put parts together would be to copy them.
+        buffer = pa.allocate_buffer(self.size_bytes + len(tail))
+        content = memoryview(buffer).cast("B")
+        at = len(_MAGIC)
+        content[:at] = _MAGIC
+        for file, run in groupby(self.reads, itemgetter(0)):
+            with file:
+                for _, places in run:
+                    at += file.read_into(content[at:], places)
+        content[at:] = tail
+        with pq.ParquetFile(pa.BufferReader(buffer), page_checksum_verification=True) as decoder:
+            self.columns = decoder.read(use_threads=self.size_bytes >= THREADS_BYTES).columns
 
 
 _COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, and its metadata follows

@@ -82,6 +82,10 @@ class Fences:
         ends = accumulate((BEYOND if part.max is None else part.max for part in reversed(parts)), min)
         return cls(tuple(starts), tuple(ends)[::-1])
 
+    def around(self, key: bytes) -> tuple[int, int]:
+        """The parts that may have this key, as a half-open range."""
+        return bisect_right(self.ends, key), bisect_right(self.starts, key)
+
     def reaching(self, keys: EncodedRange) -> range:
         """The parts that may have such keys."""
         high = len(self.starts) if keys.max is None else bisect_left(self.starts, keys.max)

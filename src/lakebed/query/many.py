@@ -1,34 +1,23 @@
-"""Many keys at once: each leaf, file and page is met once, however many of the keys lie there.
+"""Many keys at once: they are encoded, sorted, and shared out to leaves and to the files there that reach them.
 
-The keys are encoded, sorted and shared out by bounds: to leaves, to the files that reach them, to row groups. Each row
-group is a task of its own (:mod:`lakebed.query.places`), and tasks run side by side. What a page costs is the same as
-in a scan, and no page is read twice, so even keys that touch every page cost no more than reading all of the table.
-
-Where files overlap and the keys in a row group are fewer than its pages, its filters are asked first.
+How their rows are read is told by :mod:`lakebed.query.bunches`.
 """
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakebed.errors import BadKeyError
-from lakebed.query.membership import Membership
-from lakebed.query.places import GroupRows, parts
+from lakebed.keys import EncodedRange, successor
+from lakebed.query.plan import successive
 
 if TYPE_CHECKING:
     from lakebed.files import DataFile
-    from lakebed.query.cache import ReadCache
-    from lakebed.query.opening import OpenFile
     from lakebed.schema import Field, Schema
     from lakebed.state.table import TableState
 
@@ -43,11 +32,14 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
         return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
     if isinstance(keys, str | bytes | Mapping) or not hasattr(keys, "__iter__"):
         raise BadKeyError(f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given")
-    one = len(schema.row_key) == 1
-    tuples = [key if isinstance(key, list | tuple) or not one else (key,) for key in keys]
-    columns = _plain_columns(tuples, schema)
+    given = list(keys)
+    # Plain values are one column as they are, which need not be made of tuples of one.
+    plain = len(schema.row_key) == 1 and not any(issubclass(kind, list | tuple) for kind in set(map(type, given)))
+    columns = _plain_columns([given] if plain else _turned(given, len(schema.row_key)), schema)
     if columns is not None:
         return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
+    one = len(schema.row_key) == 1
+    tuples = (key if isinstance(key, list | tuple) or not one else (key,) for key in given)
     return sorted({schema.codec.encode_key(_as_key(key)) for key in tuples})
 
 
@@ -60,12 +52,18 @@ def _as_key(key: Any) -> Sequence[Any]:
 _PLAIN = {str: pa.types.is_string, bytes: pa.types.is_binary, int: pa.types.is_integer}
 
 
-def _plain_columns(tuples: Sequence[Any], schema: Schema) -> pa.Table | None:
+def _turned(keys: Sequence[Any], fields: int) -> Sequence[Sequence[Any]] | None:
+    """Tuples as columns; None if not all are tuples of so many values."""
+    if not all(isinstance(key, list | tuple) and len(key) == fields for key in keys):
+        return None
+    return list(zip(*keys, strict=True))
+
+
+def _plain_columns(columns: Sequence[Sequence[Any]] | None, schema: Schema) -> pa.Table | None:
     """The keys as columns, if their values are of Python's plain types and fit: ten times as fast as one by one."""
-    if not tuples or any(len(key) != len(schema.row_key) for key in tuples if isinstance(key, list | tuple)):
+    if not columns or not columns[0]:
         return None
     try:
-        columns = list(zip(*tuples, strict=True))
         for field, column in zip(schema.row_key, columns, strict=True):
             kinds = set(map(type, column))
             if len(kinds) != 1 or not _PLAIN.get(kinds.pop(), _never)(field.type):
@@ -129,8 +127,8 @@ def _alike(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LeafKeys:
-    """Keys ``[first, last)`` of those asked for, which lie in one leaf, and its files that reach any of them."""
+class PartKeys:
+    """Keys ``[first, last)`` of those asked for, which lie in one leaf, and files that overlap there and reach some."""
 
     leaf: int
     first: int
@@ -138,103 +136,23 @@ class LeafKeys:
     files: tuple[DataFile, ...]
 
 
-def by_leaf(state: TableState, keys: Sequence[bytes]) -> Iterator[LeafKeys]:
-    """The ascending keys, shared out to the leaves they lie in."""
+def by_part(state: TableState, keys: Sequence[bytes]) -> Iterator[PartKeys]:
+    """The ascending keys, shared out to the leaves they lie in, and there to files that do not overlap."""
     first = 0
     while first < len(keys):
         position = state.leaves.position(keys[first])
         end = state.leaves.range_at(position).max
         last = len(keys) if end is None else bisect_left(keys, end, first)
         leaf = state.leaves.ids[position]
-        held = state.files_of(leaf)
-        files = tuple(file for file in held if _inside(keys, file, first, last))
-        if files:
-            yield LeafKeys(leaf, first, last, files)
+        held = [file for file in state.files_of(leaf) if _reaches(file, keys, first, last)]
+        asked = EncodedRange(keys[first], successor(keys[last - 1]))
+        for inside, files in successive(held, asked) if held else ():
+            until = last if inside.max is None else bisect_left(keys, inside.max, first, last)
+            yield PartKeys(leaf, bisect_left(keys, inside.min, first, last), until, files)
         first = last
 
 
-def _inside(keys: Sequence[bytes], file: DataFile, first: int, last: int) -> range:
-    """Which of these keys lie between the bounds of a file."""
-    return range(bisect_left(keys, file.min_key, first, last), bisect_right(keys, file.max_key, first, last))
-
-
-def read_leaves(  # noqa: PLR0913 - where, of what files, which keys, as what
-    leaves: Sequence[LeafKeys],
-    opened: Mapping[str, OpenFile],
-    keys: Sequence[bytes],
-    schema: Schema,
-    *,
-    columns: Sequence[str],
-    kept: ReadCache,
-) -> Iterator[pa.Table]:
-    """The rows of some leaves with one of the ascending keys: a table for each leaf, with the columns asked for, once.
-
-    ``opened`` has the leaves' files by id, each with a path. Raises OSError or ArrowException if one is not what was
-    written.
-    """
-    tasks = [
-        _Task(leaf, GroupRows(opened[file.id], position, schema, kept), inside.start + first, inside.start + last)
-        for leaf in leaves
-        for file in leaf.files
-        for inside in (_inside(keys, file, leaf.first, leaf.last),)
-        for position, first, last in parts(opened[file.id], keys[inside.start : inside.stop])
-    ]
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, max(1, len(tasks))), "lakebed-keys") as threads:
-        found = threads.map(lambda task: task.read(keys, schema, columns), tasks)
-        for leaf, several in groupby(zip(tasks, found, strict=True), key=lambda pair: pair[0].leaf):
-            read = [rows for _, rows in several if rows.num_rows]
-            if read:
-                yield _in_order(pa.concat_tables(read), len(leaf.files), schema)
-
-
-def _in_order(rows: pa.Table, files: int, schema: Schema) -> pa.Table:
-    """The rows by the index of their key, which is the first column, then by sort key; without the index."""
-    if files > 1:
-        by = [rows.column(0), *(rows.column(rows.column_names.index(field.name, 1)) for field in schema.sort_key)]
-        names = [str(place) for place in range(len(by))]
-        rows = rows.take(pc.sort_indices(pa.table(by, names), sort_keys=[(name, "ascending") for name in names]))
-    return rows.remove_column(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Keys ``[first, last)`` of those asked for, looked for in one row group."""
-
-    leaf: LeafKeys
-    rows: GroupRows
-    first: int
-    last: int
-
-    def read(self, keys: Sequence[bytes], schema: Schema, columns: Sequence[str]) -> pa.Table:
-        """The rows with the keys: the index of their key, then the columns, and what else they are sorted by."""
-        overlap = len(self.leaf.files) > 1
-        names = dict.fromkeys((*columns, *(field.name for field in schema.sort_key if overlap)))
-        indices = np.arange(self.first, self.last)
-        if overlap:
-            indices = self._maybe(keys, indices)
-        if not len(indices):
-            nothing = [pa.array([], schema.by_name[name].type) for name in names]
-            return pa.table([pa.array(indices), *nothing], names=["", *names])
-        found = self.rows.find([keys[index] for index in indices.tolist()])
-        held = dict(zip(found.keys.schema.names, found.keys.columns, strict=True))
-        if len(found.places):
-            missing = [schema.by_name[name] for name in names if name not in held]
-            held |= self.rows.take(missing, found.places)
-        arrays = [held[name] if name in held else pa.array([], schema.by_name[name].type) for name in names]
-        return pa.table([pa.array(indices[found.indices]), *arrays], names=["", *names])
-
-    def _maybe(self, keys: Sequence[bytes], indices: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
-        """Without the keys that the row group's filters do not know, if these are few enough for pages to be spared."""
-        rows, schema = self.rows, self.rows.schema
-        if not rows.opened.footer.paged:
-            return indices
-        with rows.file as file:
-            if len(indices) > len(file.key_pages(rows.position, rows.group).fences.starts):
-                return indices
-            known = (
-                Membership(schema.row_key, schema.codec.decode_bound(keys[index]).values, keys[index]).may_be_in(
-                    file.descriptor, rows.group
-                )
-                for index in indices.tolist()
-            )
-            return indices[np.fromiter(known, bool, len(indices))]
+def _reaches(file: DataFile, keys: Sequence[bytes], first: int, last: int) -> bool:
+    """Whether any of these keys lies between the bounds of a file."""
+    at = bisect_left(keys, file.min_key, first, last)
+    return at < last and keys[at] <= file.max_key

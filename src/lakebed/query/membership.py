@@ -17,13 +17,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Footer, RowGroup, Value, per_unit
 from lakebed.schema import Field
+
+if TYPE_CHECKING:
+    from lakebed.query.pages import PagedFile
 
 KEY = 0
 """Stands where a field's id would, for the filter over whole keys; no field has it."""
@@ -42,6 +47,8 @@ _ASKED_ONCE = b""
 """Is kept for a filter of which one block was read, in place of all of them."""
 
 _ASKED_ONCE_BYTES = 200  # of Python, for its name
+_SPARSE_BYTES = 64 * 1024
+"""A filter with more bytes than that for each key that is asked for is read block by block."""
 
 _PART_BYTES = 400  # of Python, for each row group of an overlap
 
@@ -109,6 +116,48 @@ class Membership:
         masks = (np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27)))[[rows[field] for field in fields]]
         known = ((np.frombuffer(blocks, "<u4").reshape(-1, 8) & masks) == masks).all(axis=1)
         return {asked[i] for i in np.flatnonzero(~known).tolist()}
+
+
+class Memberships:
+    """Many row keys, to be asked at once of one row group after another. Never says no of a key that is there.
+
+    For one thread.
+    """
+
+    def __init__(self, fields: Sequence[Field], values: pa.RecordBatch, keys: Sequence[bytes]) -> None:
+        """``values`` are columns of these row key fields, ``keys`` what their rows are encoded to."""
+        self._fields = fields
+        self._values = values
+        self._keys = keys
+        self._hashes: dict[int, np.ndarray[Any, np.dtype[np.uint64]]] = {}
+
+    def may_be_in(
+        self, file: PagedFile, group: RowGroup, among: range, cache: ReadCache
+    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """Whether each of some keys may be in the row group of a file; None if it has no filter over whole keys.
+
+        Raises OSError if the file cannot be read.
+        """
+        asked = filters_of(group, [field.id for field in self._fields])
+        if len(asked) != 1 or (len(self._fields) > 1 and asked[0][0] != KEY):
+            return None
+        ((field, place),) = asked
+        hashes = self._hashed(field)[among.start : among.stop]
+        blocks = _blocks(file, place, hashes >> np.uint64(32), cache)
+        if blocks is None:
+            return None
+        lows = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        masks = np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27))
+        known: np.ndarray[Any, np.dtype[np.bool_]] = ((blocks & masks) == masks).all(axis=1)
+        return known
+
+    def _hashed(self, field: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        """The hashes of all keys, for a filter over a field or over keys; made at first use."""
+        found = self._hashes.get(field)
+        if found is None:
+            values = self._keys if field == KEY else _plain_all(self._fields[0], self._values.column(0))
+            found = self._hashes[field] = np.fromiter(map(_hashed, values), np.uint64, len(self._keys))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +256,35 @@ def _plain(field: Field, value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
     return (value * per_unit(field)).to_bytes(field.width, "little", signed=True)
+
+
+def _plain_all(field: Field, column: pa.Array) -> list[bytes]:
+    """As :func:`_plain`, of each value of a column."""
+    if not field.width:
+        found: list[bytes] = column.cast(pa.binary()).to_pylist()
+        return found
+    kind = np.dtype(f"<i{field.width}")
+    data = (np.frombuffer(column.buffers()[1], kind, len(column)) * kind.type(per_unit(field))).tobytes()
+    return [data[begin : begin + field.width] for begin in range(0, len(data), field.width)]
+
+
+def _blocks(
+    file: PagedFile, place: Place, uppers: np.ndarray[Any, np.dtype[np.uint64]], cache: ReadCache
+) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
+    """The blocks of a filter that the upper halves of some hashes lead to; None for a filter of an unknown kind."""
+    offset, length = place
+    data: bytes | None = cache.get(Kind.FILTERS, (file.name, offset)) or None
+    size = len(data) if data is not None else _filter_bytes(file.read((offset, min(length, _HEADER_BYTES_MAX))))
+    if size is None or size > length:
+        return None
+    numbers = uppers * np.uint64(size // _BLOCK_BYTES) >> np.uint64(32)
+    begin = offset + length - size
+    if data is None and len(numbers) * _SPARSE_BYTES < size:
+        data = b"".join([file.read((begin + _BLOCK_BYTES * number, _BLOCK_BYTES)) for number in numbers.tolist()])
+        return np.frombuffer(data, np.uint32).reshape(-1, 8)
+    whole = np.frombuffer(file.read((begin, size)) if data is None else data, np.uint32)
+    found: np.ndarray[Any, np.dtype[np.uint32]] = whole.reshape(-1, 8)[numbers]
+    return found
 
 
 def _block(read: Callable[[Place], bytes], place: Place, hashed: int) -> bytes:

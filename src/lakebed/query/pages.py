@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
+GAP_BYTES = 32 * 1024
+"""Pages that lie no further apart are read at once: it takes as long to copy so many bytes as to ask once more."""
+
+PLACES_AT_ONCE = 500  # a call of the system takes 1,024 buffers, and there may be a gap behind each place
+
 _PAGE_BYTES = 24  # of a kept index: three numbers, one of which may be kept once for several columns
 _BOUND_BYTES = 64  # a bound of keys beside its own bytes: the object, and two places that name it
 _INDEX_BYTES = 300  # any index
@@ -164,6 +169,11 @@ class PagedFile:
         return self._descriptor
 
     @property
+    def name(self) -> str:
+        """By which things of the file are kept."""
+        return self._name
+
+    @property
     def tally(self) -> Tally:
         """What is noted of reads of this file."""
         return self._tally
@@ -184,6 +194,32 @@ class PagedFile:
             raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
         self._tally.size_bytes += len(data)
         return data
+
+    def read_into(self, content: memoryview, places: Sequence[Place]) -> int:
+        """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
+
+        Raises as :meth:`read`.
+        """
+        at = 0
+        if self.is_afar:
+            for place in places:
+                content[at : at + place[1]] = self.read(place)
+                at += place[1]
+            return at
+        with self:
+            for run in _near(places):
+                begin = end = run[0][0]
+                buffers: list[bytearray | memoryview] = []
+                for offset, length in run:
+                    if offset > end:
+                        buffers.append(bytearray(offset - end))
+                    buffers.append(content[at : at + length])
+                    at, end = at + length, offset + length
+                count = os.preadv(self._descriptor, buffers, begin)
+                if count != end - begin:
+                    raise OSError(f"{count} of {end - begin} bytes at {begin}")
+        self._tally.size_bytes += at
+        return at
 
     def fetch_ahead(self, places: Sequence[Place]) -> None:
         """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
@@ -242,6 +278,17 @@ class PagedFile:
             index = decode_struct(self.read(column.chunk.column_index))
             bounds.append((field, index[2], index[3]))
         return KeyPages(first_rows, Fences.of([_bounds(bounds, page) for page in range(len(first_rows))]))
+
+
+def _near(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
+    """The places, as runs of such as are read at once."""
+    first, end = 0, sum(places[0])
+    for at, (offset, length) in enumerate(places[1:], 1):
+        if not 0 <= offset - end <= GAP_BYTES or at - first == PLACES_AT_ONCE:
+            yield places[first:at]
+            first = at
+        end = offset + length
+    yield places[first:]
 
 
 def _bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.query.decoding import Cut, decoded
 from lakebed.query.pages import PagedFile, Spans
 from lakebed.query.searching import lower_ranks
+from lakebed.query.tally import Tally
 
 if TYPE_CHECKING:
     from lakebed.arrays import Integers
@@ -33,22 +33,6 @@ if TYPE_CHECKING:
     from lakebed.schema import Field, Schema
 
 
-STEPS = 16
-"""Of a binary search among the rows of a row group's pages: each costs about what it costs to match one row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Rows that have keys which were looked for: for each the key's index, and its place in the row group; ascending.
-
-    ``keys`` are their row key columns.
-    """
-
-    indices: Integers
-    places: Integers
-    keys: pa.RecordBatch
-
-
 @dataclass(frozen=True, slots=True)
 class GroupRows:
     """One row group of an open file, which has a ``path``."""
@@ -57,6 +41,7 @@ class GroupRows:
     position: int
     schema: Schema
     kept: ReadCache
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def group(self) -> RowGroup:
@@ -67,36 +52,6 @@ class GroupRows:
         """For each of the ascending bounds, how many rows of the row group have a smaller key."""
         near = self._near(bounds)
         return near.ranks(near.search(self.schema.codec, bounds))
-
-    def find(self, keys: Sequence[bytes]) -> Found:
-        """The rows that have one of the keys, which ascend."""
-        if len(keys) * STEPS > self.group.rows:
-            return self._matched(keys)
-        # No key's encoding begins another's, so what lies between a key and this are its own rows.
-        bounds = [bound for key in keys for bound in (key, key + b"\x00")]
-        near = self._near(bounds)
-        ends = near.search(self.schema.codec, bounds).reshape(-1, 2)
-        counts = ends[:, 1] - ends[:, 0]
-        indices = np.repeat(np.arange(len(keys)), counts)
-        among = Spans(ends[:, 0], ends[:, 1]).every()
-        return Found(indices, near.rows_at(among), near.keys.take(pa.array(among)))
-
-    def _matched(self, keys: Sequence[bytes]) -> Found:
-        """The same for so many keys that it is cheaper to ask for each row whether its key is one of them."""
-        picked: list[int] | range = range(1)
-        firsts = np.array([0, self.group.rows])
-        if self.opened.footer.paged:
-            known = self.file.key_pages(self.position, self.group)
-            bounds = zip(known.fences.starts, known.fences.ends, strict=True)
-            wanted = (bisect_left(keys, low) < bisect_left(keys, high) for low, high in bounds)
-            picked = [page for page, some in enumerate(wanted) if some]
-            firsts = np.append(np.asarray(known.first_rows, np.int64), self.group.rows)
-        none = np.zeros(0, np.int64)
-        near = _Near(self._keys(firsts, np.array(picked, np.int64)), np.array(picked, np.int64), firsts, none, none)
-        which = pc.index_in(self.schema.codec.encode_columns(near.keys), value_set=pa.array(keys, pa.binary()))
-        among = np.flatnonzero(which.is_valid().to_numpy(zero_copy_only=False))
-        indices = which.drop_null().to_numpy().astype(np.int64)
-        return Found(indices, near.rows_at(among), near.keys.take(pa.array(among)))
 
     def take(self, fields: Sequence[Field], places: Integers) -> dict[str, pa.Array]:
         """The rows at these ascending places, by field.
@@ -109,7 +64,7 @@ class GroupRows:
         if paged:
             found = self._decoded(paged, Spans(places, places + 1))
         whole = [field for field in fields if field.name not in found]
-        return found | {name: column.take(pa.array(places)) for name, column in self._whole(whole).items()}
+        return found | {name: column.take(pa.array(places)) for name, column in self.whole(whole).items()}
 
     def _near(self, bounds: Sequence[bytes]) -> _Near:
         """The keys of the pages in which the bounds may lie."""
@@ -132,18 +87,18 @@ class GroupRows:
         elif self.opened.footer.paged:
             columns = self._decoded(fields, Spans(firsts[picked], firsts[picked + 1]))
         else:
-            columns = self._whole(fields)
+            columns = self.whole(fields)
         return pa.RecordBatch.from_arrays([columns[field.name] for field in fields], [field.name for field in fields])
 
     @property
     def file(self) -> PagedFile:
         """The file, to be read by pages."""
-        return PagedFile(self.opened, self.schema, self.kept)
+        return PagedFile(self.opened, self.schema, self.kept, self.tally)
 
     def _decoded(self, fields: Sequence[Field], rows: Spans) -> dict[str, pa.Array]:
         return decoded([Cut(self.file, self.position, self.group, rows)], fields)
 
-    def _whole(self, fields: Sequence[Field]) -> dict[str, pa.Array]:
+    def whole(self, fields: Sequence[Field]) -> dict[str, pa.Array]:
         """All rows of the row group, by field; null where the file has no such column."""
         names = self.opened.footer.names
         stored = {field.name: names[field.id] for field in fields if field.id in names}
@@ -187,11 +142,6 @@ class _Near:
         before = self.before[np.searchsorted(self.picked, self.low)]
         return np.where(self.low == self.high, first, first + found - before)
 
-    def rows_at(self, among: Integers) -> Integers:
-        """Which rows of the row group these of the keys are."""
-        page = np.searchsorted(self.before, among, side="right") - 1
-        return self.firsts[self.picked[page]] + among - self.before[page]
-
 
 def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int:
     """How many rows of a file have a key below the bound: reads one page, as a rule."""
@@ -202,15 +152,6 @@ def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int
     for reached in range(position, bisect_left(fences.starts, bound)):
         passed += int(GroupRows(opened, reached, schema, kept).ranks([bound])[0])
     return passed
-
-
-def parts(opened: OpenFile, keys: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
-    """The row groups that may have some of the ascending keys: each with the half-open range of these."""
-    fences = opened.footer.fences
-    for position, (start, end) in enumerate(zip(fences.starts, fences.ends, strict=True)):
-        first, last = bisect_left(keys, start), bisect_left(keys, end)
-        if first < last:
-            yield position, first, last
 
 
 def places_by_group(opened: OpenFile, places: Sequence[int]) -> Iterator[tuple[int, Integers]]:

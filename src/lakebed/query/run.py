@@ -1,18 +1,20 @@
 """Executing query plans: rows in key order, streamed, read in the caller's process.
 
 Leaves follow one another, and so do the parts of a leaf whose files do not overlap; only files that overlap are
-merged. There are two ways to read, one for each size:
+merged. There are three ways to read:
 
 * *narrow* (:mod:`lakebed.query.narrow`): a key, or a few thousand rows. Page indexes and bloom filters say which pages
   of which files to decode; no engine, so under a millisecond.
-* *wide* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory; also nested
-  columns.
+* *straight* (:mod:`lakebed.query.straight`): more rows, of a file that shares its keys with no other. By pages as well,
+  decoded ahead on all cores.
+* *by the engine* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory: merges
+  of many rows, predicates over them, nested columns, and many rows of large files on object stores.
 
-*Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
+*Damage.* No way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
 raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
-group and column if a page is at fault. Narrow reads verify page CRCs. The engine does not, so in a wide read a flipped
-bit in a page that still decodes goes unnoticed; nor do page indexes have a checksum, so one in an index may hide rows
-from a narrow read. Compaction and the scrubber read whole files.
+group and column if a page is at fault. Reads by pages verify their CRCs. The engine does not, so there a flipped bit in
+a page that still decodes goes unnoticed; nor do page indexes have a checksum, so one in an index may hide rows from a
+narrow read. Compaction and the scrubber read whole files.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
+    from lakebed.query.bunches import Lookup
     from lakebed.query.engine import Engine
-    from lakebed.query.many import LeafKeys
+    from lakebed.query.many import PartKeys
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
@@ -139,44 +142,40 @@ class Reader:
                 self._engine = Engine(self._storage, self._kept)
             return self._engine
 
-    def get_many(self, state: TableState, keys: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
+    def get_many(
+        self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], tally: Tally | None = None
+    ) -> pa.Table:
         """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
-        from lakebed.query.many import by_leaf
+        from lakebed.query.bunches import Lookup
+        from lakebed.query.many import by_part
 
         schema = _selected(state.created, columns)
-        found: list[pa.Table] = []
-        for leaves in _batches(by_leaf(state, keys)):
-            files = list({file.id: file for leaf in leaves for file in leaf.files}.values())
+        lookup = Lookup.of(state.created, keys, schema.names, self._kept, tally or Tally())
+        found = [schema.empty_table()]
+        for parts in _batches(by_part(state, keys)):
+            files = list({file.id: file for part in parts for file in part.files}.values())
             with self.blaming(files):
-                found += self._many(leaves, files, keys, state.created, schema)
-        return pa.concat_tables([schema.empty_table(), *found])
+                rows = self._many(parts, files, lookup)
+            found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
+        return pa.concat_tables(found)
 
-    def _many(
-        self,
-        leaves: Sequence[LeafKeys],
-        files: Sequence[DataFile],
-        keys: Sequence[bytes],
-        schema: Schema,
-        wanted: pa.Schema,
-    ) -> Iterator[pa.Table]:
-        from lakebed.query.many import read_leaves
+    def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], lookup: Lookup) -> pa.Table:
+        from lakebed.query.bunches import read_parts
 
+        schema = lookup.schema
         opened = [self._files.open(file, schema) for file in files]
         afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
-        count = sum(leaf.last - leaf.first for leaf in leaves)
+        count = sum(part.last - part.first for part in parts)
         if count * POINT_BYTES < afar_bytes:
             # Parts of large files on a store, by the engine, for these few; otherwise the files are fetched.
             queries = []
-            for leaf in leaves:
-                points = (EncodedRange(key, successor(key)) for key in keys[leaf.first : leaf.last])
-                queries.append(LeafQuery(leaf.leaf, tuple(points), leaf.files))
-            rows = self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted))
-            yield pa.Table.from_batches(rows, wanted)
-            return
+            for part in parts:
+                points = (EncodedRange(key, successor(key)) for key in lookup.keys[part.first : part.last])
+                queries.append(LeafQuery(part.leaf, tuple(points), part.files))
+            wanted = _selected(schema, lookup.columns)
+            return pa.Table.from_batches(self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted)), wanted)
         local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
-        for rows in read_leaves(leaves, local, keys, schema, columns=wanted.names, kept=self._kept):
-            arrays = [rows.column(name) for name in wanted.names]
-            yield pa.Table.from_arrays(arrays, schema=wanted)
+        return read_parts(parts, local, lookup)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
@@ -266,6 +265,10 @@ class Reader:
         if tables is not None:
             return iter([batch for table in tables for batch in table.to_batches()])
         limit_bytes = self._memory_limit_bytes()
+        from lakebed.query.straight import goes_straight, read_straight
+
+        if len(opened) == 1 and goes_straight(opened[0], ask):
+            return read_straight(opened[0], ask, self._kept, limit_bytes)
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
             paths = [each.path for each in local if each.path is not None]
@@ -323,11 +326,11 @@ def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, Poin
                 yield part, point, files
 
 
-def _batches(leaves: Iterable[LeafKeys]) -> Iterator[list[LeafKeys]]:
-    """Leaves whose files are opened together."""
-    batch: list[LeafKeys] = []
-    for leaf in leaves:
-        batch.append(leaf)
+def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
+    """Parts whose files are opened together."""
+    batch: list[PartKeys] = []
+    for part in parts:
+        batch.append(part)
         if sum(len(one.files) for one in batch) >= FILES_AT_ONCE:
             yield batch
             batch = []

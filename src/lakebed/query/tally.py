@@ -26,6 +26,16 @@ class Tally:
     engine: bool = False
     steps: dict[str, float] = field(default_factory=dict)
 
+    def add(self, other: Tally) -> None:
+        """Count what another thread did for the same read, but for its steps, which are this one's."""
+        self.files_by_filter += other.files_by_filter
+        self.files |= other.files
+        self.row_groups += other.row_groups
+        self.pages += other.pages
+        self.size_bytes += other.size_bytes
+        self.rows += other.rows
+        self.engine |= other.engine
+
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Time what is done inside the block."""

@@ -140,6 +140,7 @@ def ways():
         def go(way):
             if way == "wide":
                 patch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+                patch.setattr("lakebed.query.straight.FIRST_ROWS", 7)
 
         yield go
 

@@ -1,5 +1,6 @@
 """Filters of files, one at a time and many together: never no to a key that is there, seldom yes to another."""
 
+from bisect import bisect_left
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,9 +9,12 @@ import pytest
 from lakebed import Schema
 from lakebed.kernels.write import write_run
 from lakebed.keys import EncodedRange, successor
+from lakebed.query import bunches
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import read_footer
-from lakebed.query.membership import KEY, Membership, Overlap, filters_of
+from lakebed.query.membership import KEY, Membership, Memberships, Overlap, filters_of
+from lakebed.query.opening import OpenFile
+from lakebed.query.pages import PagedFile
 from tests.unit.query.cases import layout
 
 TWO = Schema({"a": "int32", "b": "string"}, values={"v": "int64"})
@@ -120,3 +124,26 @@ def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
     cache = ReadCache(1 << 20)
     assert asked.among(overlap, reading([(path, footer)]), cache) == in_place([(path, footer)], asked) == [0]
     assert cache.get(Kind.FILTERS, overlap.names[0][1]) is not None
+
+
+@pytest.mark.parametrize("every", [1, 300])
+def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
+    """By whole filters where they are many, by a block each where they are few; and by filters that are kept."""
+    path, footer = written(tmp_path, schema, keys_of(schema, range(0, 20_000, 7)))
+    plain = sorted(keys_of(schema, range(0, 20_000, every)))
+    keys = [schema.codec.encode(key) for key in plain]
+    cache = ReadCache(1 << 20)
+    opened = OpenFile(None, "name", path.as_uri(), footer, path, None)
+    for _ in range(2):
+        members = Memberships(schema.row_key, bunches._values(schema, keys), keys)
+        for position, group in enumerate(footer.groups):
+            low, high = footer.fences.starts[position], footer.fences.ends[position]
+            among = range(bisect_left(keys, low), bisect_left(keys, high))
+            known = members.may_be_in(PagedFile(opened, schema, cache), group, among, cache)
+            with path.open("rb") as stream:
+                one_by_one = [member(schema, plain[i]).may_be_in(stream.fileno(), group) for i in among]
+            assert known.tolist() == one_by_one
+            # From now on the filter is kept, as a lookup among files that overlap keeps it.
+            ((_, place),) = filters_of(group, [field.id for field in schema.row_key])
+            blocks = path.read_bytes()[place[0] : place[0] + place[1]]
+            cache.keep(Kind.FILTERS, ("name", place[0]), blocks[len(blocks) - len(blocks) // 32 * 32 :], 1)

@@ -13,7 +13,7 @@ import lakebed
 from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetainedError, Schema, UsageError, clock
 from lakebed.collection.run import collect_garbage
 from lakebed.log.objects import ObjectLogs
-from lakebed.query import many, opening
+from lakebed.query import opening
 from lakebed.query.cache import READ_CACHE
 from lakebed.query.turning import turned
 from lakebed.state.transactions import OfferSplit
@@ -214,14 +214,6 @@ def test_a_field_that_was_added_is_null_and_a_widened_one_is_wide(instance):
 def test_many_keys_share_the_files_of_leaves_in_batches(table, monkeypatch):
     monkeypatch.setattr("lakebed.query.run.FILES_AT_ONCE", 1)
     assert letters(table.get_many([("z", n) for n in range(5)] + [("a", 0)])) == "azzzz"
-
-
-def test_filters_spare_pages_where_files_overlap(table, monkeypatch):
-    asked = []
-    find = many.GroupRows.find
-    monkeypatch.setattr(many.GroupRows, "find", lambda self, keys: asked.append(keys) or find(self, keys))
-    assert table.get_many([("n", 4)]).num_rows == 0
-    assert not asked
 
 
 # -- counts and samples ------------------------------------------------------------------------------------------

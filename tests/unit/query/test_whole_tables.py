@@ -133,7 +133,7 @@ READS = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module", params=["narrow", "wide", "cut small"])
 def way(request):
-    """Small tables are read in pages by nature; here also by the engine, in slices, and by searches of many steps."""
+    """Small tables are read in pages by nature; here also by the engine, in slices, and in small bunches."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "narrow":
             patch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
@@ -141,7 +141,9 @@ def way(request):
             patch.setattr("lakebed.query.slices.SLICE_BYTES", 3000)
             patch.setattr("lakebed.query.slices.SLICE_FILE_BYTES", 1)
             patch.setattr("lakebed.query.slices.LAST_BYTES", 100)
-            patch.setattr("lakebed.query.places.STEPS", 0)
+            patch.setattr("lakebed.query.straight.FIRST_ROWS", 7)
+            patch.setattr("lakebed.query.straight.SLICE_BYTES", 500)
+            patch.setattr("lakebed.query.bunches.BUNCH_ROWS", 10)
             patch.setattr("lakebed.query.run.HELD_SHARE", 2**29)
         yield request.param
 
