@@ -94,9 +94,8 @@ class LeafFiles(Mapping[int, Held]):
         return self._with(changes)
 
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
-        made = LeafFiles(self._base)
-        made._changes = self._changes.update(changes)
-        made._at_hand = self._at_hand
+        made = LeafFiles.__new__(LeafFiles)
+        made._base, made._changes, made._at_hand = self._base, self._changes.update(changes), self._at_hand
         return made
 
     def __getitem__(self, leaf: int) -> Held:
