@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
@@ -157,7 +157,8 @@ class Tail(Generic[State]):
 
     def go_on_from(self, reading: Reading[State]) -> None:
         """The next reading begins where this one is now, before it is proven: whatever proves that one proves both."""
-        self._ahead = replace(reading, came=None if reading.came is None else list(reading.came))
+        came = None if reading.came is None else list(reading.came)
+        self._ahead = Reading(reading.start, reading.head, reading.base, reading.size_bytes, came)
 
     def read_on(self, reading: Reading[State], data: bytes) -> None:
         """Take the next entry, of these bytes. Raises DamagedError, FormatTooNewError."""

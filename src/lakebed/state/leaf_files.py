@@ -94,7 +94,7 @@ class LeafFiles(Mapping[int, Held]):
         return self._with(changes)
 
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
-        made = LeafFiles.__new__(LeafFiles)
+        made: LeafFiles = LeafFiles.__new__(LeafFiles)
         made._base, made._changes, made._at_hand = self._base, self._changes.update(changes), self._at_hand
         return made
 

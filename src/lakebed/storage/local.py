@@ -262,8 +262,8 @@ class LocalStorage:
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
         """(path, descriptor) of a new temporary beside the target; makes the parents."""
-        directory, base = os.path.split(target)
-        temporary = os.path.join(directory, f".{base}.{random_token()}")
+        directory, _, base = target.rpartition("/")
+        temporary = f"{directory}/.{base}.{random_token()}"
         for _ in range(_PARENT_RACES_MAX):
             try:
                 self._make_parents(directory)
