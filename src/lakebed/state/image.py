@@ -74,6 +74,20 @@ def of_table(state: TableState) -> Image[TableState]:
     return Image(rested, document, parts)
 
 
+def rest_table(state: TableState, then: TableState, rested: TableState) -> TableState:
+    """The same state on the parts of an image of ``then``, an earlier one; ``rested`` is the image's state.
+
+    Nothing is read, and no more looked at than changed since the image before.
+    """
+    return replace(
+        state,
+        files=state.files.resting_on(rested.files.base, then.files),
+        references=state.references.resting_on(rested.references.base, then.references),
+        requests=state.requests.resting_on(rested.requests.base, then.requests),
+        open_requests=state.open_requests.resting_on(rested.open_requests.base, then.open_requests),
+    )
+
+
 def _columns(form: Form[K, V], layers: Layers[K, V] | LeafFiles) -> Columns[K, V]:
     base: Any = layers.base
     changes: Any = layers.changes

@@ -33,6 +33,15 @@ class _Change:
     gone: frozenset[str] = frozenset()
     came: Held = ()
 
+    def since(self, then: _Change) -> _Change:
+        """What differs from the base with an earlier change on it, of which this one came."""
+        count = len(then.came)
+        if self.gone == then.gone and self.came[:count] == then.came:
+            return _Change(frozenset(), self.came[count:])
+        # What had come goes, and comes again as far as it is there. None of it is in the base still: a leaf refers to a
+        # file once, so one that came again had gone.
+        return _Change((self.gone - then.gone).union(one.file.id for one in then.came), self.came)
+
 
 _NONE = _Change()
 
@@ -92,6 +101,15 @@ class LeafFiles(Mapping[int, Held]):
             old = self._changes.get(leaf, _NONE)
             changes[leaf] = _Change(old.gone.union(ids), tuple(one for one in old.came if one.file.id not in ids))
         return self._with(changes)
+
+    def resting_on(self, base: Mapping[int, Held], then: LeafFiles) -> LeafFiles:
+        """The same over a base that holds all of ``then``, an earlier one that this came of; itself if it did not."""
+        if self._base is not then._base:
+            return self
+        made = LeafFiles(base)
+        since = {leaf: (change, then._changes.get(leaf, _NONE)) for leaf, change in self._changes.items()}
+        made._changes = Map({leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old})
+        return made
 
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
         made: LeafFiles = LeafFiles.__new__(LeafFiles)

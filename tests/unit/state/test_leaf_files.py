@@ -11,7 +11,9 @@ from lakebed.state.leaf_files import LeafFiles
 from tests.unit.state.cases import new_file
 
 LEAVES = st.integers(1, 4)
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "drop", "rest"]), st.sets(LEAVES), st.integers(0, 2)), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "drop", "again", "rest"]), st.sets(LEAVES), st.integers(0, 2)), max_size=12
+)
 
 
 def held(name, rows=2):
@@ -33,10 +35,20 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
         elif what == "drop":
             gone = {leaf: {model[leaf].pop(place % len(model[leaf])).file.id} for leaf in leaves if model.get(leaf)}
             files = files.dropped(gone)
+        elif what == "again":
+            # As a chain does, which only gives them another run.
+            again = {leaf: model[leaf].pop(place % len(model[leaf])) for leaf in leaves if model.get(leaf)}
+            files = files.dropped({leaf: {one.file.id} for leaf, one in again.items()})
+            files = files.added({leaf: [one] for leaf, one in again.items()})
+            for leaf, one in again.items():
+                model[leaf].append(one)
         else:
-            base = files.base if isinstance(files.base, Columns) else Columns(REFERENCES)
-            files = LeafFiles(base.rewritten(files.changes))
-            assert dict(files.changes) == {}
+            then = made[max(0, len(made) - 1 - place)][0]
+            base = then.base if isinstance(then.base, Columns) else Columns(REFERENCES)
+            rested = files.resting_on(base.rewritten(then.changes), then)
+            assert (rested is files) == (then.base is not files.base)
+            assert then is not files or dict(rested.changes) == {}
+            files = rested
         made.append((files, {leaf: every for leaf, every in model.items() if every}))
     for files, model in made:
         assert dict(files) == {leaf: tuple(every) for leaf, every in model.items()}
