@@ -41,7 +41,7 @@ def of_table(state: TableState) -> Image[TableState]:
     rested = replace(
         state,
         files=Layers(files),
-        references=LeafFiles(references),
+        references=state.references.rested(references),
         requests=Layers(requests),
         open_requests=Layers(open_requests),
     )
@@ -81,10 +81,10 @@ def rest_table(state: TableState, then: TableState, rested: TableState) -> Table
     """
     return replace(
         state,
-        files=state.files.resting_on(rested.files.base, then.files),
-        references=state.references.resting_on(rested.references.base, then.references),
-        requests=state.requests.resting_on(rested.requests.base, then.requests),
-        open_requests=state.open_requests.resting_on(rested.open_requests.base, then.open_requests),
+        files=state.files.resting_on(rested.files, then.files),
+        references=state.references.resting_on(rested.references, then.references),
+        requests=state.requests.resting_on(rested.requests, then.requests),
+        open_requests=state.open_requests.resting_on(rested.open_requests, then.open_requests),
     )
 
 

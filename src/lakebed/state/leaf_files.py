@@ -55,6 +55,17 @@ class _AtHand:
         self._held: dict[int, tuple[_Change, Held]] = {}
         self._count = 0
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(tuple(self._held))
+
+    def of(self, changes: Mapping[int, _Change]) -> _AtHand:
+        """What leaves hold with these changes on their base, for a base that has them."""
+        made = _AtHand()
+        for leaf, change in changes.items():
+            if held := self.get(leaf, change):
+                made.keep(leaf, _NONE, held)
+        return made
+
     def get(self, leaf: int, change: _Change) -> Held | None:
         """What the leaf holds with this change on its base."""
         found = self._held.get(leaf)
@@ -102,13 +113,20 @@ class LeafFiles(Mapping[int, Held]):
             changes[leaf] = _Change(old.gone.union(ids), tuple(one for one in old.came if one.file.id not in ids))
         return self._with(changes)
 
-    def resting_on(self, base: Mapping[int, Held], then: LeafFiles) -> LeafFiles:
-        """The same over a base that holds all of ``then``, an earlier one that this came of; itself if it did not."""
+    def rested(self, base: Mapping[int, Held]) -> LeafFiles:
+        """The same over a base that holds all of it. What is at hand stays so."""
+        made = LeafFiles(base)
+        made._at_hand = self._at_hand.of({leaf: self._changes.get(leaf, _NONE) for leaf in self._at_hand})
+        return made
+
+    def resting_on(self, rested: LeafFiles, then: LeafFiles) -> LeafFiles:
+        """The same over ``rested``, which ``then`` became, an earlier one that this came of; itself if it did not."""
         if self._base is not then._base:
             return self
-        made = LeafFiles(base)
+        made: LeafFiles = LeafFiles.__new__(LeafFiles)
         since = {leaf: (change, then._changes.get(leaf, _NONE)) for leaf, change in self._changes.items()}
-        made._changes = Map({leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old})
+        changes = Map({leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old})
+        made._base, made._changes, made._at_hand = rested._base, changes, rested._at_hand
         return made
 
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:

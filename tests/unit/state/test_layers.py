@@ -35,12 +35,12 @@ def test_a_state_rests_on_what_was_written_of_an_earlier_one(base, steps, earlie
     for changed, gone in steps:
         made.append(made[-1].updated(changed, [key for key in gone if key in made[-1] and key not in changed]))
     then, now = made[min(earlier, len(made) - 1)], made[-1]
-    rested = now.resting_on(written := dict(then), then)
-    assert rested.base is written
+    rested = now.resting_on(written := Layers(dict(then)), then)
+    assert rested.base is written.base
     assert rested == now
     assert len(rested) == len(list(rested)) == len(now)
     assert set(rested.changes) <= {key for changed, gone in steps[earlier:] for key in {*changed, *gone}}
-    assert Layers(dict(base)).resting_on(written, then).base is not written
+    assert Layers(dict(base)).resting_on(written, then).base is not written.base
 
 
 class Aged(NamedTuple):

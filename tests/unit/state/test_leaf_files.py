@@ -45,7 +45,7 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
         else:
             then = made[max(0, len(made) - 1 - place)][0]
             base = then.base if isinstance(then.base, Columns) else Columns(REFERENCES)
-            rested = files.resting_on(base.rewritten(then.changes), then)
+            rested = files.resting_on(then.rested(base.rewritten(then.changes)), then)
             assert (rested is files) == (then.base is not files.base)
             assert then is not files or dict(rested.changes) == {}
             files = rested
@@ -87,3 +87,13 @@ def test_no_more_is_at_hand_than_the_bound(monkeypatch):
 def test_to_add_a_file_is_not_to_look_at_the_leaf():
     files = LeafFiles(Unread()).added({1: [held("f1")], 2: [held("f1")]}).added({1: [held("f2")]})
     assert set(files.changes) == {1, 2}
+
+
+def test_what_is_at_hand_stays_so_when_the_state_rests_on_new_columns():
+    base = Columns(REFERENCES).rewritten({1: (held("f1"),), 2: (held("f2"),)})
+    files = LeafFiles(base).added({2: [held("f3")]})
+    first, second = files[1], files[2]
+    rested = files.rested(Unread())
+    assert (rested[1], rested[2]) == (first, second)
+    later = files.added({1: [held("f4")]}).resting_on(rested, files)
+    assert later[2] is second
