@@ -4,8 +4,8 @@ A commit notes what it changed and looks at nothing else: to add a file to a lea
 leaf holds already. So a commit of files reads no part of a snapshot, and one that reaches all leaves of a large table
 takes the memory of its own references and not of all. The two are put together when someone asks for the leaf.
 
-What was put together stays at hand, up to a bound, for as long as the leaf does not change: a hundred files of a leaf
-take a third of a millisecond to decode, longer than a lookup among them takes.
+What was put together stays at hand, up to a bound, for as long as no file goes; what comes is put behind it. A hundred
+files of a leaf take a third of a millisecond to decode, longer than a lookup among them takes.
 
 Pure. Order of iteration over leaves means nothing; the files of a leaf are in the order of arrival.
 """
@@ -67,16 +67,24 @@ class _AtHand:
         return made
 
     def get(self, leaf: int, change: _Change) -> Held | None:
-        """What the leaf holds with this change on its base."""
-        found = self._held.get(leaf)
-        return found[1] if found is not None and found[0] is change else None
+        """What the leaf holds with this change on its base, if that is at hand, or all but what came last."""
+        change_then, held = self._held.get(leaf, (change, None))
+        if held is None or change_then is change:
+            return held
+        count = len(change_then.came)
+        if change.gone != change_then.gone or change.came[:count] != change_then.came:
+            return None
+        held = (*held, *change.came[count:])
+        self.keep(leaf, change, held)
+        return held
 
     def keep(self, leaf: int, change: _Change, held: Held) -> None:
         """Have it at hand; when there is too much, begin anew."""
         # Two threads may count past one another, which moves the bound by a leaf.
         if self._count >= AT_HAND_MAX:
             self._held, self._count = {}, 0
-        self._count += len(held)
+        _, before = self._held.get(leaf, (None, ()))
+        self._count += len(held) - len(before)
         self._held[leaf] = (change, held)
 
 

@@ -50,7 +50,7 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
             assert then is not files or dict(rested.changes) == {}
             files = rested
         made.append((files, {leaf: every for leaf, every in model.items() if every}))
-    for files, model in made:
+    for files, model in (*made, *reversed(made)):
         assert dict(files) == {leaf: tuple(every) for leaf, every in model.items()}
         assert len(files) == len(model)
         assert set(files) == set(model)
@@ -97,3 +97,4 @@ def test_what_is_at_hand_stays_so_when_the_state_rests_on_new_columns():
     assert (rested[1], rested[2]) == (first, second)
     later = files.added({1: [held("f4")]}).resting_on(rested, files)
     assert later[2] is second
+    assert later[1] == (*first, held("f4"))
