@@ -1,4 +1,10 @@
-"""Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds."""
+"""Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds.
+
+Errors are here at once. What else is public is imported when it is first asked for, with the libraries that it needs.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import (
     BadKeyError,
@@ -16,15 +22,17 @@ from lakebed.errors import (
     UnsafeStoreError,
     UsageError,
 )
-from lakebed.instance import Instance, create, open
-from lakebed.keys import KeyRange
-from lakebed.log.parts import set_state_cache_bytes
-from lakebed.query.cache import read_cache_stats, set_read_cache_bytes
-from lakebed.query.counting import Count
-from lakebed.schema import Field, Generated, Schema
-from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
-from lakebed.table import Table
 from lakebed.version import VERSION
+
+if TYPE_CHECKING:
+    from lakebed.instance import Instance, create, open
+    from lakebed.keys import KeyRange
+    from lakebed.log.parts import set_state_cache_bytes
+    from lakebed.query.cache import read_cache_stats, set_read_cache_bytes
+    from lakebed.query.counting import Count
+    from lakebed.schema import Field, Generated, Schema
+    from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
+    from lakebed.table import Table
 
 __version__ = VERSION
 
@@ -62,3 +70,37 @@ __all__ = [
     "set_read_cache_bytes",
     "set_state_cache_bytes",
 ]
+
+_HOMES = {
+    "AddField": "lakebed.state.evolution",
+    "AllowNulls": "lakebed.state.evolution",
+    "Count": "lakebed.query.counting",
+    "DropField": "lakebed.state.evolution",
+    "Field": "lakebed.schema",
+    "Generated": "lakebed.schema",
+    "Instance": "lakebed.instance",
+    "KeyRange": "lakebed.keys",
+    "RenameField": "lakebed.state.evolution",
+    "Schema": "lakebed.schema",
+    "Table": "lakebed.table",
+    "WidenField": "lakebed.state.evolution",
+    "create": "lakebed.instance",
+    "open": "lakebed.instance",
+    "read_cache_stats": "lakebed.query.cache",
+    "set_read_cache_bytes": "lakebed.query.cache",
+    "set_state_cache_bytes": "lakebed.log.parts",
+}
+"""The module of each name that is not here yet."""
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # or any name would be one of this module's, to a type checker
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found

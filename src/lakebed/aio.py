@@ -31,6 +31,11 @@ async def get(table: Table | View, *key: Any, **options: Any) -> pa.Table:
     return await asyncio.to_thread(table.get, *key, **options)
 
 
+async def get_many(table: Table | View, keys: Any, **options: Any) -> pa.Table:
+    """As :meth:`Table.get_many`."""
+    return await asyncio.to_thread(table.get_many, keys, **options)
+
+
 async def scan(table: Table | View, *ranges: KeyRange, **options: Any) -> AsyncIterator[pa.RecordBatch]:
     """As :meth:`Table.scan`, batch by batch; ends the scan when the loop over it ends, however it does."""
     reader = await asyncio.to_thread(table.scan, *ranges, **options)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import time
 from datetime import UTC, datetime
 
@@ -42,7 +41,7 @@ def chance(seed: int | None) -> Chance:
 
 def random_token() -> str:
     """128 random bits as 32 hex digits."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def new_id() -> str:

@@ -6,7 +6,6 @@ the libraries is required, nor imported before it is used.
 
 from __future__ import annotations
 
-import html
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -167,5 +166,7 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
+    from html import escape
+
     text = "" if value is None else str(value)
-    return html.escape(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
+    return escape(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import BadKeyError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -207,6 +207,8 @@ class KeyCodec:
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        from lakebed.arrays import of_binary
+
         if isinstance(rows, pa.Table):
             rows = rows.combine_chunks()
         parts = []
@@ -217,7 +219,7 @@ class KeyCodec:
             parts.append(_encode_array(field, column))
         if len(parts) == 1:
             return parts[0]
-        return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+        return pc.binary_join_element_wise(*parts, *of_binary([b""]))
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """The encoded key of one row."""
@@ -228,9 +230,19 @@ class KeyCodec:
         ranks: list[int] = []
         low = 0
         for bound in bounds:
-            low = _bisect(lambda i: self.encode_row(rows, i), bound, low, rows.num_rows)
+            low = self.lower_rank(rows, bound, low, rows.num_rows)
             ranks.append(low)
         return ranks
+
+    def lower_rank(self, rows: pa.Table | pa.RecordBatch, bound: bytes, low: int, high: int) -> int:
+        """The first of the sorted rows ``[low, high)`` with a key that is not smaller, or ``high``."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.encode_row(rows, middle) < bound:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def decode_bound(self, bound: bytes) -> Bound:
         """Field values that compare as the bound does; accepts separators and successors as well as keys."""
@@ -269,16 +281,6 @@ class KeyCodec:
         return values
 
 
-def _bisect(key_at: Callable[[int], bytes], bound: bytes, low: int, high: int) -> int:
-    while low < high:
-        middle = (low + high) // 2
-        if key_at(middle) < bound:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def _decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
     """Unescape one text field: its bytes, where the next field starts, and how it ended."""
     content = bytearray()
@@ -305,6 +307,11 @@ def _escape(content: bytes) -> bytes:
 
 def _encode_integer(value: int, width: int) -> bytes:
     return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+
+
+def encode_content(field: Field, content: int | bytes) -> bytes:
+    """The part of a key that is a field's, of the integer or the bytes that its column holds."""
+    return _encode_integer(content, field.width) if isinstance(content, int) else _escape(content)
 
 
 def _encode_value(field: Field, value: Any) -> bytes:
@@ -351,8 +358,8 @@ def _wrong_type(field: Field, value: Any) -> BadKeyError:
 def _encode_raw(field: Field, scalar: Any) -> bytes:
     """Encode an Arrow scalar of the field's own type."""
     if field.width:
-        return _encode_integer(scalar.value if hasattr(scalar, "value") else scalar.as_py(), field.width)
-    return _escape(bytes(scalar.as_buffer()))
+        return encode_content(field, scalar.value if hasattr(scalar, "value") else scalar.as_py())
+    return encode_content(field, bytes(scalar.as_buffer()))
 
 
 def _encode_array(field: Field, column: Any) -> Any:
@@ -360,17 +367,19 @@ def _encode_array(field: Field, column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from lakebed.arrays import of_binary
+
     if field.width:
-        integer, unsigned = (pa.int32(), np.uint32) if field.width == 4 else (pa.int64(), np.uint64)
-        values = column.view(integer).to_numpy(zero_copy_only=False).view(unsigned)
-        flipped = (values ^ unsigned(1 << (8 * field.width - 1))).astype(f">u{field.width}")
+        content = column.buffers()[1] or b""
+        values = np.frombuffer(content, f"u{field.width}", len(column), field.width * column.offset)
+        flipped = (values ^ values.dtype.type(1 << (8 * field.width - 1))).astype(f">u{field.width}")
         fixed = pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(field.width), len(column), [None, pa.py_buffer(flipped.tobytes())]
         )
         return fixed.cast(pa.binary())
     content = column.cast(pa.binary())
     escaped = pc.replace_substring(content, pattern=b"\x00", replacement=_ESCAPED_ZERO)
-    return pc.binary_join_element_wise(escaped, pa.scalar(_TERMINATOR, pa.binary()), pa.scalar(b"", pa.binary()))
+    return pc.binary_join_element_wise(escaped, *of_binary([_TERMINATOR, b""]))
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    import pyarrow as pa
+
     from lakebed.files import DataFile
     from lakebed.log.committer import Log
     from lakebed.query.run import Reader
@@ -31,6 +33,8 @@ WAIT_S = 10.0
 that show it late, and for a number that is about to be written."""
 
 _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
+
+_NEAR = ("file://", "memory://")
 
 
 class Reading:
@@ -70,6 +74,23 @@ class Reading:
             pause = min(2 * pause, _LOOK_S)
             state = self._newest(None)
         return state
+
+    def read(self, ask: Callable[[View], pa.Table], max_staleness: float | None, at_least: int | None) -> pa.Table:
+        """What is asked of the newest state; the other two are as for :meth:`state`, which see for errors.
+
+        On a store the state that is known is asked while the log is: mostly there is none newer, and a round trip less.
+        """
+        if self._storage.url.startswith(_NEAR) or self._probed_s is None:
+            return ask(self.view(self.state(max_staleness, at_least)))
+        from concurrent.futures import ThreadPoolExecutor
+
+        known = self._log.head.state
+        with ThreadPoolExecutor(1, "lakebed-read") as thread:
+            reading = thread.submit(ask, self.view(known))
+            state = self.state(max_staleness, at_least)
+            if state.number == known.number:
+                return reading.result()
+        return ask(self.view(state))
 
     def view(self, state: TableState) -> View:
         """What can be read at a state."""

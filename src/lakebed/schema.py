@@ -8,6 +8,7 @@ every way in (:mod:`lakebed.ingest.intake`). Pure: no I/O.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 from dataclasses import dataclass
@@ -56,16 +57,15 @@ class Field:
     nullable: bool = False
     expression: str = ""
     inputs: tuple[str, ...] = ()
+    width: int = dataclasses.field(init=False, repr=False, compare=False)
+    """Bytes of a fixed-width key encoding; 0 for text and bytes."""
+    is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """A string field."""
 
-    @property
-    def width(self) -> int:
-        """Bytes of a fixed-width key encoding; 0 for text and bytes."""
-        return types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0)
-
-    @property
-    def is_text(self) -> bool:
-        """A string field."""
-        return bool(pa.types.is_string(self.type))
+    def __post_init__(self) -> None:
+        # Every key that is encoded asks for them, and Arrow compares types by their names.
+        object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
+        object.__setattr__(self, "is_text", pa.types.is_string(self.type))
 
     @property
     def arrow(self) -> pa.Field:

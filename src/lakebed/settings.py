@@ -48,7 +48,7 @@ class Settings:
     file_bytes: int = _setting(
         256 * MIB, "bytes", 4096, 4 * GIB, "a data file is cut at about this size; small footers keep point reads quick"
     )
-    page_rows: int = _setting(2_000, "rows", 100, 1_000_000, "rows in a data page; a point read decodes one per column")
+    page_rows: int = _setting(1_000, "rows", 100, 1_000_000, "rows in a data page; a point read decodes one per column")
     page_bytes: int = _setting(128 * 1024, "bytes", 1024, 64 * MIB, "bytes in a data page, if reached before page_rows")
     row_group_rows: int = _setting(1_000_000, "rows", 1_000, 2**30, "rows in a Parquet row group")
     bloom_fpp: float = _setting(

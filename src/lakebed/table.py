@@ -162,7 +162,7 @@ class Table(Exchange):
             UsageError: a column that the table does not have.
             NotFoundError: the number does not come within ten seconds.
         """
-        return self.newest(max_staleness, at_least).get(*key, columns=columns)
+        return self._reads.read(lambda view: view.get(*key, columns=columns), max_staleness, at_least)
 
     def get_many(
         self,
@@ -179,7 +179,7 @@ class Table(Exchange):
 
         Raises as :meth:`get`, and BadKeyError for a null.
         """
-        return self.newest(max_staleness, at_least).get_many(keys, columns=columns)
+        return self._reads.read(lambda view: view.get_many(keys, columns=columns), max_staleness, at_least)
 
     def scan(  # noqa: PLR0913 - which, what of them, which way, how fresh: each is the caller's to say
         self,
@@ -230,11 +230,18 @@ class Table(Exchange):
         """
         return self.newest().sample(rows, columns=columns, seed=seed)
 
-    def explain(self, *asked: Any, columns: Sequence[str] | None = None, limit: int | None = None) -> Explanation:
+    def explain(
+        self,
+        *asked: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
         """What a read of a key's values, or of ranges, takes; see :meth:`lakebed.view.View.explain`."""
         with (tally := Tally()).step("probe"):
             view = self.newest()
-        return view.explain(*asked, columns=columns, limit=limit, tally=tally)
+        return view.explain(*asked, columns=columns, where=where, limit=limit, reverse=reverse, tally=tally)
 
     # -- what there is ------------------------------------------------------------------------------------------
 

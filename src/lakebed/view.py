@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.kernels.predicate import Predicate
     from lakebed.query.counting import Count
     from lakebed.query.explain import Explanation
     from lakebed.query.run import Reader
@@ -78,14 +79,7 @@ class View(Exchange):
         """All rows of some ranges; see :meth:`lakebed.table.Table.scan`."""
         check_whole_number("limit", limit)
         names = self.schema.project(columns)
-        asked = encoded(self, ranges)
-        predicate = None
-        if where is not None:
-            from lakebed.kernels.predicate import check_where
-            from lakebed.query.expressions import narrowed
-
-            predicate = check_where(where, self.schema.arrow)
-            asked = narrowed(asked, predicate.parts, self.schema.codec)
+        asked, predicate = self._narrowed(encoded(self, ranges), where)
         return self.reader.scan(plan(self.state, asked), names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
@@ -107,13 +101,15 @@ class View(Exchange):
         self,
         *asked: Any,
         columns: Sequence[str] | None = None,
+        where: str | None = None,
         limit: int | None = None,
+        reverse: bool = False,
         tally: Tally | None = None,
     ) -> Explanation:
         """Read what :meth:`get` or :meth:`scan` would, and say what that took.
 
-        ``asked`` are the values of a key, or ranges, or nothing for all rows. The read is a real one, to its end, and
-        its rows are dropped. ``tally`` may have steps that went before.
+        ``asked`` are the values of a key, or ranges, or nothing for all rows; the options are those of :meth:`scan`.
+        The read is a real one, to its end, and its rows are dropped. ``tally`` may have steps that went before.
 
         Raises:
             UsageError: some of what is asked for are ranges and some are not; or as :meth:`get` and :meth:`scan`.
@@ -129,10 +125,24 @@ class View(Exchange):
         check_whole_number("limit", limit)
         with seen.step("plan"):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
-            planned = plan(self.state, ranges)
-        for _ in self.reader.scan(planned, self.schema.project(columns), limit, tally=seen):
+            narrower, predicate = self._narrowed(ranges, where)
+            planned = plan(self.state, narrower)
+        names = self.schema.project(columns)
+        for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, tally=seen):
             pass
         return Explanation.of(self.number, planned, seen)
+
+    def _narrowed(
+        self, ranges: Sequence[EncodedRange], where: str | None
+    ) -> tuple[Sequence[EncodedRange], Predicate | None]:
+        """The ranges without keys of which the predicate cannot be true, and the predicate."""
+        if where is None:
+            return ranges, None
+        from lakebed.kernels.predicate import check_where
+        from lakebed.query.expressions import narrowed
+
+        predicate = check_where(where, self.schema.arrow)
+        return narrowed(ranges, predicate.parts, self.schema.codec), predicate
 
     def _point(self, key: Sequence[Any]) -> EncodedRange:
         key_bytes = self.schema.codec.encode_key(key)

@@ -253,7 +253,7 @@ def test_reads_of_a_server_go_on_beside_each_other(table):
     async def reads():
         one, rows, batches = await asyncio.gather(
             aio.get(table, *list(row("a", 1).values())[:5]),
-            aio.get(table, *list(row("a", 2).values())[:5]),
+            aio.get_many(table, [list(row("a", number).values())[:5] for number in (1, 2)], columns=["a"]),
             collected(),
         )
         return one.num_rows, rows.num_rows, batches
@@ -261,7 +261,7 @@ def test_reads_of_a_server_go_on_beside_each_other(table):
     async def collected():
         return sum([batch.num_rows async for batch in aio.scan(table, PART, columns=["a"])])
 
-    assert asyncio.run(reads()) == (1, 1, len(scanned(table, PART)))
+    assert asyncio.run(reads()) == (1, 2, len(scanned(table, PART)))
 
 
 def test_ranges_are_ranges(table):

@@ -1,4 +1,6 @@
-"""Files too large to fetch whole: the engine reads them by ranges, and each costs one request more when opened."""
+"""Files too large to fetch whole: they are read by ranges, narrow reads page by page, wide ones by the engine."""
+
+import threading
 
 import pyarrow as pa
 import pytest
@@ -7,6 +9,7 @@ import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
 from lakebed.query import opening, sql
+from lakebed.query.cache import READ_CACHE_BYTES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -14,8 +17,9 @@ ROWS = 20_000
 
 @pytest.fixture
 def table(s3_server, monkeypatch):
-    """Opened anew, with no file small enough to fetch whole."""
+    """Opened anew, with no file small enough to fetch whole, nor to come with its footer."""
     monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
+    monkeypatch.setattr(opening, "TAIL_BYTES", 8 * 1024)
     instance = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
     made = instance.create_table("t", SCHEMA)
     for part in range(2):
@@ -45,13 +49,60 @@ def data_requests(s3_server):
     return [r for r in s3_server.requests if r.key.endswith(".parquet")]
 
 
-def test_a_warm_get_asks_each_file_whether_it_is_there_and_for_its_pages(s3_server, table):
-    """Columns that lie within a mebibyte come in one request; in a large row group it is one for each column."""
-    table.get("key-000001")
+def side_by_side(s3_server, *endings):
+    """From now on a request with one of these endings is answered when each has one."""
+    begun = threading.Barrier(len(endings))
+
+    def wait(request):
+        if request.key.endswith(endings):
+            begun.wait(timeout=30)
+
     s3_server.requests.clear()
-    assert table.get("key-010001").num_rows == 1
-    assert len(data_requests(s3_server)) <= 4
-    assert len(s3_server.requests) <= 6
+    s3_server.spoil = wait
+    return begun
+
+
+def test_a_warm_get_takes_the_pages_of_the_file_that_has_the_key_beside_two_requests_of_the_log(s3_server, table):
+    """Columns that lie within a mebibyte come in one request; in a large row group it is one for each, side by side."""
+    table.get("key-000001")
+    table.get("key-000003")
+    for key in ("key-010001", "key-010002"):
+        begun = side_by_side(s3_server, ".parquet", f"{table.state().number + 1:020d}.ndjson")
+        assert table.get(key).num_rows == 1
+        assert len(data_requests(s3_server)) == 1
+        assert len(s3_server.requests) == 3
+        assert not begun.broken
+        s3_server.spoil = None
+    s3_server.requests.clear()
+    assert table.get("key-010003x").num_rows == 0
+    assert len(data_requests(s3_server)) == 0
+
+
+def test_what_was_read_beside_the_log_is_read_again_if_that_has_something_newer(s3_server, table):
+    assert table.get("key-000001").column("v").to_pylist() == [1]
+    other = lakebed.open(table.storage.url, storage_options=s3_server.storage_options).table("t")
+    other.write(pa.table({"k": ["key-000001"], "n": [2], "v": [22], "w": [""]}))
+    assert table.get("key-000001").column("v").to_pylist() == [1, 22]
+    number = other.remove(KeyRange("key-000001", "key-000002"))
+    assert table.get("key-000001", at_least=number).num_rows == 0
+
+
+def test_a_range_takes_one_request_of_each_file_side_by_side(s3_server, table):
+    assert table.scan(KeyRange("key-000100", "key-000200")).read_all().num_rows == 100
+    begun = side_by_side(s3_server, ".parquet", ".parquet")
+    found = table.scan(KeyRange("key-010100", "key-010200")).read_all()
+    assert found.column("n").to_pylist() == list(range(10_100, 10_200))
+    assert len(data_requests(s3_server)) == 2
+    assert not begun.broken
+
+
+def test_the_end_of_a_file_that_came_with_its_footer_is_not_asked_for_again(s3_server, table, monkeypatch):
+    monkeypatch.setattr(opening, "TAIL_BYTES", 1 << 20)
+    lakebed.set_read_cache_bytes(0)
+    lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
+    s3_server.requests.clear()
+    assert table.scan(KeyRange("key-000100", "key-000200")).read_all().num_rows == 100
+    assert len(data_requests(s3_server)) == 2
 
 
 def stored_file(s3_server, table):

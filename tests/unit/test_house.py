@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+
+import lakebed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +35,14 @@ MODULE_LINES_MAX = 400
 BANNED_WORDS = {"util", "utils", "helper", "helpers", "common", "misc", "manager", "handler", "info"}
 LEFT_UNDONE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
-# What only some calls need, and costs tenths of a second: `import lakebed` must leave it alone.
-HEAVY = ["pyspark", "pandas", "datafusion", "pyarrow.parquet", "pyarrow.dataset", "sqlalchemy", "psycopg"]
+# What only some calls need, and costs tenths of a second.
+HEAVY = {"pyspark", "pandas", "datafusion", "obstore", "pyarrow.dataset", "sqlalchemy", "psycopg", "asyncio", "secrets"}
+# What no lookup needs: the ways to write, and to read much.
+UNREAD = {
+    "lakebed.compaction", "lakebed.ingest", "lakebed.kernels", "lakebed.query.engine", "lakebed.query.many",
+    "lakebed.query.places", "lakebed.query.slices", "lakebed.query.turning", "lakebed.splitting",
+    "lakebed.state.resolve",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +153,45 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(json.loads(ran.stdout))
 
 
-def test_importing_lakebed_imports_nothing_heavy() -> None:
-    assert not modules_loaded_by("import lakebed") & set(HEAVY)
+def test_importing_lakebed_imports_no_library_and_nothing_of_its_own_but_errors() -> None:
+    loaded = {
+        name for name in modules_loaded_by("import lakebed") if name.partition(".")[0] not in sys.stdlib_module_names
+    }
+    assert loaded - modules_loaded_by("pass") == {"lakebed", "lakebed.errors", "lakebed.version"}
+
+
+def test_the_first_lookup_of_a_process_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path)).create_table("t", lakebed.Schema({"k": "string"}))
+    for _ in range(2):
+        table.write(pa.table({"k": ["a", "b"]}))
+    look = f"import lakebed; assert lakebed.open({str(tmp_path)!r}).table('t').get('a').num_rows == 2"
+    assert not modules_loaded_by(look) & (HEAVY | UNREAD)
+
+
+def test_a_public_name_has_one_home_to_people_and_to_type_checkers() -> None:
+    """The imports that only a type checker sees say where the others are found; all together are ``__all__``."""
+    tree = ast.parse((SOURCE / "lakebed" / "__init__.py").read_text("utf-8"))
+    (unseen,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    homes = {name: home for home, names in imports_in(unseen.body) for name in names}
+    assert homes == lakebed._HOMES
+    (errors,) = (names for home, names in imports_in(tree.body) if home == "lakebed.errors")
+    assert sorted([*homes, *errors, "__version__"]) == sorted(lakebed.__all__)
+
+
+def imports_in(body: list[ast.stmt]) -> list[tuple[str | None, list[str]]]:
+    """What is imported by ``from … import …``: the module and the names."""
+    return [(node.module, [one.name for one in node.names]) for node in body if isinstance(node, ast.ImportFrom)]
+
+
+def test_public_names_are_there_however_they_are_asked_for() -> None:
+    ask = (
+        "import lakebed, pickle; assert set(lakebed.__all__) <= set(dir(lakebed)), 'dir'\n"
+        "from lakebed import *; assert Table is lakebed.Table and open is lakebed.open\n"
+        "import lakebed.table; assert Table is lakebed.table.Table and pickle.loads(pickle.dumps(Table)) is Table\n"
+        "assert all(getattr(lakebed, name) is not None for name in lakebed.__all__), 'all'\n"
+        "assert not hasattr(lakebed, 'opne')"
+    )
+    assert "lakebed.instance" in modules_loaded_by(ask)
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])

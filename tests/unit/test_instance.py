@@ -102,7 +102,7 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
     table.set(page_rows=None)
     assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 700
     instance.set(page_rows=None)
-    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 2000
+    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 1000
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,17 @@ def _add_scan(commands: args.Commands) -> None:
         f"than the key. Give TABLE before options that take several words.\n\n{KEYS}",
     )
     scan.add_argument("table", metavar="TABLE")
-    add_ranges(scan)
-    _add_columns(scan)
-    args.add_where(scan)
-    scan.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
-    scan.add_argument("--reverse", action="store_true", help="the last row first")
-    args.add_at(scan)
+    _add_asked(scan)
+
+
+def _add_asked(parser: argparse.ArgumentParser) -> None:
+    """The options that say which rows a scan reads, and how."""
+    add_ranges(parser)
+    _add_columns(parser)
+    args.add_where(parser)
+    parser.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
+    parser.add_argument("--reverse", action="store_true", help="the last row first")
+    args.add_at(parser)
 
 
 def _add_counts(commands: args.Commands) -> None:
@@ -129,10 +134,7 @@ def _add_explain(commands: args.Commands) -> None:
     )
     explain.add_argument("table", metavar="TABLE")
     explain.add_argument("key", metavar="KEY", nargs="*", help="a word for each row key field; none: a scan")
-    add_ranges(explain)
-    _add_columns(explain)
-    explain.add_argument("--limit", metavar="ROWS", type=int, help="stop after so many rows")
-    args.add_at(explain)
+    _add_asked(explain)
 
 
 def _add_remove(commands: args.Commands) -> None:
@@ -257,7 +259,14 @@ def _explain(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.key and asked:
         raise UsageError("explain takes a KEY or ranges, not both")
     key = args.key_values(table.schema, arguments.key) if arguments.key else ()
-    found = table.explain(*key, *asked, columns=args.names(arguments.columns), limit=arguments.limit)
+    found = table.explain(
+        *key,
+        *asked,
+        columns=args.names(arguments.columns),
+        where=arguments.where,
+        limit=arguments.limit,
+        reverse=arguments.reverse,
+    )
     out.document({"table": arguments.table, **found.to_dict()}, found.lines())
 
 

@@ -11,12 +11,13 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 from lakebed.errors import DamagedError
 from lakebed.files import KEY_FILTERS
-from lakebed.keys import KEY_BYTES_MAX, EncodedRange, successor
+from lakebed.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
 from lakebed.query.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.schema import Field, Schema
 
@@ -175,7 +176,7 @@ def _row_group(
     keys = (*schema.row_key, *schema.sort_key)
     bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in keys]
     size_bytes = sum(column[3][7] for column in group[1])
-    return RowGroup(group[3], size_bytes, key_bounds(schema, bounds), leading(bounds)[0], chunks, key_filter)
+    return RowGroup(group[3], size_bytes, _key_bounds(schema, bounds), _leading(bounds)[0], chunks, key_filter)
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
@@ -183,7 +184,7 @@ def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
     dictionary = head.get(11)
     return Chunk(
         element=element,
-        head=_head(head),
+        head=_head(head[1], tuple(head[2]), tuple(head[3]), head[4]),
         dictionary=None if not dictionary else (dictionary, head[9] - dictionary),
         offset_index=_place(column, 4, 5),
         column_index=_place(column, 6, 7),
@@ -191,14 +192,14 @@ def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
     )
 
 
-def _head(head: dict[int, Any]) -> bytes:
-    encodings = b"".join(varint(encoding << 1) for encoding in head[2])
-    path = b"".join(varint(len(name)) + name for name in head[3])
+@lru_cache(maxsize=4096)
+def _head(kind: int, encodings: tuple[int, ...], path: tuple[bytes, ...], codec: int) -> bytes:
+    """The same for a column of all files that were written alike."""
     return (
-        integer(1, head[1], bits=32)
-        + items(1, I32, len(head[2]), encodings)
-        + items(1, BINARY, len(head[3]), path)
-        + integer(1, head[4], bits=32)
+        integer(1, kind, bits=32)
+        + items(1, I32, len(encodings), b"".join(varint(encoding << 1) for encoding in encodings))
+        + items(1, BINARY, len(path), b"".join(varint(len(name)) + name for name in path))
+        + integer(1, codec, bits=32)
     )
 
 
@@ -207,10 +208,17 @@ def _place(fields: dict[int, Any], offset: int, length: int) -> tuple[int, int] 
 
 
 def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Value, Value] | None:
-    return None if low is None or high is None else (plain_value(field, low), plain_value(field, high))
+    return None if low is None or high is None else (_plain_value(field, low), _plain_value(field, high))
 
 
-def plain_value(field: Field, data: bytes) -> Value:
+def encode_plain(field: Field, data: bytes) -> bytes:
+    """The part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
+    if field.width:
+        return encode_content(field, int.from_bytes(data, "little", signed=True) // per_unit(field))
+    return encode_content(field, data)
+
+
+def _plain_value(field: Field, data: bytes) -> Value:
     """A key column's value from Parquet's plain encoding, as the column holds it: dates and times are integers."""
     if field.width:
         return int.from_bytes(data, "little", signed=True) // per_unit(field)
@@ -224,7 +232,7 @@ def per_unit(field: Field) -> int:
     return 1000 if str(field.type).startswith("timestamp[s") else 1
 
 
-def leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """Lower and upper bounds of sorted rows, as leading values, from bounds of each column in order.
 
     Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
@@ -241,7 +249,7 @@ def leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, 
     return tuple(lows), tuple(highs)
 
 
-def key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
+def _key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
     """A range that holds the keys of sorted rows, from bounds of each row key column in order."""
-    lows, highs = leading(bounds[: len(schema.row_key)])
+    lows, highs = _leading(bounds[: len(schema.row_key)])
     return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

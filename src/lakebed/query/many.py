@@ -228,12 +228,12 @@ class _Task:
         rows, schema = self.rows, self.rows.schema
         if not rows.opened.footer.paged:
             return indices
-        with rows.pages() as pages:
-            if len(indices) > len(pages.key_pages(rows.position, rows.group).fences.starts):
+        with rows.file as file:
+            if len(indices) > len(file.key_pages(rows.position, rows.group).fences.starts):
                 return indices
             known = (
                 Membership(schema.row_key, schema.codec.decode_bound(keys[index]).values, keys[index]).may_be_in(
-                    pages.descriptor, rows.group
+                    file.descriptor, rows.group
                 )
                 for index in indices.tolist()
             )

@@ -5,15 +5,18 @@ split-block bloom filter over XXH64 of a value. Where a key has one field, the f
 Where it has several, their own filters say little, for a field of few values is in every file: those files have a
 filter over whole keys, as they are encoded (docs/format.md, section 7). Source: Parquet format, "Bloom Filter".
 
-One file is asked in place. Files that overlap are asked together (:class:`Overlap`): their filters are kept whole, and
-one look by NumPy is at a block of each.
+One file is asked in place. Files that overlap are asked together (:class:`Overlap`): one look by NumPy is at a block of
+each filter. Only that block is read the first time, for a process may ask for no second key; from the second time on
+filters are kept whole.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import xxhash
@@ -35,6 +38,11 @@ _SALTS = np.array(_SALTS_OF_ONE, np.uint32)
 _ANY = b"\xff" * _BLOCK_BYTES
 """Stands for a filter of a kind that this does not know: it has every key."""
 
+_ASKED_ONCE = b""
+"""Is kept for a filter of which one block was read, in place of all of them."""
+
+_ASKED_ONCE_BYTES = 200  # of Python, for its name
+
 _PART_BYTES = 400  # of Python, for each row group of an overlap
 
 Place = tuple[int, int]
@@ -53,26 +61,45 @@ class Membership:
 
     def may_be_in(self, descriptor: int, group: RowGroup) -> bool:
         """Whether the key may be in the row group of an open file. Raises OSError if that cannot be read."""
+
+        def read(place: Place) -> bytes:
+            return os.pread(descriptor, place[1], place[0])
+
         return all(
-            _may_hold(self._hashes[field], _block(descriptor, place, self._hashes[field]))
+            _may_hold(self._hashes[field], _block(read, place, self._hashes[field]))
             for field, place in filters_of(group, self._hashes)
         )
 
-    def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache) -> list[int]:
-        """The positions of files of an overlap that may have the key, ascending."""
+    def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
+        """The positions of files of an overlap that may have the key, ascending. So many threads read filters."""
         reached = [i for i, part in enumerate(overlap.parts) if part.low <= self._key < part.high]
         asked = [i for part in reached for i in overlap.parts[part].filters]
-        missing = self._missing(overlap, asked, filters, cache)
+        missing = self._missing(overlap, asked, filters, cache, threads)
         if missing:
             reached = [part for part in reached if missing.isdisjoint(overlap.parts[part].filters)]
         return sorted({overlap.parts[part].file for part in reached})
 
-    def _missing(self, overlap: Overlap, asked: Sequence[int], filters: ReadFilter, cache: ReadCache) -> set[int]:
+    def _missing(
+        self, overlap: Overlap, asked: Sequence[int], filters: ReadFilter, cache: ReadCache, threads: int
+    ) -> set[int]:
         """Which of these filters do not know the key."""
         if not asked:
             return set()
         kept = cache.get_many(Kind.FILTERS, [overlap.names[i] for i in asked])
-        found = [one or overlap.load(i, filters, cache) for i, one in zip(asked, kept, strict=True)]
+
+        def read(i: int, one: bytes | None) -> bytes:
+            # One block is a filter too.
+            return (
+                overlap.look(i, self._hashes[overlap.fields[i]], filters, cache)
+                if one is None
+                else (one or overlap.load(i, filters, cache))
+            )
+
+        if all(kept) or threads < 2:
+            found = list(map(read, asked, kept))
+        else:
+            with ThreadPoolExecutor(threads, "lakebed-filters") as pool:
+                found = list(pool.map(read, asked, kept))
         fields = [overlap.fields[i] for i in asked]
         uppers = {field: hashed >> 32 for field, hashed in self._hashes.items()}
         starts = [(uppers[field] * (len(one) >> 5) >> 32) << 5 for field, one in zip(fields, found, strict=True)]
@@ -138,6 +165,11 @@ class Overlap:
         """Of all filters together."""
         return sum(length for _, length in self.places)
 
+    def look(self, index: int, hashed: int, filters: ReadFilter, cache: ReadCache) -> bytes:
+        """The one block of a filter that a hash leads to, from its file; that it was asked is kept."""
+        cache.keep(Kind.FILTERS, self.names[index][1], _ASKED_ONCE, _ASKED_ONCE_BYTES)
+        return _block(partial(filters, self.files[index]), self.places[index], hashed)
+
     def load(self, index: int, filters: ReadFilter, cache: ReadCache) -> bytes:
         """A filter's blocks, from its file; kept from then on."""
         data = filters(self.files[index], self.places[index])
@@ -177,14 +209,14 @@ def _plain(field: Field, value: Value) -> bytes:
     return (value * per_unit(field)).to_bytes(field.width, "little", signed=True)
 
 
-def _block(descriptor: int, place: Place, hashed: int) -> bytes:
+def _block(read: Callable[[Place], bytes], place: Place, hashed: int) -> bytes:
     """The block of a filter that the upper half of a hash leads to."""
     offset, length = place
-    size = _filter_bytes(os.pread(descriptor, _HEADER_BYTES_MAX, offset))
+    size = _filter_bytes(read((offset, _HEADER_BYTES_MAX)))
     if size is None or size > length:
         return _ANY
     block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32
-    words = os.pread(descriptor, _BLOCK_BYTES, offset + length - size + block * _BLOCK_BYTES)
+    words = read((offset + length - size + block * _BLOCK_BYTES, _BLOCK_BYTES))
     return words if len(words) == _BLOCK_BYTES else _ANY
 
 

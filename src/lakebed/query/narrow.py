@@ -6,22 +6,27 @@ without looking back, is no slower: then its 2 ms of planning and thread hops co
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.arrays import integers
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
 from lakebed.query.cache import Kind, ReadCache
+from lakebed.query.decoding import Cut, decoded
 from lakebed.query.footer import RowGroup
 from lakebed.query.membership import Membership, Overlap, filters_of
 from lakebed.query.opening import OpenFile, OpenFiles
-from lakebed.query.pages import OpenPages, Span
+from lakebed.query.pages import PagedFile, gathered, taken
+from lakebed.query.searching import lower_ranks
 from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
 
@@ -40,8 +45,12 @@ engine takes a millisecond or two to plan, twice of what a page takes."""
 
 SHARES_MAX = 16  # 64 MiB
 
-_TRUE = pa.Array.from_buffers(pa.bool_(), 1, [None, pa.py_buffer(b"\x01")])[0]
-"""Made of a byte: to convert a value of Python, Arrow would import pandas first."""
+NEAR_FILES = 8
+"""So many files that overlap are asked with a limit only for keys near the first. Of fewer each is asked for all."""
+
+NEAR_TIMES = 2
+NEAR_ROWS = 8
+"""So many times its share of the limit, and so many rows more, one file has before the others' rows are enough too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,16 @@ class Point:
 
     values: tuple[pa.Scalar, ...]
     member: Membership
+
+    def may_be_in(self, file: PagedFile, group: RowGroup) -> bool:
+        """Whether filters know the key in a row group of a file. Raises OSError if they cannot be read.
+
+        Of a file on a store they are not asked here: the page comes in one round trip too.
+        """
+        if file.is_afar:
+            return True
+        with file:
+            return self.member.may_be_in(file.descriptor, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,7 @@ class NarrowReader:
                 # Each is asked in place.
                 return files
             holding = ask.point.member.among(
-                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache
+                overlap, lambda at, place: self._filter(files[at], place, ask), self._cache, self._files.at_once
             )
         ask.tally.files_by_filter += len(files) - len(holding)
         return [files[position] for position in holding]
@@ -120,106 +139,135 @@ class NarrowReader:
         Raises OSError or ArrowException if a file is not what was written.
         """
         fields = ask.fields(with_keys=len(files) > 1)
-        if any(opened.path is None or not opened.footer.gives_pages(fields) for opened in files):
+        if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
+        if ask.limit is None:
+            return self._merged(files, ask, fields)
+        near = self._near(files, ask, ask.limit) if len(files) >= NEAR_FILES else None
+        if near is not None:
+            found = self._merged(files, replace(ask, keys=near, limit=None), fields)
+            if found and found[0].num_rows >= ask.limit:
+                return [found[0].slice(0, ask.limit)]
+        found = self._merged(files, ask, fields)
+        return None if found is None else [rows.slice(0, ask.limit) for rows in found]
+
+    def _merged(self, files: Sequence[OpenFile], ask: Ask, fields: Sequence[Field]) -> list[pa.Table] | None:
+        """As :meth:`read`, but with as many rows of each file as the limit."""
         shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
         rows_left, bytes_left = ROWS_MAX * shares, BYTES_MAX * shares
-        parts: list[pa.Table] = []
+        cuts: list[Cut] = []
+        for cut in self._cuts(files, ask):
+            rows_left -= len(cut.rows)
+            bytes_left -= cut.group.size_bytes * len(cut.rows) // max(1, cut.group.rows)
+            if rows_left < 0 or bytes_left < 0:
+                return None
+            cuts.append(cut)
+        rows = _rows(cuts, fields, ask) if cuts else None
+        if rows is None:
+            return []
+        return [rows.sort_by([(name, "ascending") for name in ask.schema.sort_names]) if len(files) > 1 else rows]
+
+    def _near(self, files: Sequence[OpenFile], ask: Ask, limit: int) -> EncodedRange | None:
+        """Of the keys asked for the first few, which probably have as many rows as the limit; None: not known.
+
+        Of many files that overlap each has few of the first rows, and so many of the largest tell where these end.
+        """
+        largest = max(files, key=lambda opened: opened.file.rows)
+        share = largest.file.rows / sum(opened.file.rows for opened in files)
+        reached = int(NEAR_TIMES * limit * share) + NEAR_ROWS
+        cuts = list(self._cuts([largest], replace(ask, limit=reached)))
+        if not cuts or sum(len(cut.rows) for cut in cuts) > AT_ONCE_ROWS_MAX:
+            return None
+        held = decoded(cuts, ask.schema.row_key)
+        keys = pa.RecordBatch.from_arrays([held[name] for name in ask.schema.row_key_names], ask.schema.row_key_names)
+        place = ask.schema.codec.lower_ranks(keys, [ask.keys.min])[0] + reached
+        if place >= keys.num_rows:
+            return None
+        return ask.keys.intersect(EncodedRange(max=ask.schema.codec.encode_row(keys, place)))
+
+    def _cuts(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Cut]:
+        """Where rows of these keys may be; of each file, with a limit, no further than it reaches."""
         for opened in files:
-            assert opened.path is not None
-            with closing(OpenPages(opened.path, opened.name, ask.schema, self._cache, ask.tally)) as pages:
-                found = []
-                for position, group, span in _spans(pages, opened, ask):
-                    rows_left -= span.end - span.begin
-                    bytes_left -= group.size_bytes * (span.end - span.begin) // max(1, group.rows)
-                    if rows_left < 0 or bytes_left < 0:
-                        return None
-                    found.append(_Part(ask.schema, pages, position, group, span))
-                parts += _rows(found, fields, ask)
-        if len(parts) < 2:
-            return parts
-        rows = pa.concat_tables(parts)
-        if len(files) > 1:
-            rows = rows.sort_by([(name, "ascending") for name in ask.schema.sort_names])
-        return [rows if ask.limit is None else rows.slice(0, ask.limit)]
+            file = PagedFile(opened, ask.schema, self._cache, ask.tally)
+            left = ask.limit
+            reaching = opened.footer.fences.reaching(ask.keys)
+            for position in reaching:
+                group = opened.footer.groups[position]
+                if ask.point is not None and not ask.point.may_be_in(file, group):
+                    continue
+                ask.tally.files.add(opened.file.id)
+                span = file.locate(position, group, ask.keys, left)
+                if not span.rows:
+                    continue
+                yield Cut(file, position, group, span.rows)
+                if left is not None:
+                    left -= span.above
+                    if left <= 0:
+                        break
+            if reaching and opened.file.id not in ask.tally.files:
+                ask.tally.files_by_filter += 1
 
 
-def _spans(pages: OpenPages, opened: OpenFile, ask: Ask) -> Iterator[tuple[int, RowGroup, Span]]:
-    """Where rows of these keys may be in a file; with a limit, no further than it reaches."""
-    left = ask.limit
-    reaching = opened.footer.fences.reaching(ask.keys)
-    for position in reaching:
-        group = opened.footer.groups[position]
-        if ask.point is not None and not ask.point.member.may_be_in(pages.descriptor, group):
-            continue
-        ask.tally.files.add(opened.file.id)
-        span = pages.locate(position, group, ask.keys, left)
-        if span.begin == span.end:
-            continue
-        yield position, group, span
-        if left is not None:
-            left -= span.above
-            if left <= 0:
-                return
-    if reaching and opened.file.id not in ask.tally.files:
-        ask.tally.files_by_filter += 1
+def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | None:
+    """The rows asked for, those of each file in order; None if there are none.
 
-
-def _rows(parts: Sequence[_Part], fields: Sequence[Field], ask: Ask) -> Iterator[pa.Table]:
-    """The rows asked for of one file, a table for each row group that has any."""
-    left = ask.limit
-    for part in parts:
-        ask.tally.row_groups += 1
-        begin, end = part.find(ask, fields)
-        if left is not None:
-            end = min(end, begin + left)
-            left -= end - begin
-        if begin < end:
-            yield part.rows(fields, begin, end)
-
-
-class _Part:
-    """A span of one row group: its key columns, read at once, and the others where there are rows to return.
-
-    Where there surely are some (a short span of a range, or one key that the filter knows), the others are read with
-    the keys, as far as their pages end where the span does: to decode a column more costs less than to begin anew.
+    Key columns are read first, and the others where there are rows to return. Where there surely are some (short spans
+    of a range, or one key that filters know), the others are read along with the keys.
     """
+    ask.tally.row_groups += len(cuts)
+    keys = ask.schema.row_key
+    short = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
+    known = ask.point is None or all(filters_of(cut.group, [key.id for key in keys]) for cut in cuts)
+    held = decoded(cuts, keys, [field for field in fields if field not in keys] if short and known else ())
+    starts = list(accumulate((len(cut.rows) for cut in cuts), initial=0))
+    key_columns = pa.RecordBatch.from_arrays([held[key.name] for key in keys], ask.schema.row_key_names)
+    found = _point_places(key_columns, starts, ask.point) if ask.point else _range_places(key_columns, starts, ask)
+    if ask.limit is not None:
+        found = _limited(found, cuts, ask.limit)
+    some = [index for index, places in enumerate(found) if places]
+    if not some:
+        return None
+    places = gathered([found[index] for index in some])
+    columns = {field.name: taken(held[field.name], places) for field in fields if field.name in held}
+    rest = [field for field in fields if field.name not in held]
+    if rest:
+        columns |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
+    return pa.table([columns[field.name] for field in fields], names=[field.name for field in fields])
 
-    def __init__(self, schema: Schema, pages: OpenPages, position: int, group: RowGroup, span: Span) -> None:
-        self._schema = schema
-        self._pages = pages
-        self._position = position
-        self._group = group
-        self._span = span
-        self._held: dict[str, pa.Array] = {}
 
-    def find(self, ask: Ask, fields: Sequence[Field]) -> tuple[int, int]:
-        """Which rows of the span have the keys asked for; ``fields`` are what is read of them afterwards."""
-        rows = self._span.end - self._span.begin
-        keys = self._schema.row_key
-        at_once = keys
-        if rows <= AT_ONCE_ROWS_MAX and (ask.point is None or filters_of(self._group, [key.id for key in keys])):
-            ending = self._pages.ending_with(self._position, self._group, fields, self._span)
-            at_once = (*keys, *(field for field in ending if field not in keys))
-        self._held = self._read(at_once, 0, rows)
-        columns = [self._held[key.name] for key in keys]
-        if ask.point is not None:
-            # Comparing all rows of a page at once is quicker than a binary search in Python.
-            pairs = zip(columns, ask.point.values, strict=True)
-            equal = reduce(pc.and_, (pc.equal(column, value) for column, value in pairs))
-            begin = pc.index(equal, _TRUE).as_py()
-            return (begin, begin + equal.true_count) if begin >= 0 else (0, 0)
-        held = pa.RecordBatch.from_arrays(columns, names=[key.name for key in keys])
-        bounds = [ask.keys.min] if ask.keys.max is None else [ask.keys.min, ask.keys.max]
-        begin, end = (*self._schema.codec.lower_ranks(held, bounds), rows)[:2]
-        return begin, end
+def _narrowed(cut: Cut, start: int, places: range) -> Cut:
+    """The part of a cut whose rows are at these places among those of all cuts; its own begin at ``start``."""
+    begin = cut.first + places.start - start
+    return replace(cut, rows=range(begin, begin + len(places)))
 
-    def rows(self, fields: Sequence[Field], begin: int, end: int) -> pa.Table:
-        """Rows ``[begin, end)`` of the span."""
-        held = {name: column.slice(begin, end - begin) for name, column in self._held.items()}
-        held |= self._read([field for field in fields if field.name not in held], begin, end)
-        return pa.table([held[field.name] for field in fields], names=[field.name for field in fields])
 
-    def _read(self, fields: Sequence[Field], begin: int, end: int) -> dict[str, pa.Array]:
-        first = self._span.begin
-        return self._pages.read(self._position, self._group, fields, first + begin, first + end)
+def _point_places(columns: pa.RecordBatch, starts: Sequence[int], point: Point) -> list[range]:
+    """Where in the key columns of some cuts the rows with one key are. ``starts`` has where each cut begins, and ends.
+
+    To compare all rows of a few pages is quicker than to search them.
+    """
+    equal = reduce(pc.and_, (pc.equal(column, value) for column, value in zip(columns, point.values, strict=True)))
+    places = integers(pc.indices_nonzero(equal)).tolist()
+    firsts = [bisect_left(places, start) for start in starts]
+    return [range(places[a], places[b - 1] + 1) if a < b else range(0) for a, b in pairwise(firsts)]
+
+
+def _range_places(columns: pa.RecordBatch, starts: Sequence[int], ask: Ask) -> list[range]:
+    """As :func:`_point_places`, for a range of keys."""
+    bounds = [ask.keys.min] if ask.keys.max is None else [ask.keys.min, ask.keys.max]
+    ends = np.array(starts)
+    low, high = np.repeat(ends[:-1], len(bounds)), np.repeat(ends[1:], len(bounds))
+    ranks = lower_ranks(columns, ask.schema.codec, bounds * (len(ends) - 1), low, high).reshape(-1, len(bounds))
+    lows, highs = ranks[:, 0], ends[1:] if ask.keys.max is None else ranks[:, 1]
+    return [range(low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
+
+
+def _limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[range]:
+    """Of each file the first so many rows."""
+    limited = []
+    for _, run in groupby(zip(cuts, found, strict=True), lambda pair: pair[0].file):
+        left = limit
+        for _, places in run:
+            limited.append(places[:left])
+            left -= len(limited[-1])
+    return limited

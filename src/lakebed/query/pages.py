@@ -1,12 +1,7 @@
-"""Narrow reads: a few pages of a local file, without the engine.
+"""The pages of a local file: which of them may hold some keys, and where their bytes are.
 
-For a point read, or a scan of a few thousand rows, planning and thread hops would cost the engine more than the work.
-What is left is little: the page index says which pages may hold the keys; of the key columns those are read, and a
-binary search over encoded keys finds the rows; of the other columns only the pages of these rows are read. Arrow
-decodes them: pages and their columns' metadata make a little Parquet file, put together in memory. Page CRCs are
-verified on the way, so a flipped bit in what is read here is an error.
-
-Page indexes are decoded once for each row group and column (about a millisecond), and kept in the read cache.
+A file's page index says both, for each row group and column. It is decoded at first use, and kept in the read cache.
+Rows are made of pages by :mod:`lakebed.query.decoding`.
 
 Flat columns only: the pages of a nested column's parts need not end at the same rows.
 """
@@ -15,42 +10,46 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from lakebed.keys import EncodedRange
+from lakebed.arrays import Integers, of_integers
+from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import Kind, ReadCache
-from lakebed.query.footer import Chunk, Fences, RowGroup, Value, key_bounds, plain_value
+from lakebed.query.footer import Chunk, Fences, RowGroup, encode_plain
+from lakebed.query.opening import OpenFile, Place
 from lakebed.query.tally import Tally
-from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
+from lakebed.query.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
 from lakebed.schema import Field, Schema
 
-Integers = np.ndarray[Any, np.dtype[np.int64]]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_PAGE_BYTES = 24  # of a kept index: three numbers
+_LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
+_PAGE_BYTES = 24  # of a kept index: three numbers, one of which may be kept once for several columns
 _BOUND_BYTES = 64  # a bound of keys beside its own bytes: the object, and two places that name it
 _INDEX_BYTES = 300  # any index
-_MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Where a column's pages are: offset and length in the file, and the first row of each; ascending."""
+    """The pages of a column of a row group: offset and length in the file, and the first row of each; ascending.
 
+    Of columns that are asked for together, those whose pages begin at the same rows have the same ``first_rows``.
+    ``number`` is the id of the column's field.
+    """
+
+    number: int
+    chunk: Chunk
     offsets: array[int]
     lengths: array[int]
     first_rows: array[int]
-
-    def covering(self, begin: int, end: int) -> tuple[int, int]:
-        """The pages with rows ``[begin, end)``, as a half-open range."""
-        return bisect_right(self.first_rows, begin) - 1, bisect_left(self.first_rows, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,7 @@ class Spans:
     begins: Integers
     ends: Integers
 
-    @property
-    def rows(self) -> int:
-        """How many they are."""
+    def __len__(self) -> int:
         return int((self.ends - self.begins).sum())
 
     def every(self) -> Integers:
@@ -72,194 +69,133 @@ class Spans:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """The pages of a column that have some rows, and where these are among the rows of the pages; None: everywhere.
+def gathered(ranges: Sequence[range]) -> range | Integers:
+    """The numbers of some ascending ranges: one range, if each begins where the one before it ends."""
+    if all(before.stop == after.start for before, after in pairwise(ranges)):
+        return range(ranges[0].start, ranges[-1].stop)
+    return Spans(np.array([one.start for one in ranges]), np.array([one.stop for one in ranges])).every()
 
-    ``ends`` are the first row of each page and the one after its last; columns in which they are equal share a file.
-    """
 
-    pages: Integers
-    ends: Integers
-    places: Integers | None
-
-    @classmethod
-    def of(cls, pages: Pages, group_rows: int, spans: Spans) -> Picked:
-        """The pages of some rows of a row group."""
-        firsts = np.append(np.asarray(pages.first_rows, np.int64), group_rows)
-        first = np.searchsorted(firsts, spans.begins, side="right") - 1
-        picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
-        ends = np.stack([firsts[picked], firsts[picked + 1]])
-        sizes = ends[1] - ends[0]
-        if spans.rows == sizes.sum():
-            return cls(picked, ends, None)
-        moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
-        return cls(picked, ends, Spans(spans.begins + moved, spans.ends + moved).every())
-
-    @property
-    def rows(self) -> int:
-        """How many rows the pages have."""
-        return int((self.ends[1] - self.ends[0]).sum())
-
-    def taken(self, column: pa.Array) -> pa.Array:
-        """The rows, out of those of the pages."""
-        return column if self.places is None else column.take(pa.array(self.places))
+def taken(column: pa.Array, places: range | Integers) -> pa.Array:
+    """The rows at some places; not copied, if they are a range."""
+    if isinstance(places, range) and len(places) == len(column):
+        return column
+    return column.slice(places.start, len(places)) if isinstance(places, range) else column.take(of_integers(places))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPages:
-    """The pages of the first key column, and where the keys of their rows lie."""
+    """The first row of each page of the first key column, and where the keys of their rows lie."""
 
-    pages: Pages
+    first_rows: array[int]
     fences: Fences
 
     def rows(self, keys: EncodedRange, rows: int, limit: int | None) -> Span:
         """Which rows of a row group of ``rows`` rows may have such keys; with a limit, enough for the first so many."""
         reaching = self.fences.reaching(keys)
         if not reaching:
-            return Span(0, 0, 0)
+            return Span(range(0), 0)
         low, high = reaching.start, reaching.stop
-        firsts = self.pages.first_rows
+        firsts = self.first_rows
         end = firsts[high] if high < len(firsts) else rows
         # Which pages seem to have such keys is told by looser bounds than which surely have none below them.
         above = max(low, bisect_left(self.fences.starts, keys.min))
         surely = min(firsts[above], end) if above < len(firsts) else end
         if limit is not None:
             end = min(end, surely + limit)
-        return Span(firsts[low], end, end - surely)
+        return Span(range(firsts[low], end), end - surely)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows ``[begin, end)`` of a row group; all but ``end - begin - above`` are known to lie above the lower bound."""
+    """Rows of a row group, the last ``above`` of which are known to lie above the lower bound."""
 
-    begin: int
-    end: int
+    rows: range
     above: int
 
 
-class OpenPages:
-    """One local file, open for narrow reads. Its page indexes are decoded at first use, and kept by its ``name``."""
+class PagedFile:
+    """One open file, read by pages. What is known of its pages is kept by the file's name.
 
-    def __init__(self, path: Path, name: str, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._name = name
+    As a context a local file is held open; outside of one it is opened for each part that is read. For one thread.
+    """
+
+    def __init__(self, opened: OpenFile, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
+        self._opened = opened
+        self._name = opened.name
         self._schema = schema
         self._kept = kept
         self._tally = tally or Tally()
+        self._descriptor = -1
+        self._holders = 0
+        self._ahead: dict[Place, bytes] = {}
 
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+    def __enter__(self) -> Self:
+        if not self._holders and self._opened.path is not None:
+            self._descriptor = os.open(self._opened.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._holders += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._holders -= 1
+        if not self._holders and self._opened.path is not None:
+            os.close(self._descriptor)
+
+    @property
+    def is_afar(self) -> bool:
+        """Whether each read takes a round trip."""
+        return self._opened.afar is not None
 
     @property
     def descriptor(self) -> int:
-        """The open file."""
+        """The file, while it is held open."""
         return self._descriptor
+
+    @property
+    def tally(self) -> Tally:
+        """What is noted of reads of this file."""
+        return self._tally
 
     def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> Span:
         """Which rows of the row group at that position in the file may have such keys."""
         return self.key_pages(position, group).rows(keys, group.rows, limit)
 
-    def read(
-        self, position: int, group: RowGroup, fields: Sequence[Field], begin: int, end: int
-    ) -> dict[str, pa.Array]:
-        """Rows ``[begin, end)`` of some fields, by name; null where the file was written without the field.
-
-        Raises ArrowException or OSError if a page is not what was written.
-        """
-        # Columns whose pages end at the same rows share a little file: opening one costs as much as a column in it.
-        together: dict[tuple[int, int], list[tuple[Field, Pages, int, int]]] = {}
-        found: dict[str, pa.Array] = {}
-        for field in fields:
-            chunk = group.chunks.get(field.id)
-            if chunk is None:
-                found[field.name] = pa.nulls(end - begin, field.type)
-                continue
-            pages = self._pages(position, chunk, field)
-            first, last = pages.covering(begin, end)
-            next_row = pages.first_rows[last] if last < len(pages.first_rows) else group.rows
-            together.setdefault((pages.first_rows[first], next_row), []).append((field, pages, first, last))
-        for (first_row, next_row), columns in together.items():
-            parts = [self._part(group.chunks[field.id], pages, first, last) for field, pages, first, last in columns]
-            document = _little_file(parts, next_row - first_row)
-            with pq.ParquetFile(pa.BufferReader(document), page_checksum_verification=True) as file:
-                rows = file.read(use_threads=False)
-            for (field, *_), column in zip(columns, rows.columns, strict=True):
-                found[field.name] = _exactly(column, field.type).slice(begin - first_row, end - begin)
-        return found
-
-    def pick(self, position: int, group: RowGroup, fields: Sequence[Field], spans: Spans) -> dict[str, pa.Array]:
-        """The rows of some spans of a row group, by field. Reads each page that has any of them once.
-
-        Raises as :meth:`read`.
-        """
-        # One little file for columns that need the same pages, as in :meth:`read`, whichever pages these are.
-        together: dict[bytes, list[tuple[Field, Pages, Picked]]] = {}
-        found: dict[str, pa.Array] = {}
-        for field in fields:
-            chunk = group.chunks.get(field.id)
-            if chunk is None:
-                found[field.name] = pa.nulls(spans.rows, field.type)
-                continue
-            pages = self._pages(position, chunk, field)
-            picked = Picked.of(pages, group.rows, spans)
-            together.setdefault(picked.ends.tobytes(), []).append((field, pages, picked))
-        for columns in together.values():
-            parts = [self._picked(group.chunks[field.id], pages, picked) for field, pages, picked in columns]
-            shared = columns[0][2]
-            document = _little_file(parts, shared.rows)
-            with pq.ParquetFile(pa.BufferReader(document), page_checksum_verification=True) as file:
-                read = file.read(use_threads=False)
-            for (field, *_), column in zip(columns, read.columns, strict=True):
-                found[field.name] = shared.taken(_exactly(column, field.type))
-        return found
-
-    def ending_with(self, position: int, group: RowGroup, fields: Sequence[Field], span: Span) -> Iterator[Field]:
-        """Those of the fields whose pages begin and end where the span does."""
-        for field in fields:
-            chunk = group.chunks.get(field.id)
-            if chunk is not None:
-                pages = self._pages(position, chunk, field)
-                first, last = pages.covering(span.begin, span.end)
-                next_row = pages.first_rows[last] if last < len(pages.first_rows) else group.rows
-                if (pages.first_rows[first], next_row) == (span.begin, span.end):
-                    yield field
-
-    def _picked(self, chunk: Chunk, pages: Pages, picked: Picked) -> tuple[Chunk, bytes, Sequence[bytes]]:
-        """A column's dictionary and some of its pages, as they are; those that follow one another are read at once."""
-        dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
-        pieces = []
-        self._tally.pages += len(picked.pages)
-        for run in np.split(picked.pages, np.flatnonzero(np.diff(picked.pages) != 1) + 1):
-            offset, last = pages.offsets[run[0]], run[-1]
-            pieces.append(self._bytes((offset, pages.offsets[last] + pages.lengths[last] - offset)))
-        return chunk, dictionary, pieces
-
-    def _part(self, chunk: Chunk, pages: Pages, first: int, last: int) -> tuple[Chunk, bytes, Sequence[bytes]]:
-        """A column's dictionary and its pages ``[first, last)``, as they are."""
-        dictionary = b"" if chunk.dictionary is None else self._bytes(chunk.dictionary)
-        offset = pages.offsets[first]
-        self._tally.pages += last - first
-        return chunk, dictionary, [self._bytes((offset, pages.offsets[last - 1] + pages.lengths[last - 1] - offset))]
-
-    def _bytes(self, place: tuple[int, int]) -> bytes:
-        offset, length = place
-        data = os.pread(self._descriptor, length, offset)
-        if len(data) != length:
-            raise OSError(f"{len(data)} of {length} bytes at {offset}")
-        self._tally.size_bytes += length
+    def read(self, place: Place) -> bytes:
+        """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
+        if self._opened.afar is None:
+            offset, length = place
+            with self:
+                data = os.pread(self._descriptor, length, offset)
+        else:
+            data = self._ahead.pop(place, b"") or self._opened.afar.read([place])[0]
+        if len(data) != place[1]:
+            raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
+        self._tally.size_bytes += len(data)
         return data
 
-    def _pages(self, position: int, chunk: Chunk, field: Field) -> Pages:
-        name = (self._name, position, field.id)
-        found: Pages | None = self._kept.get(Kind.PAGES, name)
+    def fetch_ahead(self, places: Sequence[Place]) -> None:
+        """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
+        if self._opened.afar is not None:
+            self._ahead.update(zip(places, self._opened.afar.read(places), strict=True))
+
+    def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
+        """The pages of some columns of the row group at that position in the file; of those that it has."""
+        name = (self._name, position, numbers)
+        found: tuple[Pages, ...] | None = self._kept.get(Kind.PAGES, name)
         if found is None:
-            assert chunk.offset_index is not None
-            locations = decode_struct(self._bytes(chunk.offset_index))[1]
-            found = Pages(*(array("q", [location[number] for location in locations]) for number in (1, 2, 3)))
-            self._kept.keep(Kind.PAGES, name, found, _INDEX_BYTES + _PAGE_BYTES * len(locations))
+            firsts: dict[bytes, array[int]] = {}
+            chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
+            self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
+            found = tuple(self._decode_pages(number, chunk, firsts) for number, chunk in chunks)
+            size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
+            self._kept.keep(Kind.PAGES, name, found, size_bytes)
         return found
+
+    def _decode_pages(self, number: int, chunk: Chunk, firsts: dict[bytes, array[int]]) -> Pages:
+        assert chunk.offset_index is not None
+        locations = decode_table(self.read(chunk.offset_index), _LOCATION)
+        offsets, lengths, first_rows = (array("q", column.tobytes()) for column in locations.T)
+        return Pages(number, chunk, offsets, lengths, firsts.setdefault(first_rows.tobytes(), first_rows))
 
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
         """Where the keys of the row group at that position in the file lie, page by page."""
@@ -273,43 +209,30 @@ class OpenPages:
         return found
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
-        pages: Pages | None = None
-        bounds: list[list[tuple[Value, Value]]] = []
-        for field in self._schema.row_key:
-            chunk = group.chunks[field.id]
-            own = self._pages(position, chunk, field)
-            if pages is not None and own.first_rows != pages.first_rows:
+        fields = self._schema.row_key
+        columns = self.pages(position, group, tuple(field.id for field in fields))
+        first_rows = columns[0].first_rows
+        bounds: list[tuple[Field, Sequence[bytes], Sequence[bytes]]] = []
+        self.fetch_ahead([column.chunk.column_index for column in columns if column.chunk.column_index is not None])
+        for field, column in zip(fields, columns, strict=True):
+            if column.first_rows is not first_rows:
                 # Fields of very different width; the bounds of the fields before must do.
                 break
-            pages = pages or own
-            assert chunk.column_index is not None
-            index = decode_struct(self._bytes(chunk.column_index))
-            lows, highs = ([plain_value(field, value) for value in index[number]] for number in (2, 3))
-            bounds.append(list(zip(lows, highs, strict=True)))
-        assert pages is not None
-        return KeyPages(pages, Fences.of([key_bounds(self._schema, page) for page in zip(*bounds, strict=True)]))
+            assert column.chunk.column_index is not None
+            index = decode_struct(self.read(column.chunk.column_index))
+            bounds.append((field, index[2], index[3]))
+        return KeyPages(first_rows, Fences.of([_bounds(bounds, page) for page in range(len(first_rows))]))
 
 
-def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    exact = column if column.type == kind else column.cast(kind)
-    return exact.chunk(0) if exact.num_chunks == 1 else exact.combine_chunks()
+def _bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
+    """A range that holds the keys of a page, by the least and greatest values of the key fields in all pages.
 
-
-def _little_file(parts: Sequence[tuple[Chunk, bytes, Sequence[bytes]]], rows: int) -> bytes:
-    """A Parquet file of one row group, made of whole pages (and the dictionary before them) as they are."""
-    body = [_MAGIC]
-    columns = []
-    offset = len(_MAGIC)
-    for chunk, dictionary, pages in parts:
-        size_bytes = len(dictionary) + sum(map(len, pages))
-        # Written twice, as the uncompressed and as the compressed size: the former is for information only.
-        size = integer(1, size_bytes)
-        begins = integer(2, offset + len(dictionary)) + (integer(2, offset) if dictionary else b"")
-        columns.append(integer(2, 0) + struct(1, chunk.head + integer(1, rows) + size + size + begins + STOP) + STOP)
-        body += (dictionary, *pages)
-        offset += size_bytes
-    group = structs(1, *columns) + integer(1, offset) + integer(1, rows) + STOP
-    root = text(4, b"schema") + integer(1, len(parts), bits=32) + STOP
-    elements = structs(1, root, *(chunk.element for chunk, _, _ in parts))
-    metadata = integer(1, 2, bits=32) + elements + integer(1, rows) + structs(1, group) + STOP
-    return b"".join((*body, metadata, len(metadata).to_bytes(4, "little"), _MAGIC))
+    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    """
+    low = high = b""
+    for field, lows, highs in fields:
+        low += encode_plain(field, lows[page])
+        high += encode_plain(field, highs[page])
+        if low != high:
+            break
+    return EncodedRange(low, successor(high))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,14 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.query.pages import OpenPages, Spans
+from lakebed.query.decoding import Cut, decoded
+from lakebed.query.pages import PagedFile, Spans
+from lakebed.query.searching import lower_ranks
 
 if TYPE_CHECKING:
+    from lakebed.arrays import Integers
     from lakebed.keys import KeyCodec
     from lakebed.query.cache import ReadCache
     from lakebed.query.footer import RowGroup
     from lakebed.query.opening import OpenFile
-    from lakebed.query.pages import Integers
     from lakebed.schema import Field, Schema
 
 
@@ -85,12 +86,11 @@ class GroupRows:
         picked: list[int] | range = range(1)
         firsts = np.array([0, self.group.rows])
         if self.opened.footer.paged:
-            with self.pages() as pages:
-                known = pages.key_pages(self.position, self.group)
+            known = self.file.key_pages(self.position, self.group)
             bounds = zip(known.fences.starts, known.fences.ends, strict=True)
             wanted = (bisect_left(keys, low) < bisect_left(keys, high) for low, high in bounds)
             picked = [page for page, some in enumerate(wanted) if some]
-            firsts = np.append(np.asarray(known.pages.first_rows, np.int64), self.group.rows)
+            firsts = np.append(np.asarray(known.first_rows, np.int64), self.group.rows)
         none = np.zeros(0, np.int64)
         near = _Near(self._keys(firsts, np.array(picked, np.int64)), np.array(picked, np.int64), firsts, none, none)
         which = pc.index_in(self.schema.codec.encode_columns(near.keys), value_set=pa.array(keys, pa.binary()))
@@ -107,8 +107,7 @@ class GroupRows:
         paged = [field for field in fields if footer.gives_pages([field])]
         found = {}
         if paged:
-            with self.pages() as pages:
-                found = pages.pick(self.position, self.group, paged, Spans(places, places + 1))
+            found = self._decoded(paged, Spans(places, places + 1))
         whole = [field for field in fields if field.name not in found]
         return found | {name: column.take(pa.array(places)) for name, column in self._whole(whole).items()}
 
@@ -117,12 +116,11 @@ class GroupRows:
         if not self.opened.footer.paged:
             firsts, low = np.array([0, self.group.rows]), np.zeros(len(bounds), np.int64)
             return _Near(self._keys(firsts, low[:1]), low[:1], firsts, low, low + 1)
-        with self.pages() as pages:
-            known = pages.key_pages(self.position, self.group)
+        known = self.file.key_pages(self.position, self.group)
         starts, ends = known.fences.starts, known.fences.ends
         low = np.array([bisect_right(ends, bound) for bound in bounds], np.int64)
         high = np.maximum(low, np.array([bisect_left(starts, bound) for bound in bounds], np.int64))
-        firsts = np.append(np.asarray(known.pages.first_rows, np.int64), self.group.rows)
+        firsts = np.append(np.asarray(known.first_rows, np.int64), self.group.rows)
         picked = np.unique(Spans(low, high).every())
         return _Near(self._keys(firsts, picked), picked, firsts, low, high)
 
@@ -132,16 +130,18 @@ class GroupRows:
         if not len(picked):
             columns = {field.name: pa.array([], field.type) for field in fields}
         elif self.opened.footer.paged:
-            with self.pages() as pages:
-                columns = pages.pick(self.position, self.group, fields, Spans(firsts[picked], firsts[picked + 1]))
+            columns = self._decoded(fields, Spans(firsts[picked], firsts[picked + 1]))
         else:
             columns = self._whole(fields)
         return pa.RecordBatch.from_arrays([columns[field.name] for field in fields], [field.name for field in fields])
 
-    def pages(self) -> closing[OpenPages]:
-        """The file, open for reading by pages in a ``with`` block."""
-        assert self.opened.path is not None
-        return closing(OpenPages(self.opened.path, self.opened.name, self.schema, self.kept))
+    @property
+    def file(self) -> PagedFile:
+        """The file, to be read by pages."""
+        return PagedFile(self.opened, self.schema, self.kept)
+
+    def _decoded(self, fields: Sequence[Field], rows: Spans) -> dict[str, pa.Array]:
+        return decoded([Cut(self.file, self.position, self.group, rows)], fields)
 
     def _whole(self, fields: Sequence[Field]) -> dict[str, pa.Array]:
         """All rows of the row group, by field; null where the file has no such column."""
@@ -178,16 +178,8 @@ class _Near:
 
     def search(self, codec: KeyCodec, bounds: Sequence[bytes]) -> Integers:
         """For each bound, how many of the keys are smaller."""
-        low = self.before[np.searchsorted(self.picked, self.low)]
-        high = self.before[np.searchsorted(self.picked, self.high)]
-        wanted = pa.array(bounds, pa.binary())
-        while len(active := np.flatnonzero(low < high)):
-            middle = (low[active] + high[active]) // 2
-            found = codec.encode_columns(self.keys.take(pa.array(middle)))
-            below = pc.less(found, wanted.take(pa.array(active))).to_numpy(zero_copy_only=False)
-            low[active] = np.where(below, middle + 1, low[active])
-            high[active] = np.where(below, high[active], middle)
-        return low
+        low, high = (self.before[np.searchsorted(self.picked, page)] for page in (self.low, self.high))
+        return lower_ranks(self.keys, codec, bounds, low, high)
 
     def ranks(self, found: Integers) -> Integers:
         """Ranks of the bounds among the keys as ranks in the row group."""

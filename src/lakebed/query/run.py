@@ -6,7 +6,7 @@ merged. There are two ways to read, one for each size:
 * *narrow* (:mod:`lakebed.query.narrow`): a key, or a few thousand rows. Page indexes and bloom filters say which pages
   of which files to decode; no engine, so under a millisecond.
 * *wide* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory; also nested
-  columns, and large files on object stores, which it reads by ranges.
+  columns.
 
 *Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
 raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
@@ -26,28 +26,26 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.arrays import of_binary
 from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.damage import located
 from lakebed.query.footer import Value
-from lakebed.query.many import LeafKeys, by_leaf, read_leaves
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
-from lakebed.query.places import GroupRows, places_by_group, rank
 from lakebed.query.plan import LeafQuery, QueryPlan, at, successive
-from lakebed.query.slices import backwards
 from lakebed.query.stream import RowStream
 from lakebed.query.tally import Tally
-from lakebed.query.turning import turned
 from lakebed.schema import Field, Schema
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
     from lakebed.query.engine import Engine
+    from lakebed.query.many import LeafKeys
     from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
@@ -145,6 +143,8 @@ class Reader:
 
     def get_many(self, state: TableState, keys: Sequence[bytes], columns: Sequence[str]) -> pa.Table:
         """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
+        from lakebed.query.many import by_leaf
+
         schema = _selected(state.created, columns)
         found: list[pa.Table] = []
         for leaves in _batches(by_leaf(state, keys)):
@@ -161,6 +161,8 @@ class Reader:
         schema: Schema,
         wanted: pa.Schema,
     ) -> Iterator[pa.Table]:
+        from lakebed.query.many import read_leaves
+
         opened = [self._files.open(file, schema) for file in files]
         afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
         count = sum(leaf.last - leaf.first for leaf in leaves)
@@ -180,6 +182,8 @@ class Reader:
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
+        from lakebed.query.places import rank
+
         with self.blaming([file]):
             opened = self._files.open(file, schema)
             if opened.path is not None:
@@ -198,6 +202,8 @@ class Reader:
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], places: Sequence[int]) -> pa.Table:
         """The rows of a file at these ascending places. Raises as :meth:`get`."""
+        from lakebed.query.places import GroupRows, places_by_group
+
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
         found = [wanted.empty_table()]
@@ -230,6 +236,9 @@ class Reader:
 
     def _from_the_end(self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
+        from lakebed.query.slices import backwards
+        from lakebed.query.turning import turned
+
         with self.blaming(files, ask.where):
             opened = [self._files.open(file, ask.schema) for file in files]
         for keys in backwards(opened, ask.schema, ask.keys, self._kept):
@@ -346,13 +355,11 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
 
 
 def _scalar(field: Field, value: Value) -> pa.Scalar:
-    """The value as Arrow has it. Made of its bytes: to convert a value of Python, Arrow would import pandas first."""
+    """The value as Arrow has it."""
     if isinstance(value, int):
-        content = [value.to_bytes(field.width, "little", signed=True)]
-    else:
-        data = value.encode("utf-8") if isinstance(value, str) else value
-        content = [(0).to_bytes(4, "little") + len(data).to_bytes(4, "little"), data]
-    return pa.Array.from_buffers(field.type, 1, [None, *map(pa.py_buffer, content)])[0]
+        content = value.to_bytes(field.width, "little", signed=True)
+        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
+    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 
 from lakebed.keys import EncodedRange
 from lakebed.query.cache import ReadCache
 from lakebed.query.opening import OpenFile
-from lakebed.query.pages import OpenPages
+from lakebed.query.pages import PagedFile
 from lakebed.schema import Schema
 
 SLICE_BYTES = 8 * 1024 * 1024
@@ -69,10 +68,10 @@ def _starts(
         for position in reversed(groups) if last_first else groups:
             yield footer.fences.starts[position], footer.groups[position].size_bytes
         return
-    with closing(OpenPages(opened.path, opened.name, schema, kept)) as pages:
+    with PagedFile(opened, schema, kept) as file:
         for position in reversed(groups) if last_first else groups:
             group = footer.groups[position]
-            fences = pages.key_pages(position, group).fences
+            fences = file.key_pages(position, group).fences
             page_bytes = group.size_bytes // len(fences.starts)
             reaching = fences.reaching(keys)
             for page in reversed(reaching) if last_first else reaching:

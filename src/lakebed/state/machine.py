@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 
 from lakebed.state import apply as table_apply
 from lakebed.state import catalog, codec, forms, image
-from lakebed.state import resolve as table_resolve
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import Form, Part
 from lakebed.state.image import Image
@@ -44,9 +43,16 @@ class Machine(Generic[State, Offered, Change]):
     trimmed: bool
 
 
+def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+    # Of writers alone: a process that only reads does not load it.
+    from lakebed.state.resolve import resolve
+
+    return resolve(offer, state)
+
+
 TABLE: Machine[TableState, Offer, Transaction] = Machine(
     TableState(),
-    table_resolve.resolve,
+    _resolve,
     table_apply.apply,
     codec.encode_transaction,
     codec.decode_transaction,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import NotFoundError, UsageError
+from lakebed.errors import NotFoundError, StorageError, UsageError
 from lakebed.storage.failures import explained
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.remote import ObjectStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from datafusion import SessionContext
 
     from lakebed.storage.contract import Storage
@@ -74,12 +76,12 @@ def datafusion_store(storage: Storage) -> tuple[str, Any] | None:
     )
 
 
-def read_range(storage: ObjectStorage, name: str, start: int, length: int) -> bytes:
-    """Part of an object in one request: what must be known of a file before the engine reads it.
+def read_ranges(storage: ObjectStorage, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Parts of an object, each an (offset, length), in requests side by side; one for parts that lie close together.
 
     Raises:
         NotFoundError: there is no such object.
-        StorageError: the store failed, or the object ends before ``start``.
+        StorageError: the store failed, or the object ends before a part does.
     """
     import obstore
 
@@ -89,9 +91,14 @@ def read_range(storage: ObjectStorage, name: str, start: int, length: int) -> by
     with explained("read", url):
         try:
             path = f"{prefix}/{key}" if prefix else key
-            return bytes(obstore.get_range(storage.clients.retrying, path, start=start, length=length))
+            starts, lengths = zip(*places, strict=True)
+            read = obstore.get_ranges(storage.clients.retrying, path, starts=starts, lengths=lengths)
         except FileNotFoundError as error:
             raise NotFoundError(f"no object {name} in {storage.url}", name=name) from error
+    found = [bytes(part) for part in read]
+    if [len(part) for part in found] != list(lengths):
+        raise StorageError(f"{url} ended before the parts that were asked for", name=name, transient=True)
+    return found
 
 
 def _s3_arguments(storage: ObjectStorage, bucket: str, config: dict[str, str]) -> dict[str, Any]:

@@ -52,6 +52,16 @@ def test_the_filter_of_a_single_file_is_asked_as_well(table):
     assert (found.files_opened, found.pages, found.rows) == (0, 0, 0)
 
 
+def test_a_predicate_and_a_turn_are_explained_as_they_are_read(table):
+    assert table.explain(where="k = 'k00301'").files_opened == 1
+    found = table.explain(where="k < 'k00030' AND n % 2 = 0", reverse=True, limit=4)
+    assert (found.rows, found.files_out_by_bounds) == (4, 0)
+    assert found.pages < table.explain(KeyRange("k00000", "k03000")).pages
+    assert table.explain("k00301", where="n = 0").rows == 0
+    with pytest.raises(UsageError, match="nothing"):
+        table.explain(where="nothing = 1")
+
+
 def test_a_column_less_is_a_page_less(table):
     assert table.explain("k00301", columns=["v"]).pages == 2
 

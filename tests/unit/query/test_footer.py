@@ -16,8 +16,8 @@ from lakebed.keys import EncodedRange
 from lakebed.query.cache import ReadCache
 from lakebed.query.footer import Fences, read_footer
 from lakebed.query.membership import Membership
-from lakebed.query.pages import OpenPages
-from lakebed.query.tally import Tally
+from lakebed.query.opening import OpenFile
+from lakebed.query.pages import PagedFile
 from lakebed.query.thrift import STOP, decode_struct, integer, struct, structs, text
 
 SCHEMA = Schema(
@@ -94,35 +94,19 @@ def test_every_row_lies_between_the_fences(file):
         assert {i // 1000, j // 1000} <= set(reaching)
 
 
-def test_any_rows_of_any_columns_are_read_by_pages(file):
-    path, table = file
-    footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = OpenPages(path, "file", SCHEMA, ReadCache(1 << 20), Tally())
-    names = ["v", "w", "a", "s", "b"]
-    for begin, end in ((0, 1), (99, 101), (100, 200), (0, 1000), (999, 1000), (250, 777)):
-        for position, group in enumerate(footer.groups):
-            found = pages.read(position, group, [SCHEMA.by_name[name] for name in names], begin, end)
-            wanted = table.slice(1000 * position + begin, end - begin)
-            assert {name: column.to_pylist() for name, column in found.items()} == {
-                name: wanted.column(name).to_pylist() for name in names
-            }
-    pages.close()
-
-
 def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     path, table = file
     footer = read_footer(footer_of(path), SCHEMA, "file")
-    pages = OpenPages(path, "file", SCHEMA, ReadCache(1 << 20), Tally())
+    pages = PagedFile(OpenFile(None, "file", path.as_uri(), footer, path, None), SCHEMA, ReadCache(1 << 20))
     keys = SCHEMA.codec.encode_columns(table.select(["a", "b"])).to_pylist()
     for row in range(0, 1000, 41):
         span = pages.locate(0, footer.groups[0], EncodedRange(keys[row], keys[row] + b"\0"), None)
-        assert span.begin <= row < span.end
-        assert span.end - span.begin <= 100
+        assert row in span.rows
+        assert len(span.rows) <= 100
     for row in range(1000, 3000, 41):
         position = row // 1000
         span = pages.locate(position, footer.groups[position], EncodedRange(keys[row], keys[row] + b"\0"), None)
-        assert span.begin <= row - 1000 * position < span.end
-    pages.close()
+        assert row - 1000 * position in span.rows
 
 
 def member_of(values):

@@ -15,10 +15,10 @@ from lakebed import Schema
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.files import data_name
 from lakebed.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.query import opening
+from lakebed.query import narrow, opening
 from lakebed.query.cache import ReadCache
 from lakebed.query.narrow import Ask, NarrowReader
-from lakebed.query.pages import OpenPages
+from lakebed.query.pages import PagedFile
 from lakebed.query.plan import QueryPlan
 from lakebed.query.run import FAN_IN_MAX, Reader
 from lakebed.storage import LocalStorage, connect
@@ -150,13 +150,13 @@ def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, mo
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
     reader = reader_of(storage)
     asked = []
-    read = OpenPages.read
+    decode = narrow.decoded
 
-    def watched(self, *rest):
-        asked.append(self._name.rpartition("/")[2])
-        return read(self, *rest)
+    def watched(cuts, *rest):
+        asked.extend(cut.file._name.rpartition("/")[2] for cut in cuts)
+        return decode(cuts, *rest)
 
-    monkeypatch.setattr(OpenPages, "read", watched)
+    monkeypatch.setattr(narrow, "decoded", watched)
     for letter, members in (("c", {files[0].id}), ("b", {files[1].id}), ("a", {files[0].id, files[2].id})):
         asked.clear()
         assert reader.get(one_leaf(files, point(letter)), ["k"]).column("k").to_pylist() == [letter] * len(members)
@@ -215,36 +215,46 @@ def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(stora
     files = tuple(overlapping(storage, tmp_path).values())
     reader = reader_of(storage)
     opened = []
-    begin = OpenPages.__init__
+    begin = PagedFile.__init__
 
-    def watched(self, path, *rest):
-        opened.append(path.stem)
-        begin(self, path, *rest)
+    def watched(self, one, *rest):
+        opened.append(one.file.id)
+        begin(self, one, *rest)
 
-    monkeypatch.setattr(OpenPages, "__init__", watched)
+    monkeypatch.setattr(PagedFile, "__init__", watched)
     for letter, expected in (("c", [files[2].id]), ("bb", []), ("z", [file.id for file in files])):
         opened.clear()
         reader.get(one_leaf(files, point(letter)), ["k"])
         assert opened == expected
 
 
-def test_filters_of_files_that_overlap_are_read_once(storage, tmp_path, monkeypatch):
+def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters_once(storage, tmp_path, monkeypatch):
     files = tuple(overlapping(storage, tmp_path).values())
     cache = ReadCache(1 << 20)
     reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     read = []
     whole = opening.OpenFiles.read
-    monkeypatch.setattr(
-        opening.OpenFiles, "read", lambda self, opened, place: read.append(opened.file.id) or whole(self, opened, place)
-    )
-    for letter in "bcdyy":
-        reader.get(one_leaf(files, point(letter)), ["k"])
-    assert sorted(read) == sorted(file.id for file in files)
+
+    def watched(self, opened, place):
+        read.append((opened.file.id, place[1]))
+        return whole(self, opened, place)
+
+    monkeypatch.setattr(opening.OpenFiles, "read", watched)
+
+    def reads_of(letters, files):
+        read.clear()
+        for letter in letters:
+            reader.get(one_leaf(files, point(letter)), ["k"])
+        return sorted(read)
+
+    header, block = 64, 32
+    assert reads_of("b", files) == sorted((file.id, size) for file in files for size in (header, block))
+    assert [name for name, size in reads_of("cdyy", files) if size > block] == sorted(file.id for file in files)
     assert cache.stats().filters.size_bytes > 4 * 32
     # A file more, as after another write: of the others nothing is read.
     (fifth,) = stored(storage, LETTERS, lettered("abcdz"), tmp_path)
+    assert reads_of("b", (*files, fifth)) == [(fifth.id, block), (fifth.id, header)]
     assert reader.get(one_leaf((*files, fifth), point("b")), ["k"]).num_rows == 2
-    assert len(read) == 5
 
 
 @pytest.mark.parametrize("bytes_max", [0, 40, 600])
@@ -377,7 +387,7 @@ def test_a_wide_read_comes_in_batches(storage, tmp_path):
     assert max(sizes) <= 8192
 
 
-def test_a_get_in_a_new_process_imports_neither_pandas_nor_an_engine(tmp_path):
+def test_a_narrow_read_in_a_new_process_imports_neither_pandas_nor_an_engine(tmp_path):
     """Arrow imports pandas to convert a value of Python, which takes ten times as long as the read."""
     schema = Schema({"k": "string", "d": "date32", "b": "binary"}, values={"v": "int64"})
     table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
@@ -386,13 +396,15 @@ def test_a_get_in_a_new_process_imports_neither_pandas_nor_an_engine(tmp_path):
     table.write(pa.Table.from_pylist([{**row, "v": 8}], schema.arrow))
     code = (
         "import sys, datetime as dt, lakebed\n"
-        "found = lakebed.open(sys.argv[1]).table('t').get('ä', dt.date(2026, 1, 31), b'\\x00\\x01')\n"
-        "print(found.num_rows, *({'pandas', 'datafusion', 'pyarrow.dataset'} & set(sys.modules)))"
+        "table = lakebed.open(sys.argv[1]).table('t')\n"
+        "found = table.get('ä', dt.date(2026, 1, 31), b'\\x00\\x01')\n"
+        "scanned = table.scan(lakebed.KeyRange(('ä',), ('ö',)), limit=9).read_all()\n"
+        "print(found.num_rows, scanned.num_rows, *({'pandas', 'datafusion', 'pyarrow.dataset'} & set(sys.modules)))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "lake")], check=True, capture_output=True, text=True, timeout=120
     )
-    assert ran.stdout == "2\n"
+    assert ran.stdout == "2 2\n"
 
 
 def test_a_file_that_was_damaged_and_is_restored_is_read_anew(storage, root, tmp_path):
