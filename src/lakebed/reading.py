@@ -76,21 +76,24 @@ class Reading:
         return state
 
     def read(self, ask: Callable[[View], pa.Table], max_staleness: float | None, at_least: int | None) -> pa.Table:
-        """What is asked of the newest state; the other two are as for :meth:`state`, which see for errors.
+        """What is asked of the newest state, maybe twice; the other two are as for :meth:`state`, which see for errors.
 
         On a store the state that is known is asked while the log is: mostly there is none newer, and a round trip less.
         """
-        if self._storage.url.startswith(_NEAR) or self._probed_s is None:
+        asks_log = self._probed_s is not None and not self._is_fresh(max_staleness)
+        if self._storage.url.startswith(_NEAR) or not asks_log or at_least is not None:
             return ask(self.view(self.state(max_staleness, at_least)))
         from concurrent.futures import ThreadPoolExecutor
 
         known = self._log.head.state
-        with ThreadPoolExecutor(1, "lakebed-read") as thread:
+        thread = ThreadPoolExecutor(1, "lakebed-read")
+        try:
             reading = thread.submit(ask, self.view(known))
-            state = self.state(max_staleness, at_least)
-            if state.number == known.number:
-                return reading.result()
-        return ask(self.view(state))
+            state = self.state()
+            return reading.result() if state.number == known.number else ask(self.view(state))
+        finally:
+            # What was read of an older state is not waited for.
+            thread.shutdown(wait=False, cancel_futures=True)
 
     def view(self, state: TableState) -> View:
         """What can be read at a state."""
@@ -132,13 +135,18 @@ class Reading:
             yield self.view(state)
 
     def _newest(self, max_staleness: float | None) -> TableState:
-        fresh = self._probed_s is not None and max_staleness is not None
-        if fresh and clock.monotonic_s() - (self._probed_s or 0.0) <= (max_staleness or 0.0):
+        if self._is_fresh(max_staleness):
             return self._log.head.state
         before = clock.monotonic_s()
         state = self._log.follow()
         self._probed_s = before
         return state
+
+    def _is_fresh(self, max_staleness: float | None) -> bool:
+        """Whether the log was asked so many seconds ago, or later."""
+        if max_staleness is None or self._probed_s is None:
+            return False
+        return clock.monotonic_s() - self._probed_s <= max_staleness
 
     def _state_at(self, number: int, newest: TableState) -> TableState:
         from lakebed.log.replay import replay

@@ -179,7 +179,7 @@ class Table(Exchange):
 
         Raises as :meth:`get`, and BadKeyError for a null.
         """
-        return self._reads.read(lambda view: view.get_many(keys, columns=columns), max_staleness, at_least)
+        return self.newest(max_staleness, at_least).get_many(keys, columns=columns)
 
     def scan(  # noqa: PLR0913 - which, what of them, which way, how fresh: each is the caller's to say
         self,

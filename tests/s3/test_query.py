@@ -120,6 +120,32 @@ def test_a_damaged_footer_is_noticed_at_the_first_use(s3_server, table):
         table.get("key-000001")
 
 
+@pytest.mark.parametrize(("kept", "is_open"), [(0, False), (10_000, False), (-1_000, False), (0, True), (10_000, True)])
+def test_a_file_that_was_cut_is_damage_open_or_not(s3_server, table, kept, is_open):
+    if is_open:
+        assert table.get("key-000002").num_rows == 1
+        assert table.get("key-000001").num_rows == 1
+    storage, name = stored_file(s3_server, table)
+    storage.replace(name, storage.get(name)[:kept])
+    with pytest.raises(DamagedError, match="restore"):
+        table.scan(KeyRange("key-008000", "key-008400")).read_all()
+
+
+def test_what_one_instance_opened_another_reads_with_its_own_client(s3_server, table):
+    assert table.get("key-000001").num_rows == 1
+    other = lakebed.open(table.storage.url, storage_options=s3_server.storage_options).table("t")
+    assert other.get("key-000003").num_rows == 1
+    table.storage.clients = None
+    assert other.get("key-010001").num_rows == 1
+
+
+def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, table):
+    assert table.get("key-000001").num_rows == 1
+    other = lakebed.open(table.storage.url, storage_options=s3_server.storage_options).table("t")
+    other.write(pa.table({"k": ["key-000001"], "n": [2], "v": [22], "w": [""]}))
+    assert table.get_many(key for key in ["key-000001", "key-000002"]).num_rows == 3
+
+
 def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
     table.get("key-000001")
     storage, name = stored_file(s3_server, table)

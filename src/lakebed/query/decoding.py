@@ -4,7 +4,7 @@ For a point read, or a scan of a few thousand rows, planning and thread hops wou
 Here the pages that are needed, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
 their bytes as they are, each with its column's metadata. What is read of all files is one of them, a row group for each
 row group, since to open a little file costs as much as to decode a page. Page CRCs are verified on the way, so a
-flipped bit in what is read is an error.
+flipped bit in a page that is read is an error.
 """
 
 from __future__ import annotations
@@ -231,16 +231,8 @@ def _joined(pieces: Sequence[_Piece], kind: pa.DataType) -> pa.Array:
         column = exact.get((id(file), index))
         if column is None:
             column = exact[id(file), index] = _exactly(file.columns[index], kind)
-        parts.append(taken(column, _gathered(list(run))))
+        parts.append(taken(column, gathered([piece.places for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
-
-
-def _gathered(pieces: Sequence[_Piece]) -> range | Integers:
-    """Where the rows of some pieces are in their column."""
-    ranges = [piece.places for piece in pieces if isinstance(piece.places, range)]
-    if len(ranges) == len(pieces):
-        return gathered(ranges)
-    return np.concatenate([np.asarray(piece.places) for piece in pieces])
 
 
 def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:

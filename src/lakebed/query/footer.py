@@ -48,14 +48,16 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group. Its keys lie in ``keys``; ``start`` is a lower bound of its first row's sort key, as values.
+    """One row group: ``size_bytes`` as it is stored, ``content_bytes`` decompressed. Its keys lie in ``keys``.
 
-    ``start`` has as many leading fields as the statistics tell exactly. ``chunks`` has the flat columns, by field id;
-    ``key_filter`` is the place of a filter over whole keys, where there is one.
+    ``start`` is a lower bound of its first row's sort key, as values: as many leading fields as the statistics tell
+    exactly. ``chunks`` has the flat columns, by field id; ``key_filter`` is the place of a filter over whole keys,
+    where there is one.
     """
 
     rows: int
     size_bytes: int
+    content_bytes: int
     keys: EncodedRange
     start: tuple[Value, ...]
     chunks: dict[int, Chunk]
@@ -176,7 +178,10 @@ def _row_group(
     keys = (*schema.row_key, *schema.sort_key)
     bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in keys]
     size_bytes = sum(column[3][7] for column in group[1])
-    return RowGroup(group[3], size_bytes, _key_bounds(schema, bounds), _leading(bounds)[0], chunks, key_filter)
+    content_bytes = sum(column[3][6] for column in group[1])
+    return RowGroup(
+        group[3], size_bytes, content_bytes, _key_bounds(schema, bounds), _leading(bounds)[0], chunks, key_filter
+    )
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
 
 ROWS_MAX = 32_768
-BYTES_MAX = 4 * 1024 * 1024
+BYTES_MAX = 8 * 1024 * 1024
+"""Of pages that are decompressed."""
 
 AT_ONCE_ROWS_MAX = 8_192
 """A few pages: of more, those without a row that is asked for are better not decoded."""
@@ -43,7 +44,7 @@ SHARE_FILES = 8
 """So many files share the rows above. Each is decoded up to a page too far at both ends, 4,000 rows; and for each the
 engine takes a millisecond or two to plan, twice of what a page takes."""
 
-SHARES_MAX = 16  # 64 MiB
+SHARES_MAX = 16  # 128 MiB
 
 NEAR_FILES = 8
 """So many files that overlap are asked with a limit only for keys near the first. Of fewer each is asked for all."""
@@ -143,7 +144,7 @@ class NarrowReader:
             return None
         if ask.limit is None:
             return self._merged(files, ask, fields)
-        near = self._near(files, ask, ask.limit) if len(files) >= NEAR_FILES else None
+        near = self._near(files, ask, ask.limit) if len(files) >= NEAR_FILES and ask.point is None else None
         if near is not None:
             found = self._merged(files, replace(ask, keys=near, limit=None), fields)
             if found and found[0].num_rows >= ask.limit:
@@ -158,7 +159,7 @@ class NarrowReader:
         cuts: list[Cut] = []
         for cut in self._cuts(files, ask):
             rows_left -= len(cut.rows)
-            bytes_left -= cut.group.size_bytes * len(cut.rows) // max(1, cut.group.rows)
+            bytes_left -= cut.group.content_bytes * len(cut.rows) // max(1, cut.group.rows)
             if rows_left < 0 or bytes_left < 0:
                 return None
             cuts.append(cut)
@@ -175,20 +176,21 @@ class NarrowReader:
         largest = max(files, key=lambda opened: opened.file.rows)
         share = largest.file.rows / sum(opened.file.rows for opened in files)
         reached = int(NEAR_TIMES * limit * share) + NEAR_ROWS
-        cuts = list(self._cuts([largest], replace(ask, limit=reached)))
-        if not cuts or sum(len(cut.rows) for cut in cuts) > AT_ONCE_ROWS_MAX:
+        cuts = list(self._cuts([largest], replace(ask, limit=reached))) if reached <= AT_ONCE_ROWS_MAX else []
+        if not cuts or sum(len(cut.rows) for cut in cuts) > 2 * AT_ONCE_ROWS_MAX:
             return None
-        held = decoded(cuts, ask.schema.row_key)
-        keys = pa.RecordBatch.from_arrays([held[name] for name in ask.schema.row_key_names], ask.schema.row_key_names)
-        place = ask.schema.codec.lower_ranks(keys, [ask.keys.min])[0] + reached
+        codec = ask.schema.codec
+        keys = _row_keys(decoded(cuts, ask.schema.row_key), ask.schema)
+        place = codec.lower_rank(keys, ask.keys.min, 0, keys.num_rows) + reached
         if place >= keys.num_rows:
             return None
-        return ask.keys.intersect(EncodedRange(max=ask.schema.codec.encode_row(keys, place)))
+        near = ask.keys.intersect(EncodedRange(max=codec.encode_row(keys, place)))
+        return None if near.empty else near
 
     def _cuts(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[Cut]:
         """Where rows of these keys may be; of each file, with a limit, no further than it reaches."""
         for opened in files:
-            file = PagedFile(opened, ask.schema, self._cache, ask.tally)
+            file = PagedFile(opened, ask.schema, self._cache, ask.tally, self._files)
             left = ask.limit
             reaching = opened.footer.fences.reaching(ask.keys)
             for position in reaching:
@@ -220,8 +222,8 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | 
     known = ask.point is None or all(filters_of(cut.group, [key.id for key in keys]) for cut in cuts)
     held = decoded(cuts, keys, [field for field in fields if field not in keys] if short and known else ())
     starts = list(accumulate((len(cut.rows) for cut in cuts), initial=0))
-    key_columns = pa.RecordBatch.from_arrays([held[key.name] for key in keys], ask.schema.row_key_names)
-    found = _point_places(key_columns, starts, ask.point) if ask.point else _range_places(key_columns, starts, ask)
+    row_keys = _row_keys(held, ask.schema)
+    found = _point_places(row_keys, starts, ask.point) if ask.point else _range_places(row_keys, starts, ask)
     if ask.limit is not None:
         found = _limited(found, cuts, ask.limit)
     some = [index for index, places in enumerate(found) if places]
@@ -233,6 +235,10 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | 
     if rest:
         columns |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
     return pa.table([columns[field.name] for field in fields], names=[field.name for field in fields])
+
+
+def _row_keys(held: dict[str, pa.Array], schema: Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
 def _narrowed(cut: Cut, start: int, places: range) -> Cut:

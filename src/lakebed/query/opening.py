@@ -63,26 +63,16 @@ class LocalCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Afar:
-    """A file that stays on its store: its last bytes, from an offset on, and how others are read together."""
+class Tail:
+    """The last bytes of a file that stays on its store, from an offset on."""
 
     offset: int
-    tail: bytes
-    fetch: Callable[[Sequence[Place]], list[bytes]]
-
-    def read(self, places: Sequence[Place]) -> list[bytes]:
-        """These (offset, length) parts, in one round trip or, if all are in the tail, none. Raises as `fetch` does."""
-        afar = [place for place in places if place[0] < self.offset]
-        found = dict(zip(afar, self.fetch(afar), strict=True)) if afar else {}
-        return [found[place] if place in found else self._near(*place) for place in places]
-
-    def _near(self, offset: int, length: int) -> bytes:
-        return self.tail[offset - self.offset : offset - self.offset + length]
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpenFile:
-    """A file ready to be read, at a ``path``, or ``afar`` where it is not local.
+    """A file ready to be read: at a ``path``, or on its store, of which the ``tail`` is known.
 
     ``name`` tells it from files of other tables in the read cache.
     """
@@ -93,7 +83,7 @@ class OpenFile:
     footer: Footer
     path: Path | None
     copy: LocalCopy | None
-    afar: Afar | None = None
+    tail: Tail | None = None
 
     @property
     def url(self) -> str:
@@ -146,11 +136,22 @@ class OpenFiles:
     def read(self, opened: OpenFile, place: Place) -> bytes:
         """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
         offset, length = place
-        if opened.afar is not None:
-            return opened.afar.read([place])[0]
-        assert opened.path is not None
+        if opened.path is None:
+            return self.fetch(opened, [place])[0]
         with opened.path.open("rb", buffering=0) as stream:
             return os.pread(stream.fileno(), length, offset)
+
+    def fetch(self, opened: OpenFile, places: Sequence[Place]) -> list[bytes]:
+        """Parts of a file on a store, in one round trip or, if all are in its tail, none. Raises as :meth:`read`."""
+        assert opened.tail is not None
+        tail = opened.tail
+        afar = [place for place in places if place[0] < tail.offset]
+        found = dict(zip(afar, self._fetch_ranges(opened.file, afar), strict=True)) if afar else {}
+        near = ((begin - tail.offset, length) for begin, length in places)
+        return [
+            found[place] if place in found else tail.content[begin : begin + length]
+            for place, (begin, length) in zip(places, near, strict=True)
+        ]
 
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but with a ``path`` in any case."""
@@ -177,8 +178,8 @@ class OpenFiles:
         size_bytes = _FOOTER_TIMES * opened.file.footer_bytes
         if opened.copy is not None:
             size_bytes += opened.file.size_bytes
-        if opened.afar is not None:
-            size_bytes += len(opened.afar.tail)
+        if opened.tail is not None:
+            size_bytes += len(opened.tail.content)
         self._cache.keep(Kind.FILES, opened.name, opened, size_bytes)
 
     def _name(self, file: DataFile) -> str:
@@ -189,10 +190,10 @@ class OpenFiles:
         url = self._storage.object_url(name)
         copy: LocalCopy | None = None
         path: Path | None = None
-        afar: Afar | None = None
+        tail: Tail | None = None
         if ranged:
-            afar = self._look(name, file)
-            footer = afar.tail[-file.footer_bytes :]
+            tail = self._look(file)
+            footer = tail.content[-file.footer_bytes :]
         else:
             if self._folder is not None:
                 path = self._folder / name
@@ -202,7 +203,7 @@ class OpenFiles:
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
         read = read_footer(footer, schema, url)
-        return OpenFile(file, self._name(file), url, read, path, copy, afar)
+        return OpenFile(file, self._name(file), url, read, path, copy, tail)
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -242,22 +243,29 @@ class OpenFiles:
                 f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno, transient=False
             ) from error
 
-    def _look(self, name: str, file: DataFile) -> Afar:
+    def _look(self, file: DataFile) -> Tail:
         """Of a file on a store what must be known before any of it is read: one request."""
+        length = min(file.size_bytes, max(TAIL_BYTES, file.footer_bytes))
+        offset = file.size_bytes - length
+        try:
+            return Tail(offset, self._fetch_ranges(file, [(offset, length)])[0])
+        except OSError as error:
+            raise self._damaged(file, str(error)) from error
+
+    def _fetch_ranges(self, file: DataFile, places: Sequence[Place]) -> list[bytes]:
         from lakebed.storage.engines import read_ranges
         from lakebed.storage.remote import ObjectStorage
 
-        storage = self._storage
-        assert isinstance(storage, ObjectStorage)
-
-        def fetch(places: Sequence[Place]) -> list[bytes]:
-            try:
-                return read_ranges(storage, name, places)
-            except NotFoundError as error:
-                raise self._missing(file) from error
-
-        length = min(file.size_bytes, max(TAIL_BYTES, file.footer_bytes))
-        return Afar(file.size_bytes - length, fetch([(file.size_bytes - length, length)])[0], fetch)
+        assert isinstance(self._storage, ObjectStorage)
+        try:
+            return read_ranges(self._storage, data_name(self._table_id, file), places)
+        except NotFoundError as error:
+            raise self._missing(file) from error
+        except StorageError as error:
+            if error.transient:
+                raise
+            # It may be an object that has not so many bytes: whoever reads finds out what is wrong with the file.
+            raise OSError(str(error)) from error
 
     def _check_footer(self, footer: bytes, file: DataFile) -> None:
         found = digest_bytes(footer)

@@ -23,7 +23,7 @@ from lakebed.arrays import Integers, of_integers
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Chunk, Fences, RowGroup, encode_plain
-from lakebed.query.opening import OpenFile, Place
+from lakebed.query.opening import OpenFile, OpenFiles, Place
 from lakebed.query.tally import Tally
 from lakebed.query.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
 from lakebed.schema import Field, Schema
@@ -69,8 +69,11 @@ class Spans:
         return found
 
 
-def gathered(ranges: Sequence[range]) -> range | Integers:
-    """The numbers of some ascending ranges: one range, if each begins where the one before it ends."""
+def gathered(places: Sequence[range | Integers]) -> range | Integers:
+    """The numbers of some ascending ranges, or numbers: one range, if each begins where the one before it ends."""
+    ranges = [one for one in places if isinstance(one, range)]
+    if len(ranges) < len(places):
+        return np.concatenate([np.asarray(one) for one in places])
     if all(before.stop == after.start for before, after in pairwise(ranges)):
         return range(ranges[0].start, ranges[-1].stop)
     return Spans(np.array([one.start for one in ranges]), np.array([one.stop for one in ranges])).every()
@@ -117,11 +120,20 @@ class Span:
 class PagedFile:
     """One open file, read by pages. What is known of its pages is kept by the file's name.
 
-    As a context a local file is held open; outside of one it is opened for each part that is read. For one thread.
+    As a context a local file is held open; outside of one it is opened for each part that is read. Parts of one on a
+    store are fetched by ``files``. For one thread.
     """
 
-    def __init__(self, opened: OpenFile, schema: Schema, kept: ReadCache, tally: Tally | None = None) -> None:
+    def __init__(
+        self,
+        opened: OpenFile,
+        schema: Schema,
+        kept: ReadCache,
+        tally: Tally | None = None,
+        files: OpenFiles | None = None,
+    ) -> None:
         self._opened = opened
+        self._files = files
         self._name = opened.name
         self._schema = schema
         self._kept = kept
@@ -144,7 +156,7 @@ class PagedFile:
     @property
     def is_afar(self) -> bool:
         """Whether each read takes a round trip."""
-        return self._opened.afar is not None
+        return self._opened.path is None
 
     @property
     def descriptor(self) -> int:
@@ -162,12 +174,12 @@ class PagedFile:
 
     def read(self, place: Place) -> bytes:
         """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
-        if self._opened.afar is None:
+        if self.is_afar:
+            data = self._ahead.pop(place, b"") or self._fetch([place])[0]
+        else:
             offset, length = place
             with self:
                 data = os.pread(self._descriptor, length, offset)
-        else:
-            data = self._ahead.pop(place, b"") or self._opened.afar.read([place])[0]
         if len(data) != place[1]:
             raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
         self._tally.size_bytes += len(data)
@@ -175,8 +187,12 @@ class PagedFile:
 
     def fetch_ahead(self, places: Sequence[Place]) -> None:
         """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
-        if self._opened.afar is not None:
-            self._ahead.update(zip(places, self._opened.afar.read(places), strict=True))
+        if self.is_afar:
+            self._ahead.update(zip(places, self._fetch(places), strict=True))
+
+    def _fetch(self, places: Sequence[Place]) -> list[bytes]:
+        assert self._files is not None, "a file on a store is read by whoever opened it"
+        return self._files.fetch(self._opened, places)
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
         """The pages of some columns of the row group at that position in the file; of those that it has."""
@@ -186,14 +202,18 @@ class PagedFile:
             firsts: dict[bytes, array[int]] = {}
             chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
             self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
-            found = tuple(self._decode_pages(number, chunk, firsts) for number, chunk in chunks)
+            found = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
             size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
             self._kept.keep(Kind.PAGES, name, found, size_bytes)
         return found
 
-    def _decode_pages(self, number: int, chunk: Chunk, firsts: dict[bytes, array[int]]) -> Pages:
+    def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
         assert chunk.offset_index is not None
         locations = decode_table(self.read(chunk.offset_index), _LOCATION)
+        # It has no checksum. What ascends and lies inside can still be wrong, but not beyond the row group.
+        ends = np.append(locations[:, 2], rows)
+        if not len(locations) or ends[0] or (np.diff(ends) <= 0).any() or (np.diff(locations[:, 0]) <= 0).any():
+            raise OSError("a page index that makes no sense")
         offsets, lengths, first_rows = (array("q", column.tobytes()) for column in locations.T)
         return Pages(number, chunk, offsets, lengths, firsts.setdefault(first_rows.tobytes(), first_rows))
 

@@ -10,9 +10,9 @@ merged. There are two ways to read, one for each size:
 
 *Damage.* Neither way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
 raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
-group and column if a page is at fault. Narrow
-reads verify page CRCs. The engine does not, so in a wide read a flipped bit in a page that still decodes goes
-unnoticed; compaction and the scrubber read whole files.
+group and column if a page is at fault. Narrow reads verify page CRCs. The engine does not, so in a wide read a flipped
+bit in a page that still decodes goes unnoticed; nor do page indexes have a checksum, so one in an index may hide rows
+from a narrow read. Compaction and the scrubber read whole files.
 """
 
 from __future__ import annotations

@@ -126,19 +126,23 @@ def decode_table(data: bytes, heads: bytes) -> np.ndarray[Any, np.dtype[np.int64
     tenth of a millisecond so, and ten by :func:`decode_struct`.
     """
     width = 2 * len(heads) + 1
-    begin, size = 2, data[1] >> 4
-    if size == 15:
-        size, begin = _varint(data, begin)
+    begin = 2
+    try:
+        size = data[1] >> 4
+        if size == 15:
+            size, begin = _varint(data, begin)
+    except IndexError as error:
+        raise ValueError("it ends too soon") from error
     # Heads, and the zero behind a struct, look like numbers too, so all of it is a run of numbers.
     content = np.frombuffer(data, np.uint8, offset=begin)
     ends = np.flatnonzero(content < 0x80)[: size * width]
-    if data[0] != 1 << 4 | _LIST or data[1] & 0x0F != _STRUCT or len(ends) < size * width:
+    if data[0] != 1 << 4 | _LIST or data[1] & 0x0F != _STRUCT or not size or len(ends) < size * width:
         raise ValueError("not a list of structs of numbers")
     begins = np.append(0, ends[:-1] + 1)
     lengths = ends - begins + 1
     sevens = (content[: lengths.sum()] & 0x7F).astype(np.int64)
     sevens <<= 7 * (np.arange(len(sevens)) - np.repeat(begins, lengths))
-    rows = np.add.reduceat(sevens, begins).reshape(size, width) if size else np.zeros((0, width), np.int64)
+    rows = np.add.reduceat(sevens, begins).reshape(size, width)
     if (rows[:, ::2] != [*heads, 0]).any():
         raise ValueError("not a list of structs of numbers")
     numbers: np.ndarray[Any, np.dtype[np.int64]] = rows[:, 1::2] >> 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import NotFoundError, StorageError, UsageError
+from lakebed.errors import NotFoundError, UsageError
 from lakebed.storage.failures import explained
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.remote import ObjectStorage
@@ -81,7 +81,8 @@ def read_ranges(storage: ObjectStorage, name: str, places: Sequence[tuple[int, i
 
     Raises:
         NotFoundError: there is no such object.
-        StorageError: the store failed, or the object ends before a part does.
+        StorageError: the store failed.
+        OSError: the object ended before a part did.
     """
     import obstore
 
@@ -97,7 +98,7 @@ def read_ranges(storage: ObjectStorage, name: str, places: Sequence[tuple[int, i
             raise NotFoundError(f"no object {name} in {storage.url}", name=name) from error
     found = [bytes(part) for part in read]
     if [len(part) for part in found] != list(lengths):
-        raise StorageError(f"{url} ended before the parts that were asked for", name=name, transient=True)
+        raise OSError(f"{url} ended before the parts that were asked for")
     return found
 
 

@@ -126,6 +126,28 @@ def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
     assert all(found[name].equals(table.column(name).combine_chunks()) for name in SCHEMA.names)
 
 
+def test_a_page_index_that_makes_no_sense_is_an_error(files, tmp_path):
+    path, footer, _ = files[1]
+    (pages,) = paged(path, footer, 1).pages(0, footer.groups[0], (1,))
+    offset, length = footer.groups[0].chunks[1].offset_index
+    content = bytearray(path.read_bytes())
+    broken = tmp_path / "broken.parquet"
+    seen = 0
+    for position in range(offset + 2, offset + length):
+        content[position] ^= 1 << 6
+        broken.write_bytes(content)
+        content[position] ^= 1 << 6
+        try:
+            (found,) = paged(broken, footer, position).pages(0, footer.groups[0], (1,))
+        except (OSError, ValueError):
+            seen += 1
+            continue
+        assert len(found.offsets) == len(pages.offsets)
+        assert list(found.first_rows) == sorted(set(found.first_rows))
+        assert found.first_rows[-1] < GROUP_ROWS
+    assert seen > length // 3
+
+
 def test_a_flipped_bit_in_one_of_many_pages_is_an_error(files, tmp_path):
     path, footer, _ = files[1]
     content = bytearray(path.read_bytes())

@@ -68,6 +68,7 @@ def test_row_groups_are_as_arrow_sees_them(file):
     for index, group in enumerate(footer.groups):
         arrow = metadata.row_group(index)
         assert group.size_bytes == sum(arrow.column(i).total_compressed_size for i in range(arrow.num_columns))
+        assert group.content_bytes == arrow.total_byte_size
         assert {SCHEMA.names[id - 1] for id in group.chunks} == {"a", "b", "s", "v", "w"}
         filters = group.chunks[SCHEMA.by_name["a"].id].bloom_filter
         assert filters == (arrow.column(0).bloom_filter_offset, arrow.column(0).bloom_filter_length)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Schema
-from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.query import narrow
 from lakebed.query.run import Reader
 from lakebed.query.tally import Tally
@@ -60,6 +60,16 @@ def test_a_limit_gives_the_first_rows_however_they_are_shared_out(tmp_path, keys
     begin = rows[len(rows) // 3][0]
     found, _ = scanned(reader, plan(EncodedRange(NUMBERS.codec.encode((begin,)))), limit)
     assert [key for key, _ in found] == [key for key, _ in rows if key >= begin][:limit]
+
+
+@pytest.mark.parametrize("limit", [1, 5, 150, 2_000])
+def test_a_limit_of_one_keys_rows_takes_the_first_of_all_files(tmp_path, limit):
+    reader, plan = reads(tmp_path, lambda number: [7] * 100 if number == 0 else [1, *[7] * 100])
+    key = NUMBERS.codec.encode((7,))
+    for keys in (EncodedRange(key, successor(key)), EncodedRange(key, NUMBERS.codec.encode((9,)))):
+        found, tally = scanned(reader, plan(keys), limit)
+        assert [key for key, _ in found] == [7] * min(limit, 100 * FILES)
+        assert len(tally.files) == FILES
 
 
 def test_with_a_limit_many_files_are_asked_for_keys_near_the_first_alone(tmp_path):
