@@ -28,7 +28,7 @@ def encoded(number, documents, previous):
     time = f"2030-03-17T17:46:{number:02d}+00:00"
     writer = "lakebed 0.0.1 on golden, pid 1"
     entry = entries.Entry(number, f"{number:032x}", time, writer, stamp_us, "", previous, tuple(documents))
-    return entries.encode(TABLE_ID, entry, entries.encode_body(documents))
+    return entries.encode(TABLE_ID, entry, b"".join(map(entries.encode_line, documents)))
 
 
 def write():

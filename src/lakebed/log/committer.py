@@ -351,11 +351,12 @@ class Log(Generic[State, Offered, Change]):
         stamp_us = self._stamp_us(head.number, self._tail.stamps.known)
         entry = entries.Entry(number, token, time, this_writer(), stamp_us, "", head.digest, documents, sides)
         data = entries.encode(self.identity, entry, judged.body)
+        if stamp_us is not None:
+            return Slot(number, data)
         # A request for the stamp is worth it, but not beside that for a snapshot, nor in haste: while others wait, hard
         # behind another entry, or between a lost race and the next try, where a wait loses more of them.
         hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < STAMP_PAUSE_S
-        spared = hasty or self.snapshots.due(entries.weight_bytes(data, sides) + entries.STAMP_BYTES)
-        if stamp_us is None and not spared:
+        if not hasty and not self.snapshots.due(entries.weight_bytes(data, sides) + entries.STAMP_BYTES):
             asked = replace(entry, stamp_us=self._stamp_us(head.number, self._tail.stamps.of))
             data = entries.encode(self.identity, asked, judged.body)
         return Slot(number, data)

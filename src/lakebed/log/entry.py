@@ -94,9 +94,9 @@ def weight_bytes(data: bytes, sides: Sequence[SideObject]) -> int:
     return len(data) + REFERENCE_BYTES * sum(side.references for side in sides)
 
 
-def encode_body(documents: Sequence[Mapping[str, Any]]) -> bytes:
-    """The lines below the header."""
-    return b"".join(dump(document) + b"\n" for document in documents)
+def encode_line(document: Mapping[str, Any]) -> bytes:
+    """One of the lines below the header."""
+    return dump(document) + b"\n"
 
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:

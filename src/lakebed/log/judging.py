@@ -68,17 +68,18 @@ def judge(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[Stat
             outcomes[ticket] = resolved
             continue
         encoded = machine.encode(resolved)
-        line = entries.encode_body([encoded.document])
+        line = entries.encode_line(encoded.document)
         if len(line) > LINE_BYTES_MAX:
             text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: offer less at a time"
             outcomes[ticket] = NotCommitted(text)
             continue
-        aside = sum(side.references for side in (sides | encoded.sides).values())
+        beside = sides | encoded.sides
+        aside = sum([side.references for side in beside.values()])
         if documents and (len(body) + len(line) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
             break
         state = machine.apply(state, resolved, number)
         documents.append(encoded.document)
         body += line
-        sides |= encoded.sides
+        sides = beside
         outcomes[ticket] = Committed(number)
     return Judged(outcomes, documents, bytes(body), sides, state)

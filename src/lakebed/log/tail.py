@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 OPENINGS_MAX = 20
 """How often a log is opened again because it was trimmed meanwhile: each takes a trimmer a snapshot."""
 
-SINCE_BYTES_MAX = 64 * 2**20
-"""Entries kept in memory that come while a snapshot is written, for the state to be put on top of it."""
-
-CATCH_UPS_MAX = 20
-"""Rounds of that: each has what came in the one before."""
+CAME_BYTES_MAX = 64 * 2**20
+"""Entries kept in memory that are not published, to be put on a head that rests on a newer snapshot by then."""
 
 Amiss = DamagedError | FormatTooNewError
 """What may end a reading: the log is damaged or too new, or it is trimmed and this the entry of one who slept."""
@@ -64,7 +61,7 @@ class Reading(Generic[State]):
         self.size_bytes += len(data)
         if self.came is not None:
             self.came.append((data, weight_bytes))
-            if self.size_bytes > SINCE_BYTES_MAX:
+            if self.size_bytes > CAME_BYTES_MAX:
                 self.came = None
 
 
@@ -94,8 +91,6 @@ class Tail(Generic[State]):
         self._floor = 0
         self._advancing = threading.Lock()
         self._ahead: Reading[State] | None = None
-        self._since: list[bytes] | None = None
-        self._since_bytes = 0
         self._writing: threading.Thread | None = None
 
     @property
@@ -157,7 +152,8 @@ class Tail(Generic[State]):
 
     def go_on_from(self, reading: Reading[State]) -> None:
         """The next reading begins where this one is now, before it is proven: whatever proves that one proves both."""
-        self._ahead = replace(reading, came=None if reading.came is None else list(reading.came))
+        came = None if reading.came is None else list(reading.came)
+        self._ahead = Reading(reading.start, reading.head, reading.base, reading.size_bytes, came)
 
     def read_on(self, reading: Reading[State], data: bytes) -> None:
         """Take the next entry, of these bytes. Raises DamagedError, FormatTooNewError."""
@@ -200,7 +196,7 @@ class Tail(Generic[State]):
         with self._advancing:
             self._ahead = None
             if found.number > self._head.number:
-                self._head, self._base, self._since = found, found.number, None
+                self._head, self._base = found, found.number
 
     def _move_on(self) -> None:
         """Let the state rest on a snapshot that another process wrote, where one must have been written by now.
@@ -232,15 +228,8 @@ class Tail(Generic[State]):
             self.moved_s = clock.monotonic_s()
             if reading.came is None:
                 self.snapshots.noted(reading.size_bytes)
-                self._since = None
-                return
-            came = reading.came[-new:]
-            self.snapshots.noted(sum(weight for _, weight in came))
-            if self._since is not None:
-                self._since += (data for data, _ in came)
-                self._since_bytes += sum(len(data) for data, _ in came)
-                if self._since_bytes > SINCE_BYTES_MAX:
-                    self._since = None
+            else:
+                self.snapshots.noted(sum(weight for _, weight in reading.came[-new:]))
 
     # -- snapshots ----------------------------------------------------------------------------------------------
 
@@ -248,7 +237,6 @@ class Tail(Generic[State]):
         """Write a snapshot of the head, unless one is being written."""
         with self._advancing:
             if self._writing is None or not self._writing.is_alive():
-                self._since, self._since_bytes = [], 0
                 self._writing = threading.Thread(
                     target=self._write_snapshot, args=(self._head,), name="lakebed-snapshot"
                 )
@@ -263,27 +251,12 @@ class Tail(Generic[State]):
 
     def _write_snapshot(self, head: Head[State]) -> None:
         rested = self.snapshots.write(head)
-        # From now on the state rests on what was written: it then takes less memory, and the next snapshot what changed
-        # since. If that fails, or commits come faster than this thread follows, it is as right as before. What came
-        # meanwhile was kept: to read it back would take a request for each, and never end behind a busy writer.
-        try:
-            if rested is not None:
-                self._rest_on(rested)
-        except (DamagedError, NotRetainedError, StorageError):
-            # A side object, or a part, cannot be read: that is told to whoever has to follow.
+        if rested is None:
             return
-        finally:
-            self._since = None
-
-    def _rest_on(self, rested: Head[State]) -> None:
-        base = rested.number
-        for _ in range(CATCH_UPS_MAX):
-            with self._advancing:
-                if self._head.number == rested.number:
-                    self._head, self._base = rested, base
-                    return
-                came, self._since, self._since_bytes = self._since, [], 0
-            if came is None:
-                return
-            for data in came:
-                rested, _ = advance(rested, data, self._identity, self._machine, self._read_sides)
+        # From now on the state rests on what was written: it then takes less memory, and the next snapshot what changed
+        # since.
+        with self._advancing:
+            if self._base < rested.number:
+                now = self._head
+                state = self._machine.rest(now.state, head.state, rested.state)
+                self._head, self._base = Head(now.number, now.digest, state), rested.number

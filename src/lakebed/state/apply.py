@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.errors import DamagedError
@@ -209,19 +210,23 @@ def _add(
         lo, hi = hull or (sequence, sequence)
         known[file.id] = CommittedFile(lo, hi, added=state.number, file=file)
         sequence += hull is None
-    state = replace(state, files=state.files.updated(known), next_sequence=sequence)
-    return _refer(state, {file.id: file for file in files}, references)
+    return _refer(state, {file.id: file for file in files}, references, known)
 
 
-def _refer(state: TableState, files: Mapping[str, DataFile], references: Sequence[Reference]) -> TableState:
-    """Add references to these files, which the table has."""
-    known: dict[str, CommittedFile] = {}
+def _refer(
+    state: TableState,
+    files: Mapping[str, DataFile],
+    references: Sequence[Reference],
+    new: Mapping[str, CommittedFile] = MappingProxyType({}),
+) -> TableState:
+    """Add references to these files: those that are new with them, and others that the table has."""
+    known = dict(new)
     spans: dict[str, tuple[int, int]] = {}
-    for name, count in Counter(reference.file for reference in references).items():
+    for name, count in Counter([reference.file for reference in references]).items():
         file = files.get(name)
         if file is None:
             raise DamagedError(f"entry {state.number} references {name}, which it neither adds nor moves", file=name)
-        counted = _known(state, name)
+        counted = new.get(name) or _known(state, name)
         known[name] = replace(counted, references=counted.references + count, dropped=None, file=None)
         spans[name] = state.leaves.position(file.min_key), state.leaves.position(file.max_key)
     came: dict[int, list[LeafFile]] = {}
@@ -238,7 +243,12 @@ def _refer(state: TableState, files: Mapping[str, DataFile], references: Sequenc
             raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
         held = LeafFile(files[reference.file], reference.rows, reference.exact, reference.run)
         came.setdefault(reference.leaf, []).append(held)
-    return replace(state, files=state.files.updated(known), references=state.references.added(came))
+    return replace(
+        state,
+        files=state.files.updated(known),
+        references=state.references.added(came),
+        next_sequence=max([state.next_sequence, *(committed.sequence_hi + 1 for committed in new.values())]),
+    )
 
 
 def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:

@@ -10,6 +10,7 @@ there. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -38,7 +39,12 @@ _RUN = pa.field("run", pa.string())
 
 
 def _facts(files: Sequence[DataFile]) -> list[pa.Array]:
-    return [pa.array([getattr(file, field.name) for file in files], field.type) for field in _FACTS]
+    return [_column(field, files) for field in _FACTS]
+
+
+def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    """What the values have in that field."""
+    return pa.array(list(map(attrgetter(field.name), values)), field.type)
 
 
 def _lists(offsets: Any, values: pa.Array) -> pa.ListArray:
@@ -87,10 +93,11 @@ _FILE_COLUMNS = pa.schema(
 
 def _encode_files(rows: Sequence[tuple[str, CommittedFile]]) -> pa.Table:
     fields = list(_FILE_COLUMNS)[1:-1]
+    every = [known for _, known in rows]
     columns = [pa.array([name for name, _ in rows], pa.string())]
-    columns += [pa.array([getattr(known, field.name) for _, known in rows], field.type) for field in fields]
-    own = pa.StructArray.from_arrays(_facts([known.file for _, known in rows if known.file]), fields=_FACTS)
-    columns.append(_lists(_offsets([known.file is not None for _, known in rows]), own))
+    columns += [_column(field, every) for field in fields]
+    own = pa.StructArray.from_arrays(_facts([known.file for known in every if known.file]), fields=_FACTS)
+    columns.append(_lists(_offsets([known.file is not None for known in every]), own))
     return pa.Table.from_arrays(columns, schema=_FILE_COLUMNS)
 
 

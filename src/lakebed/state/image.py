@@ -41,7 +41,7 @@ def of_table(state: TableState) -> Image[TableState]:
     rested = replace(
         state,
         files=Layers(files),
-        references=LeafFiles(references),
+        references=state.references.rested(references),
         requests=Layers(requests),
         open_requests=Layers(open_requests),
     )
@@ -72,6 +72,20 @@ def of_table(state: TableState) -> Image[TableState]:
         "open_requests": open_requests.parts,
     }
     return Image(rested, document, parts)
+
+
+def rest_table(state: TableState, then: TableState, rested: TableState) -> TableState:
+    """The same state on the parts of an image of ``then``, an earlier one; ``rested`` is the image's state.
+
+    Nothing is read, and no more looked at than changed since the image before.
+    """
+    return replace(
+        state,
+        files=state.files.resting_on(rested.files, then.files),
+        references=state.references.resting_on(rested.references, then.references),
+        requests=state.requests.resting_on(rested.requests, then.requests),
+        open_requests=state.open_requests.resting_on(rested.open_requests, then.open_requests),
+    )
 
 
 def _columns(form: Form[K, V], layers: Layers[K, V] | LeafFiles) -> Columns[K, V]:

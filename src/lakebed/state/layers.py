@@ -69,6 +69,15 @@ class Layers(Mapping[K, V], Generic[K, V]):
             made._base, made._changes, made._count = self._base, changes.finish(), count
         return made
 
+    def resting_on(self, rested: Layers[K, V], then: Layers[K, V]) -> Layers[K, V]:
+        """The same over ``rested``, which ``then`` became, an earlier one that this came of; itself if it did not."""
+        if self._base is not then._base:
+            return self
+        made: Layers[K, V] = Layers.__new__(Layers)
+        changed = {k: v for k, v in self._changes.items() if then._changes.get(k, _UNTOUCHED) is not v}
+        made._base, made._changes, made._count = rested._base, Map(changed), self._count
+        return made
+
     def at_least(self, name: str, least: int) -> Layers[K, V]:
         """Without the values of which that attribute is less. Columns decode none, and keep what loses nothing."""
         base = self._base

@@ -4,8 +4,8 @@ A commit notes what it changed and looks at nothing else: to add a file to a lea
 leaf holds already. So a commit of files reads no part of a snapshot, and one that reaches all leaves of a large table
 takes the memory of its own references and not of all. The two are put together when someone asks for the leaf.
 
-What was put together stays at hand, up to a bound, for as long as the leaf does not change: a hundred files of a leaf
-take a third of a millisecond to decode, longer than a lookup among them takes.
+What was put together stays at hand, up to a bound, for as long as no file goes; what comes is put behind it. A hundred
+files of a leaf take a third of a millisecond to decode, longer than a lookup among them takes.
 
 Pure. Order of iteration over leaves means nothing; the files of a leaf are in the order of arrival.
 """
@@ -33,6 +33,15 @@ class _Change:
     gone: frozenset[str] = frozenset()
     came: Held = ()
 
+    def since(self, then: _Change) -> _Change:
+        """What differs from the base with an earlier change on it, of which this one came."""
+        count = len(then.came)
+        if self.gone == then.gone and self.came[:count] == then.came:
+            return _Change(frozenset(), self.came[count:])
+        # What had come goes, and comes again as far as it is there. None of it is in the base still: a leaf refers to a
+        # file once, so one that came again had gone.
+        return _Change((self.gone - then.gone).union(one.file.id for one in then.came), self.came)
+
 
 _NONE = _Change()
 
@@ -46,17 +55,36 @@ class _AtHand:
         self._held: dict[int, tuple[_Change, Held]] = {}
         self._count = 0
 
+    def __iter__(self) -> Iterator[int]:
+        return iter(tuple(self._held))
+
+    def of(self, changes: Mapping[int, _Change]) -> _AtHand:
+        """What leaves hold with these changes on their base, for a base that has them."""
+        made = _AtHand()
+        for leaf, change in changes.items():
+            if held := self.get(leaf, change):
+                made.keep(leaf, _NONE, held)
+        return made
+
     def get(self, leaf: int, change: _Change) -> Held | None:
-        """What the leaf holds with this change on its base."""
-        found = self._held.get(leaf)
-        return found[1] if found is not None and found[0] is change else None
+        """What the leaf holds with this change on its base, if that is at hand, or all but what came last."""
+        change_then, held = self._held.get(leaf, (change, None))
+        if held is None or change_then is change:
+            return held
+        count = len(change_then.came)
+        if change.gone != change_then.gone or change.came[:count] != change_then.came:
+            return None
+        held = (*held, *change.came[count:])
+        self.keep(leaf, change, held)
+        return held
 
     def keep(self, leaf: int, change: _Change, held: Held) -> None:
         """Have it at hand; when there is too much, begin anew."""
         # Two threads may count past one another, which moves the bound by a leaf.
         if self._count >= AT_HAND_MAX:
             self._held, self._count = {}, 0
-        self._count += len(held)
+        _, before = self._held.get(leaf, (None, ()))
+        self._count += len(held) - len(before)
         self._held[leaf] = (change, held)
 
 
@@ -93,10 +121,25 @@ class LeafFiles(Mapping[int, Held]):
             changes[leaf] = _Change(old.gone.union(ids), tuple(one for one in old.came if one.file.id not in ids))
         return self._with(changes)
 
+    def rested(self, base: Mapping[int, Held]) -> LeafFiles:
+        """The same over a base that holds all of it. What is at hand stays so."""
+        made = LeafFiles(base)
+        made._at_hand = self._at_hand.of({leaf: self._changes.get(leaf, _NONE) for leaf in self._at_hand})
+        return made
+
+    def resting_on(self, rested: LeafFiles, then: LeafFiles) -> LeafFiles:
+        """The same over ``rested``, which ``then`` became, an earlier one that this came of; itself if it did not."""
+        if self._base is not then._base:
+            return self
+        made: LeafFiles = LeafFiles.__new__(LeafFiles)
+        since = {leaf: (change, then._changes.get(leaf, _NONE)) for leaf, change in self._changes.items()}
+        changes = Map({leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old})
+        made._base, made._changes, made._at_hand = rested._base, changes, rested._at_hand
+        return made
+
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
-        made = LeafFiles(self._base)
-        made._changes = self._changes.update(changes)
-        made._at_hand = self._at_hand
+        made: LeafFiles = LeafFiles.__new__(LeafFiles)
+        made._base, made._changes, made._at_hand = self._base, self._changes.update(changes), self._at_hand
         return made
 
     def __getitem__(self, leaf: int) -> Held:

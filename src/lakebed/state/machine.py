@@ -28,6 +28,7 @@ class Machine(Generic[State, Offered, Change]):
     that kind ever are: the catalog's is short, and to know its floor without asking spares each reader a request.
 
     A change is encoded as a document and side objects; decoding takes the side objects of its entry, by digest.
+    ``rest`` puts a state on the image of an earlier one: it takes both, and the state of the image.
     """
 
     empty: State
@@ -36,6 +37,7 @@ class Machine(Generic[State, Offered, Change]):
     encode: Callable[[Change], Encoded]
     decode: Callable[[Mapping[str, Any], Mapping[str, bytes]], Change]
     image: Callable[[State], Image[State]]
+    rest: Callable[[State, State, State], State]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Part[Any, Any]]]], State]
     forms: Mapping[str, Form[Any, Any]]
     trimmed: bool
@@ -55,6 +57,7 @@ TABLE: Machine[TableState, Offer, Transaction] = Machine(
     codec.encode_transaction,
     codec.decode_transaction,
     image.of_table,
+    image.rest_table,
     image.to_table,
     forms.FORMS,
     trimmed=True,
@@ -67,6 +70,7 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     lambda change: Encoded(catalog.encode_change(change), {}),
     lambda document, _sides: catalog.decode_change(document),
     image.of_catalog,
+    lambda state, _then, _rested: state,
     image.to_catalog,
     {},
     trimmed=False,

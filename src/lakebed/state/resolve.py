@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.files import Reference
-from lakebed.keys import EncodedRange
+from lakebed.keys import ALL_KEYS
 from lakebed.state.evolution import resolve_changes
 from lakebed.state.resolve_leaves import resolve_chain, resolve_join, resolve_remove, resolve_split
 from lakebed.state.transactions import (
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.files import NewFile
+    from lakebed.keys import EncodedRange
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer
 
@@ -176,7 +177,7 @@ def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected 
         return _not_open(closed[0], state) if closed else Rejected("a request is named twice")
     if offer.request_key in offer.requests:
         return Rejected(f"{offer.request_key} is the key of the add, and of a request that it carries out")
-    references = [r for new in offer.files for r in _references(new, state, EncodedRange())]
+    references = [r for new in offer.files for r in _references(new, state, ALL_KEYS)]
     return AddFiles(
         tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number, offer.requests
     )

@@ -45,7 +45,8 @@ NAME_CHARS_MAX = 800
 SEGMENT_CHARS_MAX = 200
 """File systems allow 255 bytes; a temporary adds two dots and 32 digits to the name it is for."""
 
-_SEGMENT = re.compile(r"[A-Za-z0-9_.=-]*[A-Za-z0-9_=-]", re.ASCII)
+_SEGMENT = re.compile(rf"[A-Za-z0-9_.=-]{{0,{SEGMENT_CHARS_MAX - 1}}}[A-Za-z0-9_=-]", re.ASCII)
+_NAME = re.compile(rf"{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})*", re.ASCII)
 
 
 class PutOutcome(Enum):
@@ -190,13 +191,13 @@ def check_name(name: str) -> str:
     """
     if len(name) > NAME_CHARS_MAX:
         raise UsageError(f"object name of {len(name)} characters is longer than {NAME_CHARS_MAX}", name=name)
-    for segment in name.split("/"):
-        if not _SEGMENT.fullmatch(segment) or len(segment) > SEGMENT_CHARS_MAX:
-            raise UsageError(
-                f"unsafe object name {name!r}: segment {segment!r} must be 1 to {SEGMENT_CHARS_MAX} of the characters "
-                "A-Z a-z 0-9 _ . = - and must not end in a dot",
-                name=name,
-            )
+    if not _NAME.fullmatch(name):
+        segment = next(segment for segment in name.split("/") if not _SEGMENT.fullmatch(segment))
+        raise UsageError(
+            f"unsafe object name {name!r}: segment {segment!r} must be 1 to {SEGMENT_CHARS_MAX} of the characters "
+            "A-Z a-z 0-9 _ . = - and must not end in a dot",
+            name=name,
+        )
     return name
 
 

@@ -60,8 +60,9 @@ class LocalStorage:
         self._root = os.path.realpath(root)
         self._durable = durability == "fsync"
         self._synced: set[str] = set()
-        # Directories known to lie inside: to ask again cost a seventh of a lookup. A link is a mistake, not an attack.
-        self._inside: set[str] = set()
+        # Folders whose directories are known to lie inside: to ask again cost a seventh of a lookup. A link is a
+        # mistake, not an attack.
+        self._inside: dict[str, str] = {}
         self.url = Path(self._root).as_uri().rstrip("/")
 
     def __repr__(self) -> str:
@@ -74,9 +75,10 @@ class LocalStorage:
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, durably."""
-        target = self._place(name)
+        target = self._path(name)
         with explained("create", target):
-            created = not os.path.lexists(target) and self._create(target, data)
+            # Who has lost need not write first.
+            created = self._found(target) is None and self._create(target, data)
         try:
             self._sync_directory(os.path.dirname(target))
         except OSError:
@@ -109,8 +111,10 @@ class LocalStorage:
 
     def get(self, name: str) -> bytes | None:
         """The whole object; None: not there."""
-        target = self._place(name)
+        target = self._path(name)
         with explained("read", target):
+            if self._found(target) is None:
+                return None
             try:
                 with open(target, "rb") as file:
                     return file.read()
@@ -124,13 +128,10 @@ class LocalStorage:
 
     def stamp(self, name: str) -> datetime | None:
         """The file's modification time; None: not there."""
-        target = self._place(name)
+        target = self._path(name)
         with explained("stat", target):
-            try:
-                found = os.stat(target)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return stamp_of(found) if stat.S_ISREG(found.st_mode) else None
+            found = self._found(target)
+        return stamp_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def now(self) -> datetime:
         """The file system's clock: that of the file server where the root is a network mount."""
@@ -226,23 +227,43 @@ class LocalStorage:
 
     def _place(self, name: str) -> str:
         """The path of an object; refuses one that a symbolic link leads out of the root."""
-        target = os.path.join(self._root, check_name(name))
-        directory = os.path.dirname(target)
-        if directory in self._inside and not os.path.islink(target):
-            return target
-        if not self._within(os.path.realpath(target)):
-            raise UsageError(f"{target} leads out of the root {self._root} by a symbolic link", name=name)
-        if os.path.isdir(directory) and self._within(os.path.realpath(directory)):
-            self._inside = {*self._inside, directory} if len(self._inside) < _INSIDE_MAX else {directory}
+        target = self._path(name)
+        if os.path.islink(target):
+            self._check_within(target)
         return target
 
-    def _within(self, real: str) -> bool:
-        return real.startswith(self._root.rstrip("/") + "/")
+    def _path(self, name: str) -> str:
+        """The same for whoever looks at the name itself with :meth:`_found`: only what leads to it is known to be."""
+        folder, _, base = check_name(name).rpartition("/")
+        directory = self._inside.get(folder)
+        if directory is None:
+            directory = os.path.join(self._root, folder) if folder else self._root
+            self._check_within(directory)
+            if os.path.isdir(directory):
+                if len(self._inside) >= _INSIDE_MAX:
+                    self._inside.clear()
+                self._inside[folder] = directory
+        return f"{directory}/{base}"
+
+    def _found(self, target: str) -> os.stat_result | None:
+        """What is at a path of :meth:`_path`, in one look; None: nothing. Refuses as :meth:`_place` does."""
+        try:
+            found = os.lstat(target)
+            if stat.S_ISLNK(found.st_mode):
+                self._check_within(target)
+                found = os.stat(target)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found
+
+    def _check_within(self, path: str) -> None:
+        if not f"{os.path.realpath(path)}/".startswith(f"{self._root.rstrip('/')}/"):
+            raise UsageError(f"{path} leads out of the root {self._root} by a symbolic link", path=path)
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
         """(path, descriptor) of a new temporary beside the target; makes the parents."""
-        directory, base = os.path.split(target)
-        temporary = os.path.join(directory, f".{base}.{random_token()}")
+        directory, _, base = target.rpartition("/")
+        temporary = f"{directory}/.{base}.{random_token()}"
         for _ in range(_PARENT_RACES_MAX):
             try:
                 self._make_parents(directory)

@@ -7,7 +7,7 @@ import pytest
 from lakebed import clock
 from lakebed.log.outcomes import Committed
 from lakebed.log.queue import Queue, Ticket
-from lakebed.log.turns import ABOUT_S, RUN_MAX, WAIT_MAX_S, Turns
+from lakebed.log.turns import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, Turns
 
 
 def lined_up(count):
@@ -87,14 +87,16 @@ def now_s(monkeypatch):
     return now
 
 
-def test_a_lone_writer_gives_way_once_in_a_long_run_only(now_s):
+@pytest.mark.parametrize(("entry_s", "run"), [(0.03, RUN_MAX), (RUN_S / 256, 257)])
+def test_a_lone_writer_gives_way_after_many_entries_that_took_long(now_s, entry_s, run):
     turns = Turns()
     waits = []
-    for _ in range(2 * RUN_MAX):
-        turns.won(0.03)
+    for _ in range(2 * run):
+        turns.won(entry_s)
         waits.append(turns.before_putting_s())
-    assert [number for number, wait_s in enumerate(waits, 1) if wait_s] == [RUN_MAX, 2 * RUN_MAX]
-    assert max(waits) == pytest.approx(0.12)
+        now_s[0] += entry_s
+    assert [number for number, wait_s in enumerate(waits, 1) if wait_s] == [run, 2 * run]
+    assert max(waits) == pytest.approx(4 * entry_s)
 
 
 def test_who_won_gives_way_while_others_are_about(now_s):

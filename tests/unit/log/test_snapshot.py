@@ -331,6 +331,7 @@ def test_commits_go_on_while_a_snapshot_is_written(store, monkeypatch):
     log.wait_for_snapshot()
 
     assert isinstance(log.head.state.files.base, Columns)
+    assert len(log.head.state.files.changes) == log.head.number - log.snapshots.read().number
     assert len(log.head.state.files) == count + 5
     assert log_on(store).follow() == log.head.state
 

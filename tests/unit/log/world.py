@@ -142,9 +142,7 @@ class World:
         process = next(p for p in self.processes if p.log._tail is tail)
         if process.writing is None or process.writing.done:
             self.tally["snapshots"] += 1
-            with tail._advancing:
-                head, tail._since, tail._since_bytes = tail._head, [], 0
-            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_snapshot, head))
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_snapshot, tail.head))
             process.actors.append(process.writing)
 
     # -- offers -------------------------------------------------------------------------------------------------

@@ -29,6 +29,20 @@ def test_every_state_stays_what_it_was(base, steps):
         assert {key: value for key, value in seen.items() if value is not None} == model
 
 
+@given(st.dictionaries(KEYS, st.integers()), STEPS, st.integers(0, 8))
+def test_a_state_rests_on_what_was_written_of_an_earlier_one(base, steps, earlier):
+    made = [Layers(base)]
+    for changed, gone in steps:
+        made.append(made[-1].updated(changed, [key for key in gone if key in made[-1] and key not in changed]))
+    then, now = made[min(earlier, len(made) - 1)], made[-1]
+    rested = now.resting_on(written := Layers(dict(then)), then)
+    assert rested.base is written.base
+    assert rested == now
+    assert len(rested) == len(list(rested)) == len(now)
+    assert set(rested.changes) <= {key for changed, gone in steps[earlier:] for key in {*changed, *gone}}
+    assert Layers(dict(base)).resting_on(written, then).base is not written.base
+
+
 class Aged(NamedTuple):
     """A value with an age."""
 

@@ -11,7 +11,9 @@ from lakebed.state.leaf_files import LeafFiles
 from tests.unit.state.cases import new_file
 
 LEAVES = st.integers(1, 4)
-STEPS = st.lists(st.tuples(st.sampled_from(["add", "drop", "rest"]), st.sets(LEAVES), st.integers(0, 2)), max_size=12)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "drop", "again", "rest"]), st.sets(LEAVES), st.integers(0, 2)), max_size=12
+)
 
 
 def held(name, rows=2):
@@ -33,12 +35,22 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
         elif what == "drop":
             gone = {leaf: {model[leaf].pop(place % len(model[leaf])).file.id} for leaf in leaves if model.get(leaf)}
             files = files.dropped(gone)
+        elif what == "again":
+            # As a chain does, which only gives them another run.
+            again = {leaf: model[leaf].pop(place % len(model[leaf])) for leaf in leaves if model.get(leaf)}
+            files = files.dropped({leaf: {one.file.id} for leaf, one in again.items()})
+            files = files.added({leaf: [one] for leaf, one in again.items()})
+            for leaf, one in again.items():
+                model[leaf].append(one)
         else:
-            base = files.base if isinstance(files.base, Columns) else Columns(REFERENCES)
-            files = LeafFiles(base.rewritten(files.changes))
-            assert dict(files.changes) == {}
+            then = made[max(0, len(made) - 1 - place)][0]
+            base = then.base if isinstance(then.base, Columns) else Columns(REFERENCES)
+            rested = files.resting_on(then.rested(base.rewritten(then.changes)), then)
+            assert (rested is files) == (then.base is not files.base)
+            assert then is not files or dict(rested.changes) == {}
+            files = rested
         made.append((files, {leaf: every for leaf, every in model.items() if every}))
-    for files, model in made:
+    for files, model in (*made, *reversed(made)):
         assert dict(files) == {leaf: tuple(every) for leaf, every in model.items()}
         assert len(files) == len(model)
         assert set(files) == set(model)
@@ -75,3 +87,14 @@ def test_no_more_is_at_hand_than_the_bound(monkeypatch):
 def test_to_add_a_file_is_not_to_look_at_the_leaf():
     files = LeafFiles(Unread()).added({1: [held("f1")], 2: [held("f1")]}).added({1: [held("f2")]})
     assert set(files.changes) == {1, 2}
+
+
+def test_what_is_at_hand_stays_so_when_the_state_rests_on_new_columns():
+    base = Columns(REFERENCES).rewritten({1: (held("f1"),), 2: (held("f2"),)})
+    files = LeafFiles(base).added({2: [held("f3")]})
+    first, second = files[1], files[2]
+    rested = files.rested(Unread())
+    assert (rested[1], rested[2]) == (first, second)
+    later = files.added({1: [held("f4")]}).resting_on(rested, files)
+    assert later[2] is second
+    assert later[1] == (*first, held("f4"))

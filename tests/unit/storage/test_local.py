@@ -425,6 +425,8 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
         with pytest.raises(UsageError, match="out of the root"):
             storage.get(name)
         with pytest.raises(UsageError, match="out of the root"):
+            storage.stamp(name)
+        with pytest.raises(UsageError, match="out of the root"):
             storage.create(name, b"x")
         with pytest.raises(UsageError, match="out of the root"):
             storage.replace(name, b"x")
@@ -435,6 +437,41 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
     assert [listed.name for listed in storage.list("")] == ["in/a"]
     assert (outside / "secret").read_bytes() == b"secret"
     assert tree(outside) == ["secret"]
+
+
+def test_a_link_inside_the_root_is_what_it_leads_to(storage: LocalStorage) -> None:
+    storage.create("in/a", b"a")
+    (storage.root / "in/link").symlink_to(storage.root / "in/a")
+    assert storage.get("in/link") == b"a"
+    assert storage.stamp("in/link") == storage.stamp("in/a")
+    assert storage.create("in/link", b"b") is PutOutcome.EXISTS
+    assert storage.get("in/a") == b"a"
+
+
+def test_a_link_to_nothing_takes_a_name_and_is_no_object(storage: LocalStorage) -> None:
+    storage.create("in/a", b"a")
+    (storage.root / "in/link").symlink_to(storage.root / "in/gone")
+    assert storage.get("in/link") is None
+    assert storage.stamp("in/link") is None
+    assert storage.create("in/link", b"b") is PutOutcome.EXISTS
+
+
+def test_a_commit_looks_at_each_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a log asks for an entry: the stamp of the one before, the create, the floor that is not there."""
+    storage = LocalStorage(tmp_path, durability="none")
+    storage.create("log/1", b"1")
+    storage.get("log/1")
+    calls: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *at, **how: (calls.append(name), real(*at, **how))[1]
+
+    for name in ("lstat", "stat", "open", "link", "unlink"):
+        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    storage.stamp("log/1")
+    storage.create("log/2", b"2")
+    storage.get("log/floor")
+    assert calls == ["lstat", "lstat", "open", "link", "unlink", "lstat"]
 
 
 def test_empty_directories_go_with_their_last_object(storage: LocalStorage) -> None:
