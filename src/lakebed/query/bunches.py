@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from lakebed.arrays import booleans, integers, of_binary, of_integers
 from lakebed.keys import ESCAPED_ZERO, TERMINATOR
-from lakebed.query.decoding import Cut, decoded
+from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.membership import Memberships
 from lakebed.query.pages import PagedFile, Spans
 from lakebed.query.places import GroupRows
@@ -120,7 +120,12 @@ class _Sought:
 
     def cut(self, rows: Spans, lookup: Lookup, tally: Tally) -> Cut:
         """Some rows of the row group, to be decoded."""
-        return Cut(_paged(self.opened, lookup, tally), self.position, self.opened.footer.groups[self.position], rows)
+        return Cut(
+            PagedFile(self.opened, lookup.schema, lookup.kept, tally),
+            self.position,
+            self.opened.footer.groups[self.position],
+            rows,
+        )
 
     def picked(self) -> Integers:
         """The pages."""
@@ -161,7 +166,7 @@ def _by_pages(part: PartKeys, opened: OpenFile, position: int, among: range, loo
     """Those of the keys that may be in a row group, by its filter and by the bounds of its pages."""
     group = opened.footer.groups[position]
     indices = np.array(among)
-    with _paged(opened, lookup, lookup.tally) as file:
+    with PagedFile(opened, lookup.schema, lookup.kept, lookup.tally) as file:
         # Of more keys than it has rows, every page has some.
         known = lookup.members.may_be_in(file, group, among, lookup.kept) if len(among) <= group.rows else None
         if known is not None:
@@ -212,10 +217,9 @@ class _Bunch:
     def read(self) -> tuple[pa.Table, Tally]:
         """The rows with one of the keys: the index of their key, then the fields. And what was done."""
         tally = Tally()
-        schema = self.lookup.schema
         picked = [one.picked() for one in self.sought]
         held = self._keys(picked, tally)
-        keys = pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
+        keys = row_keys(held, self.lookup.schema)
         sizes = [one.firsts[pages + 1] - one.firsts[pages] for one, pages in zip(self.sought, picked, strict=True)]
         starts = np.cumsum([0, *(size.sum() for size in sizes)])
         indices, places = self._found(keys, starts)
@@ -308,8 +312,3 @@ def _values(schema: Schema, keys: Sequence[bytes]) -> pa.RecordBatch:
 
 
 _FIRST, _LAST = attrgetter("first"), attrgetter("last")
-
-
-def _paged(opened: OpenFile, lookup: Lookup, tally: Tally) -> PagedFile:
-    assert opened.path is not None, "files are local, or copies"
-    return PagedFile(opened, lookup.schema, lookup.kept, tally)

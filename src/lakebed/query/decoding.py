@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,7 +26,7 @@ from lakebed.query.footer import RowGroup
 from lakebed.query.opening import OPENED_AT_ONCE, Place
 from lakebed.query.pages import PagedFile, Pages, Spans, gathered, taken
 from lakebed.query.thrift import STOP, integer, struct, structs, text
-from lakebed.schema import Field
+from lakebed.schema import Field, Schema
 
 THREADS_BYTES = 256 * 1024
 """Of so many bytes the columns are decoded side by side: that takes a millisecond or more, a hop to a thread 0.05."""
@@ -79,6 +79,11 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
         file.decode()
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
     return {one.name: _joined(pieces[one.id], one.type) for one in whole}
+
+
+def row_keys(held: Mapping[str, pa.Array], schema: Schema) -> pa.RecordBatch:
+    """The row key columns of what was decoded."""
+    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
 @dataclass(frozen=True, slots=True)

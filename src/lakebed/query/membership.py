@@ -25,6 +25,7 @@ import xxhash
 
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import Footer, RowGroup, Value, per_unit
+from lakebed.query.opening import Place
 from lakebed.schema import Field
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _SPARSE_BYTES = 64 * 1024
 
 _PART_BYTES = 400  # of Python, for each row group of an overlap
 
-Place = tuple[int, int]
 ReadFilter = Callable[[int, Place], bytes]
 """Reads these (offset, length) bytes of the file at a position."""
 
@@ -95,12 +95,10 @@ class Membership:
         kept = cache.get_many(Kind.FILTERS, [overlap.names[i] for i in asked])
 
         def read(i: int, one: bytes | None) -> bytes:
-            # One block is a filter too.
-            return (
-                overlap.look(i, self._hashes[overlap.fields[i]], filters, cache)
-                if one is None
-                else (one or overlap.load(i, filters, cache))
-            )
+            if one is None:
+                # One block is a filter too.
+                return overlap.look(i, self._hashes[overlap.fields[i]], filters, cache)
+            return one or overlap.load(i, filters, cache)
 
         if all(kept) or threads < 2:
             found = list(map(read, asked, kept))

@@ -1,4 +1,4 @@
-"""Reads of a few thousand rows at the most: files asked one after another, and put in order in memory.
+"""Reads of a few thousand rows at the most: the pages of all files decoded at once, and put in order in memory.
 
 What is narrow is decided by page indexes before any row is read. Beyond a few pages the engine, which decodes on
 without looking back, is no slower: then its 2 ms of planning and thread hops come with 20 ms of work.
@@ -11,19 +11,18 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from lakebed.arrays import of_binary
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
 from lakebed.query.cache import Kind, ReadCache
-from lakebed.query.decoding import Cut, decoded
+from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.footer import RowGroup, Value
 from lakebed.query.membership import Membership, Overlap, filters_of
-from lakebed.query.opening import OpenFile, OpenFiles
+from lakebed.query.opening import OpenFile, OpenFiles, Place
 from lakebed.query.pages import PagedFile, gathered, taken
-from lakebed.query.searching import equal_range, lower_ranks
+from lakebed.query.searching import equal_range, places_within
 from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
 
@@ -133,7 +132,7 @@ class NarrowReader:
         ask.tally.files_by_filter += len(files) - len(holding)
         return [files[position] for position in holding]
 
-    def _filter(self, file: DataFile, place: tuple[int, int], ask: Ask) -> bytes:
+    def _filter(self, file: DataFile, place: Place, ask: Ask) -> bytes:
         return self._files.read(self._files.open(file, ask.schema), place)
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
@@ -186,7 +185,7 @@ class NarrowReader:
         if not cuts or sum(len(cut.rows) for cut in cuts) > 2 * AT_ONCE_ROWS_MAX:
             return None
         codec = ask.schema.codec
-        keys = _row_keys(decoded(cuts, ask.schema.row_key), ask.schema)
+        keys = row_keys(decoded(cuts, ask.schema.row_key), ask.schema)
         place = codec.lower_rank(keys, ask.keys.min, 0, keys.num_rows) + reached
         if place >= keys.num_rows:
             return None
@@ -228,23 +227,22 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | 
     known = ask.point is None or all(filters_of(cut.group, [key.id for key in keys]) for cut in cuts)
     held = decoded(cuts, keys, [field for field in fields if field not in keys] if short and known else ())
     starts = list(accumulate((len(cut.rows) for cut in cuts), initial=0))
-    row_keys = _row_keys(held, ask.schema)
-    found = _point_places(row_keys, starts, ask.point) if ask.point else _range_places(row_keys, starts, ask)
+    columns = row_keys(held, ask.schema)
+    if ask.point is not None:
+        found = _point_places(columns, starts, ask.point)
+    else:
+        found = places_within(columns, ask.schema.codec, ask.keys, starts)
     if ask.limit is not None:
         found = _limited(found, cuts, ask.limit)
     some = [index for index, places in enumerate(found) if places]
     if not some:
         return None
     places = gathered([found[index] for index in some])
-    columns = {field.name: taken(held[field.name], places) for field in fields if field.name in held}
+    given = {field.name: taken(held[field.name], places) for field in fields if field.name in held}
     rest = [field for field in fields if field.name not in held]
     if rest:
-        columns |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
-    return pa.table([columns[field.name] for field in fields], names=[field.name for field in fields])
-
-
-def _row_keys(held: dict[str, pa.Array], schema: Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
+        given |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
+    return pa.table([given[field.name] for field in fields], names=[field.name for field in fields])
 
 
 def _narrowed(cut: Cut, start: int, places: range) -> Cut:
@@ -271,16 +269,6 @@ def _scalar(field: Field, value: Value) -> pa.Scalar:
         content = value.to_bytes(field.width, "little", signed=True)
         return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
     return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
-
-
-def _range_places(columns: pa.RecordBatch, starts: Sequence[int], ask: Ask) -> list[range]:
-    """As :func:`_point_places`, for a range of keys."""
-    bounds = [ask.keys.min] if ask.keys.max is None else [ask.keys.min, ask.keys.max]
-    ends = np.array(starts)
-    low, high = np.repeat(ends[:-1], len(bounds)), np.repeat(ends[1:], len(bounds))
-    ranks = lower_ranks(columns, ask.schema.codec, bounds * (len(ends) - 1), low, high).reshape(-1, len(bounds))
-    lows, highs = ranks[:, 0], ends[1:] if ask.keys.max is None else ranks[:, 1]
-    return [range(low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)]
 
 
 def _limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[range]:

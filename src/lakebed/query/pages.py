@@ -1,4 +1,4 @@
-"""The pages of a local file: which of them may hold some keys, and where their bytes are.
+"""The pages of a file: which of them may hold some keys, where their bytes are, and these bytes.
 
 A file's page index says both, for each row group and column. It is decoded at first use, and kept in the read cache.
 Rows are made of pages by :mod:`lakebed.query.decoding`.

@@ -1,9 +1,8 @@
-"""Rows of a file by their places: where keys lie in it, exactly, and the rows that stand at given places.
+"""Rows of a file by their places: how many rows lie below a bound, and the rows that stand at given places.
 
-A sorted file with a page index answers both without being read: which pages may hold a key is known, of those the key
-columns are decoded, and all keys that are looked for are searched among them at once, by a binary search whose steps
-are Arrow's and NumPy's. So ten thousand keys cost ten thousand pages at the most, and no more than all pages of the
-file; a rank, which counts and samples rest on, costs one.
+A sorted file with a page index answers both without being read: which page may hold a key is known, of that the key
+columns are decoded, and the bound is searched for among them. So a rank, which counts and samples rest on, costs one
+page, and rows cost those that they lie in.
 
 A column without a page index, or of nested values, is read for the whole row group. Files are local, or copies.
 """
@@ -19,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.query.decoding import Cut, decoded
+from lakebed.arrays import of_integers
+from lakebed.keys import EncodedRange
+from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.pages import PagedFile, Spans
-from lakebed.query.searching import lower_ranks
 from lakebed.query.tally import Tally
 
 if TYPE_CHECKING:
     from lakebed.arrays import Integers
-    from lakebed.keys import KeyCodec
     from lakebed.query.cache import ReadCache
     from lakebed.query.footer import RowGroup
     from lakebed.query.opening import OpenFile
@@ -48,10 +47,19 @@ class GroupRows:
         """What the footer says of it."""
         return self.opened.footer.groups[self.position]
 
-    def ranks(self, bounds: Sequence[bytes]) -> Integers:
-        """For each of the ascending bounds, how many rows of the row group have a smaller key."""
-        near = self._near(bounds)
-        return near.ranks(near.search(self.schema.codec, bounds))
+    def rank(self, bound: bytes) -> int:
+        """How many rows of the row group have a key below the bound."""
+        codec, fields = self.schema.codec, self.schema.row_key
+        if not self.opened.footer.paged:
+            return codec.lower_rank(row_keys(self.whole(fields), self.schema), bound, 0, self.group.rows)
+        known = self.file.key_pages(self.position, self.group)
+        pages = known.fences.reaching(EncodedRange(bound, bound))
+        firsts = [*known.first_rows, self.group.rows]
+        if not pages:
+            return firsts[pages.start]
+        rows = range(firsts[pages.start], firsts[pages.stop])
+        keys = row_keys(self._decoded(fields, rows), self.schema)
+        return rows.start + codec.lower_rank(keys, bound, 0, len(rows))
 
     def take(self, fields: Sequence[Field], places: Integers) -> dict[str, pa.Array]:
         """The rows at these ascending places, by field.
@@ -64,38 +72,14 @@ class GroupRows:
         if paged:
             found = self._decoded(paged, Spans(places, places + 1))
         whole = [field for field in fields if field.name not in found]
-        return found | {name: column.take(pa.array(places)) for name, column in self.whole(whole).items()}
-
-    def _near(self, bounds: Sequence[bytes]) -> _Near:
-        """The keys of the pages in which the bounds may lie."""
-        if not self.opened.footer.paged:
-            firsts, low = np.array([0, self.group.rows]), np.zeros(len(bounds), np.int64)
-            return _Near(self._keys(firsts, low[:1]), low[:1], firsts, low, low + 1)
-        known = self.file.key_pages(self.position, self.group)
-        starts, ends = known.fences.starts, known.fences.ends
-        low = np.array([bisect_right(ends, bound) for bound in bounds], np.int64)
-        high = np.maximum(low, np.array([bisect_left(starts, bound) for bound in bounds], np.int64))
-        firsts = np.append(np.asarray(known.first_rows, np.int64), self.group.rows)
-        picked = np.unique(Spans(low, high).every())
-        return _Near(self._keys(firsts, picked), picked, firsts, low, high)
-
-    def _keys(self, firsts: Integers, picked: Integers) -> pa.RecordBatch:
-        """The row key columns of these pages of the first of them; all rows, if the file has no page index."""
-        fields = list(self.schema.row_key)
-        if not len(picked):
-            columns = {field.name: pa.array([], field.type) for field in fields}
-        elif self.opened.footer.paged:
-            columns = self._decoded(fields, Spans(firsts[picked], firsts[picked + 1]))
-        else:
-            columns = self.whole(fields)
-        return pa.RecordBatch.from_arrays([columns[field.name] for field in fields], [field.name for field in fields])
+        return found | {name: column.take(of_integers(places)) for name, column in self.whole(whole).items()}
 
     @property
     def file(self) -> PagedFile:
         """The file, to be read by pages."""
         return PagedFile(self.opened, self.schema, self.kept, self.tally)
 
-    def _decoded(self, fields: Sequence[Field], rows: Spans) -> dict[str, pa.Array]:
+    def _decoded(self, fields: Sequence[Field], rows: range | Spans) -> dict[str, pa.Array]:
         return decoded([Cut(self.file, self.position, self.group, rows)], fields)
 
     def whole(self, fields: Sequence[Field]) -> dict[str, pa.Array]:
@@ -113,36 +97,6 @@ class GroupRows:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Near:
-    """The keys of some pages of a row group, one after another, and for each bound the pages that it may lie in.
-
-    ``firsts`` has the first row of every page of the row group, and its rows; ``picked`` are the pages that were read.
-    """
-
-    keys: pa.RecordBatch
-    picked: Integers
-    firsts: Integers
-    low: Integers
-    high: Integers
-
-    @property
-    def before(self) -> Integers:
-        """How many keys the pages before each of the picked ones have, and all of them."""
-        return np.append(0, np.cumsum(self.firsts[self.picked + 1] - self.firsts[self.picked]))
-
-    def search(self, codec: KeyCodec, bounds: Sequence[bytes]) -> Integers:
-        """For each bound, how many of the keys are smaller."""
-        low, high = (self.before[np.searchsorted(self.picked, page)] for page in (self.low, self.high))
-        return lower_ranks(self.keys, codec, bounds, low, high)
-
-    def ranks(self, found: Integers) -> Integers:
-        """Ranks of the bounds among the keys as ranks in the row group."""
-        first = self.firsts[self.low]
-        before = self.before[np.searchsorted(self.picked, self.low)]
-        return np.where(self.low == self.high, first, first + found - before)
-
-
 def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int:
     """How many rows of a file have a key below the bound: reads one page, as a rule."""
     fences = opened.footer.fences
@@ -150,7 +104,7 @@ def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int
     position = bisect_right(fences.ends, bound)
     passed = sum(group.rows for group in groups[:position])
     for reached in range(position, bisect_left(fences.starts, bound)):
-        passed += int(GroupRows(opened, reached, schema, kept).ranks([bound])[0])
+        passed += GroupRows(opened, reached, schema, kept).rank(bound)
     return passed
 
 

@@ -17,7 +17,7 @@ from lakebed.arrays import Integers, booleans, of_binary, of_integers
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.keys import KeyCodec
+    from lakebed.keys import EncodedRange, KeyCodec
     from lakebed.query.footer import Value
 
 FEW_BOUNDS = 6
@@ -46,6 +46,19 @@ def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[in
 
     first = bisect_left(range(high), wanted, low, high, key=text)
     return first, bisect_right(range(high), wanted, first, high, key=text)
+
+
+def places_within(columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, starts: Sequence[int]) -> list[range]:
+    """Where in sorted stretches of key columns the rows with such keys are.
+
+    ``starts`` has where each stretch begins, and the end of the last.
+    """
+    bounds = [keys.min] if keys.max is None else [keys.min, keys.max]
+    ends = np.array(starts)
+    low, high = np.repeat(ends[:-1], len(bounds)), np.repeat(ends[1:], len(bounds))
+    ranks = lower_ranks(columns, codec, bounds * (len(ends) - 1), low, high).reshape(-1, len(bounds))
+    lows, highs = ranks[:, 0], ends[1:] if keys.max is None else ranks[:, 1]
+    return [range(first, last) for first, last in zip(lows.tolist(), highs.tolist(), strict=True)]
 
 
 def lower_ranks(

@@ -1,8 +1,8 @@
 """Wide reads of a file that shares its keys with no other: its rows are in order, so they are decoded, not merged.
 
-The rows are cut into slices of whole pages, which :mod:`lakebed.query.pages` reads as for a narrow read. A few are
-decoded ahead, side by side, and given out in order; the first ones are small, for those who want a few rows. What a
-slice may hold when it is decoded is told by those before it. See decision 0008 for what their size is worth.
+The rows are cut into slices of whole pages, which are decoded as for a narrow read (:mod:`lakebed.query.decoding`). A
+few are decoded ahead, side by side, and given out in order; the first ones are small, for those who want a few rows.
+What a slice may hold when it is decoded is told by those before it. See decision 0008 for what their size is worth.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.query.decoding import Cut, decoded
+from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.pages import KeyPages, PagedFile
+from lakebed.query.searching import places_within
 from lakebed.query.tally import Tally
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class _Slice:
         wanted = pa.schema([schema.arrow.field(name) for name in dict.fromkeys(self.ask.names)])
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         tally = Tally()
-        file = _paged(self.opened, self.ask, self.kept, tally)
+        file = PagedFile(self.opened, schema, self.kept, tally)
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
         held = decoded([cut], [schema.by_name[name] for name in names])
         for name, column in held.items():
@@ -102,10 +103,8 @@ class _Slice:
         row_bytes = sum(column.nbytes for column in held.values()) // (self.end - self.begin)
         rows = pa.RecordBatch.from_arrays([held[name] for name in wanted.names], schema=wanted)
         if not self.whole:
-            keys = pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
-            bounds = [self.ask.keys.min] if self.ask.keys.max is None else [self.ask.keys.min, self.ask.keys.max]
-            first, last = (*schema.codec.lower_ranks(keys, bounds), keys.num_rows)[:2]
-            rows = rows.slice(first, last - first)
+            (some,) = places_within(row_keys(held, schema), schema.codec, self.ask.keys, [0, rows.num_rows])
+            rows = rows.slice(some.start, len(some))
         return _Decoded(rows, row_bytes, tally)
 
 
@@ -132,7 +131,7 @@ class _Cut:
         opened, ask = self._opened, self._ask
         left = ask.limit
         ask.tally.files.add(opened.file.id)
-        file = _paged(opened, ask, self._kept, ask.tally)
+        file = PagedFile(opened, ask.schema, self._kept, ask.tally)
         for position in opened.footer.fences.reaching(ask.keys):
             group = opened.footer.groups[position]
             known = file.key_pages(position, group)
@@ -156,11 +155,6 @@ class _Cut:
         firsts = known.first_rows
         page = firsts[bisect_right(firsts, end) - 1]
         return page if page > begin else end
-
-
-def _paged(opened: OpenFile, ask: Ask, kept: ReadCache, tally: Tally) -> PagedFile:
-    assert opened.path is not None, "what goes straight is local"
-    return PagedFile(opened, ask.schema, kept, tally)
 
 
 def _lies_in(known: KeyPages, keys: EncodedRange, begin: int, end: int) -> bool:
