@@ -207,22 +207,15 @@ class KeyCodec:
 
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """The encoded key of every row, as one binary array in row order. Columns must have the schema's types."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+        from lakebed.key_columns import encode_columns
 
-        from lakebed.arrays import of_binary
+        return encode_columns(self.fields, rows)
 
-        if isinstance(rows, pa.Table):
-            rows = rows.combine_chunks()
-        parts = []
-        for field in self.fields:
-            column = rows.column(field.name)
-            if isinstance(column, pa.ChunkedArray):
-                column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
-            parts.append(_encode_array(field, column))
-        if len(parts) == 1:
-            return parts[0]
-        return pc.binary_join_element_wise(*parts, *of_binary([b""]))
+    def decode_columns(self, keys: Sequence[bytes]) -> pa.RecordBatch:
+        """The fields of whole keys as columns: what they were encoded of."""
+        from lakebed.key_columns import decode_columns
+
+        return decode_columns(self.fields, keys)
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """The encoded key of one row."""
@@ -363,26 +356,6 @@ def _encode_raw(field: Field, scalar: Any) -> bytes:
     if field.width:
         return encode_content(field, scalar.value if hasattr(scalar, "value") else scalar.as_py())
     return encode_content(field, bytes(scalar.as_buffer()))
-
-
-def _encode_array(field: Field, column: Any) -> Any:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from lakebed.arrays import of_binary
-
-    if field.width:
-        content = column.buffers()[1] or b""
-        values = np.frombuffer(content, f"u{field.width}", len(column), field.width * column.offset)
-        flipped = (values ^ values.dtype.type(1 << (8 * field.width - 1))).astype(f">u{field.width}")
-        fixed = pa.FixedSizeBinaryArray.from_buffers(
-            pa.binary(field.width), len(column), [None, pa.py_buffer(flipped.tobytes())]
-        )
-        return fixed.cast(pa.binary())
-    content = column.cast(pa.binary())
-    escaped = pc.replace_substring(content, pattern=b"\x00", replacement=ESCAPED_ZERO)
-    return pc.binary_join_element_wise(escaped, *of_binary([TERMINATOR, b""]))
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:

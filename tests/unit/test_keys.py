@@ -169,3 +169,13 @@ def test_ranges_that_make_no_sense_are_refused_and_empty_ones_are_not():
     assert codec.encode_range(KeyRange(("a", 5), ("a",), max_inclusive=True)).contains(codec.encode_key(("a", 7)))
     assert codec.encode_range(KeyRange("a", "a")).empty
     assert codec.encode_range(KeyRange()) == EncodedRange()
+
+
+@given(schemas_and_keys(keys=5))
+def test_whole_keys_become_the_columns_they_were_encoded_of(case):
+    schema, keys = case
+    encoded = [schema.codec.encode_key(key) for key in keys]
+    columns = schema.codec.decode_columns(encoded)
+    assert columns.schema.types == [field.type for field in schema.row_key]
+    assert [tuple(row.values()) for row in columns.to_pylist()] == keys
+    assert schema.codec.encode_columns(columns).to_pylist() == encoded

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.arrays import booleans, integers, of_binary, of_integers
-from lakebed.keys import ESCAPED_ZERO, TERMINATOR
 from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.membership import Memberships
 from lakebed.query.pages import PagedFile, Spans
@@ -64,7 +63,7 @@ class Lookup:
     @classmethod
     def of(cls, schema: Schema, keys: Sequence[bytes], columns: Sequence[str], kept: ReadCache, tally: Tally) -> Lookup:
         """Of keys of the schema."""
-        values = _values(schema, keys)
+        values = schema.codec.decode_columns(keys)
         return cls(schema, keys, values, Memberships(schema.row_key, values, keys), tuple(columns), kept, tally)
 
 
@@ -292,23 +291,6 @@ class _Bunch:
             return decoded([one.cut(Spans(places, places + 1), self.lookup, tally) for one, places in some], fields)
         ((one, places),) = some
         return GroupRows(one.opened, one.position, self.lookup.schema, self.lookup.kept, tally).take(fields, places)
-
-
-def _values(schema: Schema, keys: Sequence[bytes]) -> pa.RecordBatch:
-    """The fields of whole keys as columns: what the codec encodes to them."""
-    columns = []
-    for field in schema.row_key:
-        if field.width:
-            contents, keys = [key[: field.width] for key in keys], [key[field.width :] for key in keys]
-            flipped = np.frombuffer(b"".join(contents), f">i{field.width}").astype(f"<i{field.width}")
-            data = pa.py_buffer(flipped ^ np.iinfo(flipped.dtype).min)
-            columns.append(pa.Array.from_buffers(field.type, len(contents), [None, data]))
-        else:
-            # An escaped zero never begins a terminator.
-            parts = [key.partition(TERMINATOR) for key in keys]
-            columns.append(of_binary([content.replace(ESCAPED_ZERO, b"\x00") for content, _, _ in parts], field.type))
-            keys = [rest for _, _, rest in parts]
-    return pa.RecordBatch.from_arrays(columns, schema.row_key_names)
 
 
 _FIRST, _LAST = attrgetter("first"), attrgetter("last")
