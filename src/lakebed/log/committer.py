@@ -278,7 +278,7 @@ class Log(Generic[State, Offered, Change]):
 
     def _try(self, group: Sequence[Ticket[Offered]], reading: Reading[State], lost: int) -> _Put[State] | bool:
         """Offer the group for the next number. True: everyone was told. False: the log has moved, judge again."""
-        judged = self._judge(group, reading.head)
+        judged = judge(group, reading.head, self.machine)
         if not judged.documents:
             self.follow()
             if self.head.number != reading.head.number:
@@ -339,9 +339,6 @@ class Log(Generic[State, Offered, Change]):
             if self.head.number == end:
                 raise gone(self.identity, end + 1)
         self._looked_past_end = True
-
-    def _judge(self, group: Sequence[Ticket[Offered]], head: Head[State]) -> Judged[State]:
-        return judge(group, head, self.machine)
 
     def _slot(
         self, head: Head[State], judged: Judged[State], sides: tuple[entries.SideObject, ...], *, hasty: bool
