@@ -37,8 +37,8 @@ AT_ONCE_ROWS_MAX = 8_192
 """A few pages: of more, those without a row that is asked for are better not decoded."""
 
 SHARE_FILES = 8
-"""So many files share the rows above. Each is decoded up to a page too far at both ends, 4,000 rows; and for each the
-engine takes a millisecond or two to plan, twice of what a page takes."""
+"""So many files share the rows above. Each is decoded up to a page too far at both ends, 2,000 rows; and for each the
+engine takes a millisecond or two to plan, several times of what a page takes."""
 
 SHARES_MAX = 16  # 128 MiB
 
