@@ -12,6 +12,7 @@ from lakebed import table as tables
 from lakebed.errors import DamagedError, NotRetainedError, StorageError
 from lakebed.log import committer, slots
 from lakebed.log.committer import Log
+from lakebed.log.judging import judge
 from lakebed.log.sides import SideObjects
 from lakebed.log.snapshot import Head, Snapshots
 from lakebed.log.tail import Tail
@@ -222,14 +223,13 @@ def closed_jobs_commit(patch):
 
 def not_judged_again(patch):
     """What was judged before a lost race is written after it."""
-    judge, kept = Log._judge, {}
+    kept = {}
 
-    def once(log, group, head):
+    def once(group, head, machine):
         _, state = kept.setdefault(id(group), (group, head.state))
-        log.machine = replace(TABLE, resolve=lambda offer, _: TABLE.resolve(offer, state))
-        return judge(log, group, head)
+        return judge(group, head, replace(machine, resolve=lambda offer, _: machine.resolve(offer, state)))
 
-    patch.setattr(Log, "_judge", once)
+    patch.setattr(committer, "judge", once)
 
 
 def side_objects_are_swept_too_soon(patch):

@@ -9,7 +9,6 @@ import pytest
 from lakebed import Schema
 from lakebed.kernels.write import write_run
 from lakebed.keys import EncodedRange, successor
-from lakebed.query import bunches
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.footer import read_footer
 from lakebed.query.membership import KEY, Membership, Memberships, Overlap, filters_of
@@ -135,7 +134,7 @@ def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
     cache = ReadCache(1 << 20)
     opened = OpenFile(None, "name", path.as_uri(), footer, path, None)
     for _ in range(2):
-        members = Memberships(schema.row_key, bunches._values(schema, keys), keys)
+        members = Memberships(schema.row_key, schema.codec.decode_columns(keys), keys)
         for position, group in enumerate(footer.groups):
             low, high = footer.fences.starts[position], footer.fences.ends[position]
             among = range(bisect_left(keys, low), bisect_left(keys, high))
