@@ -271,9 +271,7 @@ class Reader:
             return read_straight(opened[0], ask, self._kept, limit_bytes)
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
-            paths = [each.path for each in local if each.path is not None]
-            ask.tally.files.update(file.id for file in files)
-            return self.engine().merge_in_levels(paths, ask, limit_bytes)
+            return self.engine().merge_in_levels(local, ask, limit_bytes)
         return self.engine().read(opened, ask)
 
     def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:

@@ -308,6 +308,18 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path):
     assert sum(len(copies_of(file)) for file in files) == 1
 
 
+def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
+    """Where it begins, nothing else may hold them: the cache had no room."""
+    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.query.run.FAN_IN_MAX", 2)
+    storage = connect("memory://query-levels")
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
+    reader = Reader(storage, TABLE, lambda _file: True, cache=ReadCache(0))
+    found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
+    assert found.column("k").to_pylist() == list("abbcccdde")
+    assert sum(len(copies_of(file)) for file in files) == 0
+
+
 def test_a_damaged_copy_is_never_read(tmp_path):
     storage = connect("memory://query-damaged")
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
