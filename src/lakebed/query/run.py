@@ -238,7 +238,12 @@ class Reader:
 
         with self.blaming(files, ask.where):
             opened = [self._files.open(file, ask.schema) for file in files]
-        for keys in backwards(opened, ask.schema, ask.keys, self._kept):
+        slices = backwards(opened, ask.schema, ask.keys, self._kept)
+        while True:
+            with self.blaming(files, ask.where):
+                keys = next(slices, None)
+            if keys is None:
+                return
             slice_ask = replace(ask, keys=keys, limit=None)
             reaching = [file for file in files if file.reaches(keys)]
             with closing(self._part_rows(reaching, slice_ask)) as rows:

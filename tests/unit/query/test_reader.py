@@ -185,6 +185,18 @@ def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_p
     assert not unnoticed
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_index_that_makes_no_sense_is_damage_from_either_end(storage, root, tmp_path, reverse):
+    (file,) = stored(storage, LETTERS, lettered("abc" * 100), tmp_path)
+    place = reader_of(storage).open(file, LETTERS).footer.groups[0].chunks[1].column_index
+    assert place is not None
+    content = bytearray(object_path(root, file).read_bytes())
+    content[place[0] : sum(place)] = b"\xff" * place[1]
+    object_path(root, file).write_bytes(content)
+    with pytest.raises(DamagedError, match=file.id):
+        reader_of(storage).scan(one_leaf((file,), ALL_KEYS), ["k"], None, reverse=reverse).read_all()
+
+
 def test_files_of_one_run_are_read_one_after_another(storage, tmp_path, monkeypatch):
     """Only files that overlap are merged; those that share a key do."""
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("xyz", "abc", "cd", "efg"))
