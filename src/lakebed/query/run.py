@@ -172,7 +172,7 @@ class Reader:
             for part in parts:
                 points = (EncodedRange(key, successor(key)) for key in lookup.keys[part.first : part.last])
                 queries.append(LeafQuery(part.leaf, tuple(points), part.files))
-            wanted = _selected(schema, lookup.columns)
+            wanted = _selected(schema, tuple(dict.fromkeys(lookup.columns)))
             return pa.Table.from_batches(self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted)), wanted)
         local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
         return read_parts(parts, local, lookup)
