@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.query.cache import ReadCache
-from lakebed.query.decoding import THREADS_BYTES, Cut, decoded
+from lakebed.query.decoding import APART_CUTS, THREADS_BYTES, Cut, decoded
 from lakebed.query.footer import read_footer
 from lakebed.query.opening import OpenFile
 from lakebed.query.pages import PagedFile, Spans
@@ -24,7 +24,10 @@ FILES = 3
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Three files with their rows: pages of other sizes in each; the first has no ``late``, one a dictionary."""
+    """Three files with their rows, pages of other sizes in each.
+
+    The first has no ``late``, the second a dictionary, and the last is compressed otherwise.
+    """
     folder = tmp_path_factory.mktemp("files")
     made = []
     for number in range(FILES):
@@ -43,7 +46,7 @@ def files(tmp_path_factory):
         pq.write_table(
             table,
             path,
-            compression="zstd",
+            compression="snappy" if number == 2 else "zstd",
             row_group_size=GROUP_ROWS,
             max_rows_per_page=(70, 100, 128)[number],
             write_batch_size=32,
@@ -81,7 +84,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
     along = data.draw(st.lists(st.sampled_from([name for name in SCHEMA.names if name not in names] or names)))
     cuts, expected = [], []
     cache = ReadCache(1 << 20)
-    for _ in range(data.draw(st.integers(1, 6))):
+    for _ in range(data.draw(st.integers(1, 6) | st.integers(APART_CUTS, APART_CUTS + 2))):
         number = data.draw(st.integers(0, FILES - 1))
         path, footer, table = files[number]
         position = data.draw(st.integers(0, number))
@@ -114,6 +117,24 @@ def test_each_page_is_read_once(files):
     cut = Cut(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
     assert decoded([cut], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
     assert tally.pages == 3
+
+
+def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dictionaries(files, monkeypatch):
+    path, footer, table = files[1]
+    open_file, made = pq.ParquetFile, []
+
+    def opened(*args, **options):
+        file = open_file(*args, **options)
+        made.append((set(file.schema_arrow.names), file.num_row_groups))
+        return file
+
+    monkeypatch.setattr(pq, "ParquetFile", opened)
+    rows = [range(start, start + 50) for start in range(0, 100 * APART_CUTS, 100)]
+    cuts = [Cut(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
+    found = decoded(cuts, [SCHEMA.by_name[name] for name in ("k", "few")])
+    assert sorted(made, key=str) == [({"few"}, len(cuts)), ({"k"}, 1)]
+    places = [GROUP_ROWS + place for one in rows for place in one]
+    assert all(column.equals(table.column(name).combine_chunks().take(places)) for name, column in found.items())
 
 
 def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
