@@ -78,14 +78,16 @@ class Reading:
     def read(self, ask: Callable[[View], pa.Table], max_staleness: float | None, at_least: int | None) -> pa.Table:
         """What is asked of the newest state, maybe twice; the other two are as for :meth:`state`, which see for errors.
 
-        On a store the state that is known is asked while the log is: mostly there is none newer, and a round trip less.
+        On a store the state that is known is asked while the log is, at first that of the newest snapshot: mostly there
+        is none newer, and it is one round trip less, or two.
         """
-        asks_log = self._probed_s is not None and not self._is_fresh(max_staleness)
-        if self._storage.url.startswith(_NEAR) or not asks_log or at_least is not None:
+        known = None
+        if not self._storage.url.startswith(_NEAR) and not self._is_fresh(max_staleness) and at_least is None:
+            known = self._log.open()
+        if known is None or not known.number:
             return ask(self.view(self.state(max_staleness, at_least)))
         from concurrent.futures import ThreadPoolExecutor
 
-        known = self._log.head.state
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
             reading = thread.submit(ask, self.view(known))

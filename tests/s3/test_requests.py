@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.log.committer import STAMP_PAUSE_S
+from lakebed.query import opening
 from lakebed.query.cache import READ_CACHE_BYTES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
@@ -108,26 +109,41 @@ def nothing_kept():
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_a_cold_get_takes_at_most_seven_requests_and_six_one_after_another(s3_server, url):
+@pytest.mark.parametrize("large", [False, True])
+def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_server, url, large, monkeypatch):
     """Opening the instance and the table included, and the floor that proves there is no newer entry.
 
-    The first two are side by side: neither is answered before both are there.
+    Twice two are side by side: neither is answered before both are there. A large file takes one request more than a
+    small one, for its pages, and has two requests of the log beside it.
     """
-    begun = threading.Barrier(2)
-    firsts = {"instance.json", "manifest.ndjson"}
+    if large:
+        monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
+        monkeypatch.setattr(opening, "TAIL_BYTES", 8 * 1024)
+    first, then = {"instance.json", "manifest.ndjson"}, {"00000000000000000003.ndjson", ".parquet"}
+    begun = {id(pair): threading.Barrier(2) for pair in (first, then)}
 
     def wait(request):
-        name = request.key.rpartition("/")[2]
-        if name in firsts:
-            firsts.remove(name)
-            begun.wait(timeout=30)
+        for pair in (first, then):
+            for ending in [ending for ending in pair if request.key.endswith(ending)]:
+                pair.remove(ending)
+                begun[id(pair)].wait(timeout=30)
+                return
 
     s3_server.requests.clear()
     s3_server.spoil = wait
     assert opened(s3_server, url).get("key-000123").num_rows == 1
-    assert len(s3_server.requests) <= 7, shown(s3_server)
-    assert not firsts
-    assert not begun.broken
+    assert len(s3_server.requests) == 7 + large, shown(s3_server)
+    assert not first
+    assert not then
+    assert not any(barrier.broken for barrier in begun.values())
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_cold_get_of_a_state_beyond_the_snapshot_sees_what_came_since(s3_server, url):
+    opened(s3_server, url).write(rows(123, 124))
+    s3_server.requests.clear()
+    assert opened(s3_server, url).get("key-000123").num_rows == 2
+    assert len(s3_server.requests) <= 9, shown(s3_server)
 
 
 def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):

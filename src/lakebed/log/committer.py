@@ -59,9 +59,6 @@ trimmed by now learns nothing of his outcome, and that should take a sleep betwe
 STAMP_PAUSE_S = 0.1
 """An entry that follows another so fast carries no stamp that would cost a request: it would double a commit's time."""
 
-LOOKS_MAX = 60
-"""Looks past an end that moves on."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Put(Generic[State]):
@@ -87,12 +84,15 @@ class Log(Generic[State, Offered, Change]):
         self._queue = self.waiting = Queue[Offered]()
         self._turns = Turns()
         self._unsettled: Slot | None = None
-        self._looked_past_end = False
 
     @property
     def head(self) -> Head[State]:
         """The newest state this process knows; no request."""
         return self._tail.head
+
+    def open(self) -> State:
+        """A state to begin with: the one that is known, or that of the newest snapshot; with neither the empty one."""
+        return self._tail.open().state
 
     def follow(self) -> State:
         """The newest state: reads forward until an entry is not there (two requests when nothing is new)."""
@@ -260,8 +260,7 @@ class Log(Generic[State, Offered, Change]):
         if self._unsettled is not None and not self._settle_old():
             _tell_all(group, Contended(0))
             return None
-        if not self._looked_past_end:
-            self._look_past_end()
+        self._tail.look_past_end()
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
         reading = self._tail.reading()
         while (done := self._try(group, reading, lost)) is False:
@@ -328,17 +327,6 @@ class Log(Generic[State, Offered, Change]):
             resolved = self.machine.resolve(ticket.offer, state)
             if isinstance(resolved, Repeated):
                 ticket.outcome = Committed(resolved.number)
-
-    def _look_past_end(self) -> None:
-        """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks."""
-        for _ in range(LOOKS_MAX):
-            end = self.head.number
-            if self.backend.get(end + 2) is None:
-                break
-            self.follow()
-            if self.head.number == end:
-                raise gone(self.identity, end + 1)
-        self._looked_past_end = True
 
     def _slot(
         self, head: Head[State], judged: Judged[State], sides: tuple[entries.SideObject, ...], *, hasty: bool

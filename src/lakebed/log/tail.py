@@ -24,7 +24,7 @@ from lakebed.log.entry import weight_bytes
 from lakebed.log.kept import KeptSnapshots
 from lakebed.log.replay import Past, ReadSides, advance
 from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
-from lakebed.log.stamps import Stamps, from_us
+from lakebed.log.stamps import Stamps, from_us, gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 OPENINGS_MAX = 20
 """How often a log is opened again because it was trimmed meanwhile: each takes a trimmer a snapshot."""
+
+LOOKS_MAX = 60
+"""Looks past an end that moves on."""
 
 CAME_BYTES_MAX = 64 * 2**20
 """Entries kept in memory that are not published, to be put on a head that rests on a newer snapshot by then."""
@@ -80,7 +83,7 @@ class Tail(Generic[State]):
         self.kept = KeptSnapshots(place, identity, machine, self._replayed)
         self.past = Past(backend, self.kept, identity, machine, read_sides)
         self.stamps = Stamps(backend, identity)
-        self.opened = False
+        self.opened = self.looked_past_end = False
         self.moved_s = self.proven_s = -math.inf
         self._backend = backend
         self._identity = identity
@@ -105,7 +108,7 @@ class Tail(Generic[State]):
 
         Raises DamagedError, FormatTooNewError.
         """
-        self._open()
+        self.open()
         for _ in range(OPENINGS_MAX):
             with self._advancing:
                 reading = self._nothing_read()
@@ -121,6 +124,21 @@ class Tail(Generic[State]):
         raise StorageError(
             f"{self._identity} is trimmed faster than it can be opened", log=self._identity, transient=True
         )
+
+    def look_past_end(self) -> None:
+        """Raise DamagedError if the entry after the next one is there and the next is not, however often one looks.
+
+        One look that finds none is enough for a process.
+        """
+        if self.looked_past_end:
+            return
+        for _ in range(LOOKS_MAX):
+            end = self._head.number
+            if self._backend.get(end + 2) is None:
+                break
+            if self.follow().number == end:
+                raise gone(self._identity, end + 1)
+        self.looked_past_end = True
 
     def reading(self) -> Reading[State]:
         """All that is known and not proven: what this process has put since, if it has put anything."""
@@ -181,12 +199,14 @@ class Tail(Generic[State]):
             raise amiss
         return True
 
-    def _open(self) -> None:
+    def open(self) -> Head[State]:
+        """The newest head this process knows, and be it that of the newest snapshot: it need not be proven."""
         with self._advancing:
             if not self.opened:
                 self._head = self.snapshots.newest() or self._head
                 self._base = self._head.number
                 self.opened = True
+            return self._head
 
     def _open_above(self, floor: int) -> None:
         """Go on from a snapshot that is not below the floor."""

@@ -357,7 +357,8 @@ def test_a_reader_who_slept_neither_stays_behind_nor_follows_another_history(tab
 
     forked = opened(table)
     forked.log._tail._head = writer.log.head
-    forked.log._tail.opened, forked.log._tail.proven_s, forked.log._looked_past_end = True, float("inf"), True
+    forked.log._tail.opened = forked.log._tail.looked_past_end = True
+    forked.log._tail.proven_s = float("inf")
     assert isinstance(forked.log.commit(AlterSettings({"page_rows": 500})), Unknown)
     assert table.storage.get(entry_name(table_prefix(table.id), number)) is not None
     assert writer.state() == table.state()
