@@ -70,13 +70,14 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
     from lakebed.kernels.ranks import RankNotes
 
     notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
-    keys = list(schema.row_key_names)
+    keys = pa.schema([field.arrow for field in schema.row_key])
     with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pq.ParquetFile(path) as parquet:
         stored = {stored_id(column): column.name for column in parquet.schema_arrow}
         names = [stored[field.id] for field in schema.row_key]
         for batch in parquet.iter_batches(batch_size=READ_ROWS, columns=names, use_threads=False):
             if batch.num_rows:
-                notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys)]))
+                # Parquet has no seconds: what it gives back are milliseconds.
+                notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys.names)]).cast(keys))
     if notes.rows != file.rows:
         raise DamagedError(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
     return notes.summary()

@@ -146,6 +146,14 @@ def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, tabl
     assert table.get_many(key for key in ["key-000001", "key-000002"]).num_rows == 3
 
 
+def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table, monkeypatch):
+    """Whose rows are read out of the object, for they are few beside it."""
+    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", 1)
+    found = table.get_many(["key-000123", "key-000456", "none"], columns=["n", "n"])
+    assert found.column_names == ["n", "n"]
+    assert [column.to_pylist() for column in found.columns] == [[123, 456]] * 2
+
+
 def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
     table.get("key-000001")
     storage, name = stored_file(s3_server, table)

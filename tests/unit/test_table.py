@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError
+from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError, clock
 from lakebed.collection.run import collect_garbage
 from lakebed.state.sums import table_rows
+from tests.unit.query.test_answers import VALUES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 
@@ -260,6 +261,29 @@ def test_removed_rows_are_gone_and_their_neighbours_are_not(table):
     assert table.remove(KeyRange("b", "j")) == table.number == number
     table.write(rows(["c"]))
     assert table.get("c").num_rows == 1
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_removal_takes_nothing_beside_its_range_whatever_the_type_of_the_key(kind):
+    """What is left of a file is told by a summary, which is made of the file."""
+    schema = Schema({"k": kind})
+    keys = sorted(set(VALUES[kind]), key=lambda key: schema.codec.encode((key,)))
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
+    table.write(pa.table({"k": pa.array(keys, schema.arrow.field("k").type)}))
+    for begin in keys[-2::-1]:
+        table.remove(KeyRange(begin, keys[-1]))
+        keys.remove(begin)
+        assert scanned(table).column("k").to_pylist() == keys
+        assert table.count(exact=True).rows == table.count().rows == len(keys)
+
+
+def test_of_keys_of_whole_seconds_a_removal_knows_which_rows_lie_beside_it(instance):
+    """Parquet keeps them as milliseconds; by these, none of the rows would lie below the range."""
+    table = instance.create_table("seconds", Schema({"k": "timestamp[s]"}))
+    moments = [dt.datetime(2026, 1, 1, 0, 0, second) for second in range(10)]  # noqa: DTZ001 - the field has no zone
+    table.write(pa.table({"k": pa.array(moments, pa.timestamp("s"))}))
+    table.remove(KeyRange(moments[4], moments[6]))
+    assert scanned(table).column("k").to_pylist() == moments[:4] + moments[6:]
 
 
 def test_a_write_that_began_before_a_fence_does_not_pass_it(instance, table):

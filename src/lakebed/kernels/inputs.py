@@ -106,7 +106,9 @@ def spans(inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | Non
     found: list[Span] = []
     for item in inputs:
         with pq.ParquetFile(item.path, memory_map=True) as file:
-            groups = [_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups)]
+            every = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
+            # An attached file may have row groups without a row.
+            groups = [span for span in every if span.rows]
             if key_range is None or key_range == ALL_KEYS or len(groups) == 1:
                 found += groups
                 continue

@@ -20,7 +20,6 @@ import re
 from collections.abc import Generator, Iterator, Sequence
 from functools import reduce
 from operator import and_
-from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -97,12 +96,18 @@ class Engine:
         ]
         return found.select(*exactly)
 
-    def merge_in_levels(self, paths: Sequence[Path], ask: Ask, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
-        """As :meth:`read`, over local files of any number. Of what it reads nothing but the engine itself is noted."""
+    def merge_in_levels(
+        self, files: Sequence[OpenFile], ask: Ask, memory_limit_bytes: int
+    ) -> Generator[pa.RecordBatch]:
+        """As :meth:`read`, over any number of files, which have a ``path`` and are held to the end: one may be a copy.
+
+        Of what it reads nothing but the engine itself is noted.
+        """
         ask.tally.engine = True
+        ask.tally.files.update(opened.file.id for opened in files)
         where = None if ask.where is None else ask.where.text
-        return merge_stream(
-            paths,
+        yield from merge_stream(
+            [opened.path for opened in files if opened.path is not None],
             ask.schema,
             key_range=ask.keys,
             memory_limit_bytes=memory_limit_bytes,

@@ -172,7 +172,7 @@ class Reader:
             for part in parts:
                 points = (EncodedRange(key, successor(key)) for key in lookup.keys[part.first : part.last])
                 queries.append(LeafQuery(part.leaf, tuple(points), part.files))
-            wanted = _selected(schema, lookup.columns)
+            wanted = _selected(schema, tuple(dict.fromkeys(lookup.columns)))
             return pa.Table.from_batches(self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted)), wanted)
         local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
         return read_parts(parts, local, lookup)
@@ -238,7 +238,12 @@ class Reader:
 
         with self.blaming(files, ask.where):
             opened = [self._files.open(file, ask.schema) for file in files]
-        for keys in backwards(opened, ask.schema, ask.keys, self._kept):
+        slices = backwards(opened, ask.schema, ask.keys, self._kept)
+        while True:
+            with self.blaming(files, ask.where):
+                keys = next(slices, None)
+            if keys is None:
+                return
             slice_ask = replace(ask, keys=keys, limit=None)
             reaching = [file for file in files if file.reaches(keys)]
             with closing(self._part_rows(reaching, slice_ask)) as rows:
@@ -271,9 +276,7 @@ class Reader:
             return read_straight(opened[0], ask, self._kept, limit_bytes)
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
-            paths = [each.path for each in local if each.path is not None]
-            ask.tally.files.update(file.id for file in files)
-            return self.engine().merge_in_levels(paths, ask, limit_bytes)
+            return self.engine().merge_in_levels(local, ask, limit_bytes)
         return self.engine().read(opened, ask)
 
     def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:

@@ -123,6 +123,17 @@ def test_a_range_of_a_single_key_is_merged_too(tmp_path, out):
     assert pq.read_table(run.path).column("k").to_pylist() == [1, 1, 1, 1]
 
 
+def test_row_groups_without_rows_are_passed_over(tmp_path, write):
+    """Those that a file of another writer has, which was attached."""
+    path = tmp_path / "other.parquet"
+    with pq.ParquetWriter(path, SCHEMA.arrow) as writer:
+        for first, count in ((0, 0), (10, 10), (0, 0), (20, 10), (0, 0)):
+            rows = pa.Table.from_batches([bench_rows(range(first, first + 10))])
+            writer.write_table(rows.slice(0, count))
+    keys = EncodedRange(SCHEMA.codec.encode(("user-00000005",)), SCHEMA.codec.encode(("user-00000025",)))
+    assert stream([path, write(range(10))], key_range=keys, memory_limit_bytes=1_000) == list(range(5, 25))
+
+
 def test_one_input_and_none(write):
     assert stream([write(range(10))]) == list(range(10))
     assert stream([]) == []

@@ -8,12 +8,15 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.files import data_name
+from lakebed.ingest.attach import check_sorted
+from lakebed.ingest.send import send_run
 from lakebed.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.query import narrow, opening
 from lakebed.query.cache import ReadCache
@@ -146,6 +149,21 @@ def test_a_file_without_permission_is_a_storage_error(storage, root, tmp_path, m
         reader_of(storage).get(one_leaf((file,), point("b")), LETTERS.names)
 
 
+def test_filters_over_keys_that_an_attached_file_stores_in_another_type_are_not_asked(storage, tmp_path):
+    """Times of 96 bits, as some writers have them: their hashes are others, and every key would be unknown."""
+    schema, files = Schema({"k": "timestamp[ns]"}), []
+    for part in range(2):
+        rows = pa.table({"k": pa.array(range(part, 20, 2), pa.timestamp("ns"))}, schema=schema.arrow)
+        bloom = {"k": {"ndv": 10, "fpp": 0.001}}
+        pq.write_table(rows, tmp_path / "in", use_deprecated_int96_timestamps=True, bloom_filter_options=bloom)
+        checked = check_sorted(tmp_path / "in", schema, (), "in")
+        assert checked is not None
+        files += [new.file for new in send_run(storage, TABLE, [checked], job=f"job-{part:08d}")]
+    for key in map(schema.codec.encode_key, zip(range(20))):
+        plan = one_leaf(tuple(files), EncodedRange(key, successor(key)), schema=schema)
+        assert reader_of(storage).get(plan, ["k"]).num_rows == 1
+
+
 def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, monkeypatch):
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
     reader = reader_of(storage)
@@ -183,6 +201,18 @@ def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_p
         if found.column("k").to_pylist() != sorted(found.column("k").to_pylist()) or found.num_rows != 231:
             unnoticed.append(position)
     assert not unnoticed
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_index_that_makes_no_sense_is_damage_from_either_end(storage, root, tmp_path, reverse):
+    (file,) = stored(storage, LETTERS, lettered("abc" * 100), tmp_path)
+    place = reader_of(storage).open(file, LETTERS).footer.groups[0].chunks[1].column_index
+    assert place is not None
+    content = bytearray(object_path(root, file).read_bytes())
+    content[place[0] : sum(place)] = b"\xff" * place[1]
+    object_path(root, file).write_bytes(content)
+    with pytest.raises(DamagedError, match=file.id):
+        reader_of(storage).scan(one_leaf((file,), ALL_KEYS), ["k"], None, reverse=reverse).read_all()
 
 
 def test_files_of_one_run_are_read_one_after_another(storage, tmp_path, monkeypatch):
@@ -306,6 +336,18 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path):
     assert found.column("k").to_pylist() == list("abbcccdde")
     assert cache.stats().files.entries == 1
     assert sum(len(copies_of(file)) for file in files) == 1
+
+
+def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
+    """Where it begins, nothing else may hold them: the cache had no room."""
+    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.query.run.FAN_IN_MAX", 2)
+    storage = connect("memory://query-levels")
+    files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
+    reader = Reader(storage, TABLE, lambda _file: True, cache=ReadCache(0))
+    found = reader.scan(one_leaf(files, ALL_KEYS), ["k"], None).read_all()
+    assert found.column("k").to_pylist() == list("abbcccdde")
+    assert sum(len(copies_of(file)) for file in files) == 0
 
 
 def test_a_damaged_copy_is_never_read(tmp_path):

@@ -11,6 +11,7 @@ import lakebed
 from lakebed import KeyRange, Schema, clock
 from lakebed.collection.run import collect_garbage
 from lakebed.ingest.run import write_files
+from lakebed.query.cache import READ_CACHE_BYTES
 from lakebed.state.transactions import Job, OfferOutput, OfferSplit, OpenJob
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
@@ -133,7 +134,10 @@ READS = st.fixed_dictionaries(
 
 @pytest.fixture(scope="module", params=["narrow", "wide", "cut small"])
 def way(request):
-    """Small tables are read in pages by nature; here also by the engine, in slices, and in small bunches."""
+    """Small tables are read in pages by nature; here also by the engine, in slices, small bunches and levels.
+
+    Those last with nothing kept between two looks at a file.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "narrow":
             patch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
@@ -145,7 +149,10 @@ def way(request):
             patch.setattr("lakebed.query.straight.SLICE_BYTES", 500)
             patch.setattr("lakebed.query.bunches.BUNCH_ROWS", 10)
             patch.setattr("lakebed.query.run.HELD_SHARE", 2**29)
+            patch.setattr("lakebed.query.run.FAN_IN_MAX", 2)
+            lakebed.set_read_cache_bytes(0)
         yield request.param
+        lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
 
 
 @settings(max_examples=settings.default.max_examples // 5)
