@@ -241,7 +241,7 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.RecordBa
     rest = [field for field in fields if field.name not in held]
     if rest:
         given |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
-    schema = pa.schema([ask.schema.arrow.field(field.name) for field in fields])
+    schema = ask.schema.arrow_of(field.name for field in fields)
     return pa.RecordBatch.from_arrays([given[field.name] for field in fields], schema=schema)
 
 

@@ -342,7 +342,7 @@ def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.arrow.field(name) for name in schema.project(columns)])
+    return schema.arrow_of(schema.project(columns))
 
 
 def _point(schema: Schema, keys: EncodedRange) -> Point | None:
