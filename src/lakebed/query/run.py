@@ -266,9 +266,9 @@ class Reader:
         with ask.tally.step("open"):
             opened = self._files.open_all(holding, ask.schema)
         with ask.tally.step("read"):
-            tables = self._narrow_rows(opened, ask)
-        if tables is not None:
-            return iter([batch for table in tables for batch in table.to_batches()])
+            narrow = self._narrow_rows(opened, ask)
+        if narrow is not None:
+            return iter(narrow)
         limit_bytes = self._memory_limit_bytes()
         from lakebed.query.straight import goes_straight, read_straight
 
@@ -279,15 +279,15 @@ class Reader:
             return self.engine().merge_in_levels(local, ask, limit_bytes)
         return self.engine().read(opened, ask)
 
-    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
+    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
         if ask.where is None:
             return self._narrow.read(opened, ask)
-        tables = self._narrow.read(opened, ask.before_where())
-        if not tables:
-            return tables
+        batches = self._narrow.read(opened, ask.before_where())
+        if not batches:
+            return batches
         from lakebed.kernels.predicate import keep
 
-        return [keep(table, ask.where) for table in tables]
+        return [keep(batch, ask.where) for batch in batches]
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -342,7 +342,7 @@ def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.arrow.field(name) for name in schema.project(columns)])
+    return schema.arrow_of(schema.project(columns))
 
 
 def _point(schema: Schema, keys: EncodedRange) -> Point | None:
