@@ -67,7 +67,8 @@ def test_a_file_with_other_columns_is_refused(path, schema, says):
         check(write(path, [("a", 1, 0.5, 1)[: len(schema)]], schema))
 
 
-SECONDS = Schema({"k": "timestamp[s]"}, {"s": "timestamp[s, tz=UTC]"}, {"v": "time32[s]", "w": pa.list_(pa.time32("s"))})
+LISTED = pa.list_(pa.time32("s"))
+SECONDS = Schema({"k": "timestamp[s]"}, {"s": "timestamp[s, tz=UTC]"}, {"v": "time32[s]", "w": LISTED})
 
 
 def test_a_file_of_whole_seconds_is_taken_although_parquet_keeps_milliseconds(path):
@@ -83,7 +84,7 @@ def test_a_value_between_two_seconds_is_refused(path, column):
     stored = pa.schema([field.with_type(types.in_parquet(field.type)) for field in SECONDS.arrow])
     row = [1000, 1000, 1000, [1000]]
     row[column] = [1001] if column == 3 else 1001
-    with pytest.raises(SchemaMismatchError, match=f"column {SECONDS.names[column]} .* holds a value that .* cannot keep"):
+    with pytest.raises(SchemaMismatchError, match=f"column {SECONDS.names[column]} .* holds a value that"):
         check_sorted(write(path, [row], stored), SECONDS, (), "in.parquet")
 
 
