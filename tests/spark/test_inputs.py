@@ -112,6 +112,12 @@ def test_rejected_rows_are_kept_apart_with_their_reason(pipeline, table, spark, 
     assert (again.repeated, again.rejected, again.quarantine) == (True, 0, None)
 
 
+def test_files_without_rows_are_imported_with_a_quarantine_too(pipeline, table, tmp_path):
+    write_parquet(tmp_path / "in", TEXTS.slice(0, 0))
+    report = of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad", job_id="monday")
+    assert (report.rows, report.rejected, report.number) == (0, 0, table.number)
+
+
 def test_without_a_quarantine_the_import_fails_and_names_file_column_and_rows(pipeline, table, tmp_path):
     write_parquet(tmp_path / "in", TEXTS, BAD)
     with pytest.raises(SchemaMismatchError, match=r"part-001\.parquet: column Id .* 1 of 3 rows .* row 1: 'five'"):

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import Schema
+from lakebed import Schema, types
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
 from lakebed.ingest import attach
 from lakebed.ingest.attach import check_sorted
@@ -65,6 +65,27 @@ def test_a_row_below_the_one_before_is_named(path, monkeypatch, rows, wrong, bat
 def test_a_file_with_other_columns_is_refused(path, schema, says):
     with pytest.raises(SchemaMismatchError, match=says):
         check(write(path, [("a", 1, 0.5, 1)[: len(schema)]], schema))
+
+
+LISTED = pa.list_(pa.time32("s"))
+SECONDS = Schema({"k": "timestamp[s]"}, {"s": "timestamp[s, tz=UTC]"}, {"v": "time32[s]", "w": LISTED})
+
+
+def test_a_file_of_whole_seconds_is_taken_although_parquet_keeps_milliseconds(path):
+    """So are exports of such tables. What is noted of it are the keys that the table has."""
+    found = check_sorted(write(path, [(1, 1, 1, [1]), (2, 1, None, None)], SECONDS.arrow), SECONDS, (), "in.parquet")
+    key = SECONDS.codec.encode_key
+    assert (found.min_key, found.max_key) == (key((1,)), key((2,)))
+    assert found.summary.rank(key((2,))) == (1, True)
+
+
+@pytest.mark.parametrize("column", range(4), ids=SECONDS.names)
+def test_a_value_between_two_seconds_is_refused(path, column):
+    stored = pa.schema([field.with_type(types.in_parquet(field.type)) for field in SECONDS.arrow])
+    row = [1000, 1000, 1000, [1000]]
+    row[column] = [1001] if column == 3 else 1001
+    with pytest.raises(SchemaMismatchError, match=f"column {SECONDS.names[column]} .* holds a value that"):
+        check_sorted(write(path, [row], stored), SECONDS, (), "in.parquet")
 
 
 def test_a_null_in_a_key_is_refused(path):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed import types
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
 from lakebed.kernels.inputs import stored_id
 from lakebed.kernels.layout import SortedFile
@@ -51,8 +52,9 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
             codec = KeyCodec((*schema.row_key, *schema.sort_key))
             last: bytes | None = None
             # All columns, so that damage in any of them is found before the file is anybody's.
-            for batch in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                if batch.num_rows:
+            for stored in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+                if stored.num_rows:
+                    batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, schema, name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
@@ -67,7 +69,7 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
 def _check_columns(found: pa.Schema, schema: Schema, name: str) -> None:
     wanted = [(field.id, field.name, field.type) for field in schema.fields]
     given = [(stored_id(column), column.name, column.type) for column in found]
-    if given == wanted:
+    if given == [(number, field, types.in_parquet(kind)) for number, field, kind in wanted]:
         return
     if all(number is None for number, _, _ in given):
         reason = "its columns have no field ids"
@@ -77,6 +79,21 @@ def _check_columns(found: pa.Schema, schema: Schema, name: str) -> None:
     raise SchemaMismatchError(
         f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name
     )
+
+
+def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
+    """The rows as the table has them: what Parquet keeps in milliseconds, for it has no seconds, in seconds."""
+    columns = []
+    for column, field in zip(stored.columns, schema.fields, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatchError(
+                f"{name} cannot be attached as it is: column {field.name} is {column.type} and holds a value that "
+                f"{field.type} cannot keep ({error})",
+                column=field.name,
+            ) from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
 
 
 def _check_nulls(batch: pa.RecordBatch, schema: Schema, name: str) -> None:

@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from lakebed import types
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.state.transactions import Source
 
@@ -35,6 +36,8 @@ CHECK_THREADS = 16
 """A look at a file is one or two small requests: many at once hide the waiting."""
 
 _GLOB = re.compile(r"[*?\[]")
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 # -- finding ----------------------------------------------------------------------------------------------------
@@ -236,7 +239,8 @@ def _unreadable(file: Source, error: Exception) -> DamagedError:
 
 
 def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups, as they are there, in order, on the calling thread.
+    """The rows of a file, or of some of its row groups, as they are there but for layouts, in order, on the calling
+    thread.
 
     Raises DamagedError if they are not as many as its footer says.
     """
@@ -245,11 +249,16 @@ def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.
         rows = 0
         for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=wanted, use_threads=False):
             rows += batch.num_rows
-            yield batch
+            yield plain(batch)
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
         if rows != told:
             raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
     check_unchanged(file)
+
+
+def plain(rows: _Rows) -> _Rows:
+    """The same rows with text, bytes and lists laid out as in tables: Arrow can neither take nor filter views."""
+    return rows.cast(pa.schema([column.with_type(types.canonical(column.type)) for column in rows.schema]))
 
 
 def read_file(file: Source, intake: Intake) -> Iterator[pa.RecordBatch]:

@@ -77,7 +77,8 @@ def run_batch(session: SparkSession, documents: Sequence[Any], work: Work) -> li
 def scattered(session: SparkSession, documents: Sequence[Any]) -> Any:
     """A frame of ``item`` and ``payload``, each row in a partition of its own, numbered in the documents' order."""
     rows = [(item, wire.dump(document)) for item, document in enumerate(documents)]
-    return session.createDataFrame(rows, _VALUES).repartitionById(len(rows), "item")
+    # Spark wants a partition even of nothing.
+    return session.createDataFrame(rows, _VALUES).repartitionById(max(1, len(rows)), "item")
 
 
 def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -384,7 +384,7 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     from lakebed.files import data_name
-    from lakebed.kernels.write import gather
+    from lakebed.kernels.write import as_schema, gather
 
     file = wire.decode_file(document)
     storage = shuffle.place.connect()
@@ -392,5 +392,7 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
         storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
         pq.ParquetFile(path, memory_map=True) as parquet,
     ):
-        batches = parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+        # Parquet gives seconds back as milliseconds, and reducers' boundaries are of the schema's own keys.
+        stored = parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+        batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
         yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.ingest.sources import CHECK_THREADS, open_parquet
+from lakebed.ingest.sources import CHECK_THREADS, open_parquet, plain
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def sample_keys(file: Source, group: Group, intake: Intake, whole: Schema) -> tu
     import numpy as np
 
     with open_parquet(file) as parquet:
-        rows = parquet.read_row_group(group.index, columns=intake.keys.needed, use_threads=False)
+        rows = plain(parquet.read_row_group(group.index, columns=intake.keys.needed, use_threads=False))
         step = max(1, rows.num_rows // SAMPLE_ROWS)
         taken = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step))).combine_chunks().to_batches()
         names = list(intake.schema.sort_names)

@@ -64,7 +64,7 @@ def resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaves | Rejecte
 
 
 def _split_shares(held: LeafFile, parts: Sequence[EncodedRange], summary: Summary | None) -> list[tuple[int, bool]]:
-    """The rows of one reference in each part of its leaf; they sum to what the reference had."""
+    """The rows of one reference in each part of its leaf: as they are if that is known, else in sum what it had."""
     file = held.file
     if summary is None:
         # Arrived after the split was planned: even shares over the parts that its bounds reach.

@@ -6,7 +6,8 @@ What was committed since the snapshot is few, and is added up one by one. Pure. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -79,28 +80,47 @@ def _of_files(state: TableState, fact: str) -> dict[str, Any]:
 
 
 def _whole(state: TableState) -> bool:
-    """Whether every file with an estimated share is referenced by all leaves that it reaches.
+    """Whether the shares of every file with an estimated one come to its rows, and no leaf that it reaches lacks one.
 
-    Only then do its shares come to its rows: of a file that lost a leaf, that one may have been estimated at no rows.
+    Then they are right in sum. Of a file that lost a leaf, that one may have been estimated at no rows; and what is
+    left of a leaf's estimate, cut again by someone who knew better, is not what it was.
     """
     leaves = state.leaves
+    estimated = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
     return all(
-        state.files[name].references == leaves.position(max_key) - leaves.position(min_key) + 1
-        for name, min_key, max_key in _estimated(state)
-    )
+        state.files[name].references == leaves.position(high) - leaves.position(low) + 1
+        for name, (_, low, high) in estimated.items()
+    ) and _shares(state, estimated) == {name: rows for name, (rows, _, _) in estimated.items()}
 
 
-def _estimated(state: TableState) -> Iterator[tuple[str, bytes, bytes]]:
-    """Id and bounds of the files with a share that is an estimate; one may come several times."""
+def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
+    """Id, rows and bounds of the files with a share that is an estimate; one may come several times."""
     batches, held = _split(state)
     for one in (one for every in held.values() for one in every if not one.exact):
-        yield one.file.id, one.file.min_key, one.file.max_key
+        yield one.file.id, one.file.rows, one.file.min_key, one.file.max_key
     for batch in batches:
         files = batch.column("files").flatten()
         estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
         names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
+        rows = _numbers(files.field("rows"))
         for place in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
-            yield names[place], low[place], high[place]
+            yield names[place], int(rows[place]), low[place], high[place]
+
+
+def _shares(state: TableState, names: Container[str]) -> dict[str, int]:
+    """The rows of some files that all leaves together are thought to have, by the file's id."""
+    batches, held = _split(state)
+    found: Counter[str] = Counter()
+    for one in (one for every in held.values() for one in every if one.file.id in names):
+        found[one.file.id] += one.rows
+    for batch in batches:
+        files, kept = batch.column("files").flatten(), _kept(state, batch)
+        rows = np.zeros(len(files), np.int64)
+        np.add.at(rows, _numbers(batch.column("file").flatten())[kept], _numbers(batch.column("rows").flatten())[kept])
+        for name, share in zip(span_reader(files.field("id"))(0, len(files)), rows.tolist(), strict=True):
+            if name in names:
+                found[name] += share
+    return dict(found)
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[LeafFile, ...]]]:

@@ -131,3 +131,12 @@ def test_a_file_is_held_against_the_schema_before_its_first_row(tmp_path):
     pq.write_table(ROWS.drop_columns("n"), tmp_path / "a.parquet")
     with pytest.raises(SchemaMismatchError, match=r"a\.parquet: missing column n"):
         read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.list_(pa.string_view()), pa.struct([("x", pa.binary_view())])])
+def test_rows_of_views_are_read_in_a_layout_that_arrow_can_take_and_filter(tmp_path, kind):
+    """As Polars and DataFusion write them; the file's own Arrow schema brings them back."""
+    pq.write_table(pa.table({"v": pa.array([None, None], kind)}), tmp_path / "views.parquet")
+    (file,) = sources.find_files(tmp_path / "views.parquet")
+    (batch,) = sources.read_rows(file)
+    assert batch.filter(pa.array([True, False])).num_rows == 1

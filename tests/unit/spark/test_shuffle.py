@@ -8,8 +8,11 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, Error, Schema
-from lakebed.kernels.sort import sort_chunks
+from lakebed.ingest.send import send_run
+from lakebed.kernels.sort import cut_pieces, sort_chunks, sort_runs
+from lakebed.spark import wire
 from lakebed.spark.batch import Place
+from lakebed.spark.bulk_import import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.state.transactions import OfferFiles
 
@@ -158,3 +161,19 @@ def test_a_slice_of_several_pieces_is_one_input_to_the_merge(shuffle, tmp_path, 
 def test_no_rows_make_nothing(shuffle, tmp_path):
     assert sent_by(0, rows_of(7).slice(0, 0), shuffle) == []
     assert settle({}, reduced([], shuffle, tmp_path)) == ()
+
+
+def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
+    """Parquet has no seconds: as milliseconds nearly all of them lay above the reducers' boundaries, and a chunk of
+    several pieces could not be joined.
+    """
+    schema = Schema({"at": "timestamp[s]"})
+    table = lakebed.create(tmp_path / "lake").create_table("t", schema)
+    rows = pa.record_batch([pa.array(range(100), pa.timestamp("s"))], schema=schema.arrow)
+    run = sort_runs([rows], table.layout(), tmp_path, memory_limit_bytes=2**26)
+    (staged,) = send_run(table.storage, table.id, run, job="job-00001")
+    middle = (schema.codec.encode_key((rows["at"][50].as_py(),)),)
+    shuffle = Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
+    (chunk,) = staged_chunks(wire.encode_file(staged.file), shuffle)
+    assert chunk.schema == schema.arrow
+    assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]

@@ -179,6 +179,17 @@ def test_what_is_left_of_a_file_is_never_counted_as_all_of_it():
     assert table_rows(state) == (3, False)
 
 
+def test_shares_that_were_guessed_do_not_add_up_once_some_are_known():
+    """[, e) was thought to have half of the rows, and is known to have 7 of 8 when it is cut again: 11 are too many."""
+    state = step(table(), OfferFiles((new_file("f1", "aaabbbcz"),)))
+    state = step(state, OfferSplit({1: (key("e"),)}))
+    assert (drawn(state), table_rows(state)) == (["f1:~4", "f1:~4"], (8, True))
+    known = {"f1": new_file("f1", "aaabbbcz", samples="be").summary}
+    state = step(state, OfferSplit({2: (key("b"),)}, known))
+    assert (drawn(state), table_rows(state)) == (["f1:3", "f1:4", "f1:~4"], (11, False))
+    assert table_rows(through_an_image(state)) == (11, False)
+
+
 def test_nothing_to_remove_makes_no_entry():
     state = step(table("m"), OfferFiles((new_file("f1", "bc"),)))
     assert resolve(OfferRemove((span("xz"),)), state) == Repeated(2)
