@@ -50,6 +50,11 @@ class Predicate:
     columns: tuple[str, ...]
     parts: tuple[Expr, ...] = field(compare=False)
 
+    def untold(self, error: BaseException) -> UsageError:
+        """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
+        said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
+        return UsageError(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
+
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
     """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
