@@ -46,6 +46,8 @@ OPTIONS = {
     "datafusion.execution.collect_statistics": "false",
     # A predicate names columns as they are written; the engine would fold those that are not quoted.
     "datafusion.sql_parser.enable_ident_normalization": "false",
+    # As in statements: else a time with a zone, and what to_timestamp gives, would have none.
+    "datafusion.execution.time_zone": "UTC",
 }
 
 _NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"

@@ -144,6 +144,19 @@ def test_a_predicate_may_have_functions_that_the_engine_makes_into_others(table,
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("time", ["to_timestamp('1970-01-01T01:00:01')", "TIMESTAMPTZ '1970-01-01 01:00:01'"])
+def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
+    """Without a zone it would be taken for one in Berlin, an hour earlier."""
+    kind = pa.timestamp("us", "Europe/Berlin")
+    table = instance.create_table("times", Schema({"k": kind}))
+    for _ in range(3):
+        table.write(pa.table({"k": pa.array([1_000_000, 3_601_000_000], kind)}))
+    found = table.scan(where=f"k = {time}").read_all()
+    assert found.column("k").cast(pa.int64()).to_pylist() == [3_601_000_000] * 3
+    assert instance.sql(f"SELECT k FROM times WHERE k = {time}").read_all().num_rows == 3
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("at", ["1970-01-01 00:00:02", "1970-01-01 00:00:02.5"])
 def test_a_second_is_compared_as_one_though_parquet_has_none(instance, at):
     """The engine makes of half a second the whole one that a column of seconds can have."""
