@@ -116,12 +116,12 @@ def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
     """
     asked = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
     if not asked:
-        return frame.filter(where.text)
+        return frame.filter(where.alone)
     names = frame.schema().names
     # Kept as they are stored beside, under names that none has: of casts the engine does not know that they are sorted.
     beside = {name: max(names, key=len) + name for name in asked}
     seen = [column(n).cast(asked[n]).alias(n) if n in asked else column(n) for n in names]
-    found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.text)
+    found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.alone)
     return found.select(*(column(beside[n]).alias(n) if n in asked else column(n) for n in names))
 
 

@@ -144,6 +144,15 @@ def test_a_predicate_may_have_functions_that_the_engine_makes_into_others(table,
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "where", ["lower(k) = k", "k = left(v, 1) AND k = lower(k)", "n + 0 = n -- all", "s = n OR s != n"]
+)
+def test_a_predicate_may_hold_that_two_columns_are_equal(table, where):
+    """The engine would conclude how rows are sorted, and find its own plan wrong."""
+    assert letters(table.scan(where=where).read_all()) == "abkkmmoyzzzz"
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("time", ["to_timestamp('1970-01-01T01:00:01')", "TIMESTAMPTZ '1970-01-01 01:00:01'"])
 def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
     """Without a zone it would be taken for one in Berlin, an hour earlier."""
