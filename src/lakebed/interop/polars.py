@@ -100,8 +100,9 @@ def _keys(node: Any, codec: KeyCodec) -> KeySet:
             return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
             column, values = _column(side), _literal(listed)
-            known = column is not None and values is not None and hasattr(values.type, "value_type") and values.is_valid
-            return one_of(codec, column or "", values.values) if known else EVERY_KEY
+            if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
+                return EVERY_KEY
+            return one_of(codec, column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
             column, value = _column(side), _literal(stem)
             text = None if value is None else value.as_py()
