@@ -70,7 +70,7 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
     from lakebed.kernels.ranks import RankNotes
 
     notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
-    keys = pa.schema([field.arrow for field in schema.row_key])
+    keys = schema.arrow_of(schema.row_key_names)
     with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pq.ParquetFile(path) as parquet:
         stored = {stored_id(column): column.name for column in parquet.schema_arrow}
         names = [stored[field.id] for field in schema.row_key]

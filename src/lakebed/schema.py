@@ -22,7 +22,7 @@ from lakebed.errors import BadKeyError, UsageError
 from lakebed.keys import KeyCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
@@ -231,6 +231,11 @@ class Schema:
     def arrow(self) -> pa.Schema:
         """The Arrow schema of rows in this table."""
         return pa.schema([f.arrow for f in self.fields])
+
+    def arrow_of(self, columns: Iterable[str]) -> pa.Schema:
+        """The Arrow schema of rows with these columns alone, in this order; one may come more than once."""
+        names = tuple(columns)
+        return self.arrow if names == self.names else pa.schema([self.arrow.field(name) for name in names])
 
     @cached_property
     def codec(self) -> KeyCodec:

@@ -10,6 +10,7 @@ from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
 from lakebed.query import opening, sql
 from lakebed.query.cache import READ_CACHE_BYTES
+from lakebed.query.opening import OpenFiles
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -144,6 +145,31 @@ def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, tabl
     other = lakebed.open(table.storage.url, storage_options=s3_server.storage_options).table("t")
     other.write(pa.table({"k": ["key-000001"], "n": [2], "v": [22], "w": [""]}))
     assert table.get_many(key for key in ["key-000001", "key-000002"]).num_rows == 3
+
+
+@pytest.mark.parametrize("point_bytes", [1, 1 << 30])
+def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_bytes):
+    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", point_bytes)
+    copied, local = [], OpenFiles.local
+    monkeypatch.setattr(OpenFiles, "local", lambda files, *args: copied.append(args) or local(files, *args))
+    wanted = range(0, ROWS, 37)
+    keys = [f"key-{n:06d}" for n in wanted]
+    found = table.get_many(["none", *keys, "key-000001x"], columns=["w", "n"])
+    assert found.column("n").to_pylist() == list(wanted)
+    assert found.column("w").to_pylist() == [f"{n * 7919:040d}" for n in wanted]
+    assert len(copied) == (0 if point_bytes == 1 else 2)
+
+
+def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table, monkeypatch):
+    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", 1)
+    keys = ["key-000100", "key-000101", "key-015000", "key-015001"]
+    assert table.get_many(keys).num_rows == 4
+    begun = side_by_side(s3_server, ".parquet", ".parquet")
+    keys = ["key-000102", "key-000103", "key-015002", "key-015003"]
+    assert table.get_many(keys).column("n").to_pylist() == [102, 103, 15_002, 15_003]
+    # Of each file the filter's head, two blocks of it, and the pages.
+    assert len(data_requests(s3_server)) == 6
+    assert not begun.broken
 
 
 def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table, monkeypatch):

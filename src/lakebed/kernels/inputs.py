@@ -139,7 +139,7 @@ def sample(places: Sequence[Span], schema: Schema, step_bytes: int) -> pa.Table:
                     target = (number + (number * _GOLDEN) % 1.0) * step_bytes
                 position += span.file_bytes
     if not rows:
-        return pa.schema([schema.arrow.field(name) for name in schema.sort_names]).empty_table()
+        return schema.arrow_of(schema.sort_names).empty_table()
     table = pa.Table.from_batches(rows).combine_chunks()
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in schema.sort_names]))
 

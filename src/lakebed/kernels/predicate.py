@@ -78,14 +78,14 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
     return found
 
 
-def keep(rows: pa.Table, predicate: Predicate) -> pa.Table:
+def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     """The rows of which it is true, in their order; ``rows`` have its columns.
 
     Raises whatever the engine raises of a row that it cannot be told of, such as a division by zero.
     """
     frame = _engine().from_arrow(rows.select(list(predicate.columns)))
     told = frame.select(frame.parse_sql_expr(predicate.text).alias("told")).to_arrow_table().column("told")
-    return rows.filter(told.cast(pa.bool_()))
+    return rows.filter(told.cast(pa.bool_()).combine_chunks())
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,8 @@ row group and file after file, until there are enough for a bunch: it is decoded
 is decoded once for one call, ten keys in ten row groups are one bunch, and what lies decoded at a time is small, which
 is also quick: memory that was used just before need not be cleared for it again.
 
-Row groups without a page index, or with nested columns, are read whole, each a bunch. Files are local, or copies.
+Row groups without a page index, or with nested columns, are read whole, each a bunch; such files are local, or copies.
+Of a file on a store the indexes of many row groups are fetched side by side, and so are the pages of a bunch.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ import pyarrow.compute as pc
 from lakebed.arrays import booleans, integers, of_binary, of_integers
 from lakebed.query.decoding import Cut, decoded, row_keys
 from lakebed.query.membership import Memberships
+from lakebed.query.opening import OPENED_AT_ONCE
 from lakebed.query.pages import PagedFile, Spans
 from lakebed.query.places import GroupRows
 from lakebed.query.tally import Tally
@@ -34,8 +37,9 @@ from lakebed.query.tally import Tally
 if TYPE_CHECKING:
     from lakebed.arrays import Integers
     from lakebed.query.cache import ReadCache
+    from lakebed.query.footer import RowGroup
     from lakebed.query.many import PartKeys
-    from lakebed.query.opening import OpenFile
+    from lakebed.query.opening import OpenFile, OpenFiles
     from lakebed.schema import Field, Schema
 
 BUNCH_ROWS = 65_536
@@ -58,27 +62,44 @@ class Lookup:
     members: Memberships
     columns: tuple[str, ...]
     kept: ReadCache
+    files: OpenFiles | None
     tally: Tally
 
     @classmethod
-    def of(cls, schema: Schema, keys: Sequence[bytes], columns: Sequence[str], kept: ReadCache, tally: Tally) -> Lookup:
-        """Of keys of the schema."""
+    def of(  # noqa: PLR0913 - what is asked, what was learnt before, where it is noted
+        cls,
+        schema: Schema,
+        keys: Sequence[bytes],
+        columns: Sequence[str],
+        kept: ReadCache,
+        tally: Tally,
+        *,
+        files: OpenFiles | None = None,
+    ) -> Lookup:
+        """Of keys of the schema. ``files`` fetches parts of those on a store."""
         values = schema.codec.decode_columns(keys)
-        return cls(schema, keys, values, Memberships(schema.row_key, values, keys), tuple(columns), kept, tally)
+        return cls(schema, keys, values, Memberships(schema.row_key, values, keys), tuple(columns), kept, files, tally)
+
+    def fields(self, *, sorted_rows: bool) -> list[Field]:
+        """Those of the columns, and of the sort key, if rows are to be ordered by it."""
+        names = dict.fromkeys((*self.columns, *(field.name for field in self.schema.sort_key if sorted_rows)))
+        return [self.schema.by_name[name] for name in names]
+
+    def paged(self, opened: OpenFile, tally: Tally) -> PagedFile:
+        """A file, to be read by pages."""
+        return PagedFile(opened, self.schema, self.kept, tally, self.files)
 
 
 def read_parts(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], lookup: Lookup) -> pa.Table:
     """The rows with one of the keys, in order, with the columns asked for.
 
-    ``opened`` has the parts' files by id, each with a path. Raises OSError or ArrowException if one is not what was
-    written.
+    ``opened`` has the parts' files by id, each with a path, or such as give pages of all that is read. Raises OSError
+    or ArrowException if one is not what was written.
     """
     overlap = any(len(part.files) > 1 for part in parts)
-    schema = lookup.schema
-    names = dict.fromkeys((*lookup.columns, *(field.name for field in schema.sort_key if overlap)))
-    fields = [schema.by_name[name] for name in names]
+    schema, fields = lookup.schema, lookup.fields(sorted_rows=overlap)
     found = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in fields)]).empty_table()]
-    for rows, tally in _decoded(_bunches(_sought(parts, opened, lookup), lookup, fields)):
+    for rows, tally in _decoded(_bunches(_sought(parts, opened, lookup, fields), lookup, fields)):
         lookup.tally.add(tally)
         found.append(rows)
     rows = pa.concat_tables(found)
@@ -119,12 +140,7 @@ class _Sought:
 
     def cut(self, rows: Spans, lookup: Lookup, tally: Tally) -> Cut:
         """Some rows of the row group, to be decoded."""
-        return Cut(
-            PagedFile(self.opened, lookup.schema, lookup.kept, tally),
-            self.position,
-            self.opened.footer.groups[self.position],
-            rows,
-        )
+        return Cut(lookup.paged(self.opened, tally), self.position, self.opened.footer.groups[self.position], rows)
 
     def picked(self) -> Integers:
         """The pages."""
@@ -146,37 +162,76 @@ class _Sought:
             begin, passed = end, reached
 
 
-def _sought(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], lookup: Lookup) -> Iterator[_Sought]:
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """One row group, and those of the keys, a range of their indices, that its bounds do not leave out."""
+
+    part: PartKeys
+    opened: OpenFile
+    position: int
+    among: range
+
+    def sought(self, lookup: Lookup, fields: Sequence[Field]) -> tuple[_Sought | None, Tally]:
+        """The keys shared out to its pages; None if no page may have any. And what was done; any thread may ask."""
+        group, tally = self.opened.footer.groups[self.position], Tally()
+        indices = np.array(self.among)
+        if not self.opened.footer.paged:
+            low = np.zeros(len(indices), np.int64)
+            whole = np.array([0, group.rows])
+            return _Sought(self.part, self.opened, self.position, indices, low, low + 1, whole, known=False), tally
+        known = None
+        with lookup.paged(self.opened, tally) as file:
+            if self._asks_filter(file, group):
+                known = lookup.members.may_be_in(file, group, self.among, lookup.kept)
+            if known is not None:
+                indices = indices[known]
+            key_pages = file.key_pages(self.position, group) if len(indices) else None
+            if key_pages is None:
+                return None, tally
+            if file.is_afar:
+                # A bunch asks for the same, of one row group after another.
+                file.pages(self.position, group, tuple(dict.fromkeys(f.id for f in (*lookup.schema.row_key, *fields))))
+        around = [key_pages.fences.around(lookup.keys[index]) for index in indices.tolist()]
+        low, high = np.array(around, np.int64).reshape(-1, 2).T
+        some = low < high
+        if not some.any():
+            return None, tally
+        firsts = np.append(np.asarray(key_pages.first_rows, np.int64), group.rows)
+        return _Sought(
+            self.part, self.opened, self.position, indices[some], low[some], high[some], firsts, known is not None
+        ), tally
+
+    def _asks_filter(self, file: PagedFile, group: RowGroup) -> bool:
+        """Of more keys than it has rows, every page has some; and a page on a store is as near as its filter."""
+        return len(self.among) <= group.rows and (len(self.part.files) > 1 or not file.is_afar)
+
+
+def _sought(
+    parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], lookup: Lookup, fields: Sequence[Field]
+) -> Iterator[_Sought]:
     """The keys shared out to the row groups that may have them, and to their pages."""
+    reached = _reached(parts, opened, lookup.keys)
+    share_out = partial(_Reached.sought, lookup=lookup, fields=fields)
+    with ExitStack() as until_end:
+        found: Iterator[tuple[_Sought | None, Tally]] = map(share_out, reached)
+        if any(one.path is None for one in opened.values()):
+            threads = until_end.enter_context(ThreadPoolExecutor(OPENED_AT_ONCE, "lakebed-pages"))
+            found = threads.map(share_out, reached)
+        for sought, tally in found:
+            lookup.tally.add(tally)
+            if sought is not None:
+                yield sought
+
+
+def _reached(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Sequence[bytes]) -> Iterator[_Reached]:
     for part in parts:
         for one in (opened[file.id] for file in part.files):
             fences = one.footer.fences
             for position, (start, end) in enumerate(zip(fences.starts, fences.ends, strict=True)):
-                first = bisect_left(lookup.keys, start, part.first, part.last)
-                among = range(first, bisect_left(lookup.keys, end, first, part.last))
-                if among and one.footer.paged:
-                    yield from _by_pages(part, one, position, among, lookup)
-                elif among:
-                    low, rows = np.zeros(len(among), np.int64), one.footer.groups[position].rows
-                    yield _Sought(part, one, position, np.array(among), low, low + 1, np.array([0, rows]), known=False)
-
-
-def _by_pages(part: PartKeys, opened: OpenFile, position: int, among: range, lookup: Lookup) -> Iterator[_Sought]:
-    """Those of the keys that may be in a row group, by its filter and by the bounds of its pages."""
-    group = opened.footer.groups[position]
-    indices = np.array(among)
-    with PagedFile(opened, lookup.schema, lookup.kept, lookup.tally) as file:
-        # Of more keys than it has rows, every page has some.
-        known = lookup.members.may_be_in(file, group, among, lookup.kept) if len(among) <= group.rows else None
-        if known is not None:
-            indices = indices[known]
-        key_pages = file.key_pages(position, group)
-    around = [key_pages.fences.around(lookup.keys[index]) for index in indices.tolist()]
-    low, high = np.array(around, np.int64).reshape(-1, 2).T
-    some = low < high
-    if some.any():
-        firsts = np.append(np.asarray(key_pages.first_rows, np.int64), group.rows)
-        yield _Sought(part, opened, position, indices[some], low[some], high[some], firsts, known is not None)
+                first = bisect_left(keys, start, part.first, part.last)
+                among = range(first, bisect_left(keys, end, first, part.last))
+                if among:
+                    yield _Reached(part, one, position, among)
 
 
 def _bunches(sought: Iterator[_Sought], lookup: Lookup, fields: Sequence[Field]) -> Iterator[_Bunch]:
@@ -232,7 +287,10 @@ class _Bunch:
         return pa.table(arrays, names=["", *(field.name for field in self.fields)]), tally
 
     def _keys(self, picked: Sequence[Integers], tally: Tally) -> dict[str, pa.Array]:
-        """The row keys of the pages; with them the other fields, if nearly every page surely has a row to return."""
+        """The row keys of the pages; with them the other fields, if nearly every page surely has a row to return.
+
+        And of files on a store, where a round trip more takes longer than pages for nothing.
+        """
         schema = self.lookup.schema
         if not self.sought[0].opened.footer.paged:
             (one,) = self.sought
@@ -244,7 +302,8 @@ class _Bunch:
         footers = [one.opened.footer for one in self.sought]
         along = [field for field in self.fields if all(footer.gives_pages([field]) for footer in footers)]
         surely = all(
-            one.known or len(one.indices) >= len(pages) for one, pages in zip(self.sought, picked, strict=True)
+            one.known or one.opened.path is None or len(one.indices) >= len(pages)
+            for one, pages in zip(self.sought, picked, strict=True)
         )
         return decoded(
             cuts, schema.row_key, [field for field in along if field not in schema.row_key] if surely else ()

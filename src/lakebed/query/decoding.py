@@ -259,15 +259,14 @@ class _LittleFile:
         metadata = integer(1, 2, bits=32) + elements + integer(1, self.rows) + groups + STOP
         tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
         # Read where Arrow will look at it: to put parts together would be to copy them.
-        buffer = pa.allocate_buffer(end + len(tail))
-        content = memoryview(buffer).cast("B")
+        content = np.empty(end + len(tail), np.uint8).data
         content[: len(_MAGIC)] = _MAGIC
         for file, run in groupby(self.reads, itemgetter(0)):
             with file:
                 for _, places, group, column, passed in run:
                     file.read_into(content[group.begins[column] + passed :], places)
         content[end:] = tail
-        with pq.ParquetFile(pa.BufferReader(buffer), page_checksum_verification=True) as decoder:
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as decoder:
             columns = decoder.read(use_threads=end >= THREADS_BYTES).columns
         self.columns = dict(zip(self.elements, columns, strict=True))
 

@@ -117,9 +117,9 @@ class Membership:
 
 
 class Memberships:
-    """Many row keys, to be asked at once of one row group after another. Never says no of a key that is there.
+    """Many row keys, to be asked at once of row groups, one by one. Never says no of a key that is there.
 
-    For one thread.
+    Safe to use from many threads, which may hash the keys twice.
     """
 
     def __init__(self, fields: Sequence[Field], values: pa.RecordBatch, keys: Sequence[bytes]) -> None:
@@ -278,8 +278,10 @@ def _blocks(
     numbers = uppers * np.uint64(size // _BLOCK_BYTES) >> np.uint64(32)
     begin = offset + length - size
     if data is None and len(numbers) * _SPARSE_BYTES < size:
-        data = b"".join([file.read((begin + _BLOCK_BYTES * number, _BLOCK_BYTES)) for number in numbers.tolist()])
-        return np.frombuffer(data, np.uint32).reshape(-1, 8)
+        places = [(begin + _BLOCK_BYTES * number, _BLOCK_BYTES) for number in numbers.tolist()]
+        file.fetch_ahead(list(dict.fromkeys(places)))
+        read = {place: file.read(place) for place in dict.fromkeys(places)}
+        return np.frombuffer(b"".join([read[place] for place in places]), np.uint32).reshape(-1, 8)
     whole = np.frombuffer(file.read((begin, size)) if data is None else data, np.uint32)
     found: np.ndarray[Any, np.dtype[np.uint32]] = whole.reshape(-1, 8)[numbers]
     return found

@@ -135,7 +135,7 @@ class NarrowReader:
     def _filter(self, file: DataFile, place: Place, ask: Ask) -> bytes:
         return self._files.read(self._files.open(file, ask.schema), place)
 
-    def read(self, files: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
+    def read(self, files: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
         """The rows asked for, in order, maybe with other columns too; None: not narrow, or not possible by pages.
 
         Raises OSError or ArrowException if a file is not what was written.
@@ -153,7 +153,7 @@ class NarrowReader:
         found = self._merged(files, ask, fields)
         return None if found is None else [rows.slice(0, ask.limit) for rows in found]
 
-    def _merged(self, files: Sequence[OpenFile], ask: Ask, fields: Sequence[Field]) -> list[pa.Table] | None:
+    def _merged(self, files: Sequence[OpenFile], ask: Ask, fields: Sequence[Field]) -> list[pa.RecordBatch] | None:
         """As :meth:`read`, but with as many rows of each file as the limit."""
         shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
         rows_left, bytes_left = ROWS_MAX * shares, BYTES_MAX * shares
@@ -215,7 +215,7 @@ class NarrowReader:
                 ask.tally.files_by_filter += 1
 
 
-def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | None:
+def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.RecordBatch | None:
     """The rows asked for, those of each file in order; None if there are none.
 
     Key columns are read first, and the others where there are rows to return. Where there surely are some (short spans
@@ -227,11 +227,10 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | 
     known = ask.point is None or all(filters_of(cut.group, [key.id for key in keys]) for cut in cuts)
     held = decoded(cuts, keys, [field for field in fields if field not in keys] if short and known else ())
     starts = list(accumulate((len(cut.rows) for cut in cuts), initial=0))
-    columns = row_keys(held, ask.schema)
     if ask.point is not None:
-        found = _point_places(columns, starts, ask.point)
+        found = _point_places([held[key.name] for key in keys], starts, ask.point)
     else:
-        found = places_within(columns, ask.schema.codec, ask.keys, starts)
+        found = places_within(row_keys(held, ask.schema), ask.schema.codec, ask.keys, starts)
     if ask.limit is not None:
         found = _limited(found, cuts, ask.limit)
     some = [index for index, places in enumerate(found) if places]
@@ -242,7 +241,8 @@ def _rows(cuts: Sequence[Cut], fields: Sequence[Field], ask: Ask) -> pa.Table | 
     rest = [field for field in fields if field.name not in held]
     if rest:
         given |= decoded([_narrowed(cuts[index], starts[index], found[index]) for index in some], rest)
-    return pa.table([given[field.name] for field in fields], names=[field.name for field in fields])
+    schema = ask.schema.arrow_of(field.name for field in fields)
+    return pa.RecordBatch.from_arrays([given[field.name] for field in fields], schema=schema)
 
 
 def _narrowed(cut: Cut, start: int, places: range) -> Cut:
@@ -251,7 +251,7 @@ def _narrowed(cut: Cut, start: int, places: range) -> Cut:
     return replace(cut, rows=range(begin, begin + len(places)))
 
 
-def _point_places(columns: pa.RecordBatch, starts: Sequence[int], point: Point) -> list[range]:
+def _point_places(columns: Sequence[pa.Array], starts: Sequence[int], point: Point) -> list[range]:
     """Where in the key columns of some cuts the rows with one key are. ``starts`` has where each cut begins, and ends.
 
     Rows of a cut ascend by the first field, those that are equal in it by the second, and so on.

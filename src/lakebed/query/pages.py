@@ -198,7 +198,7 @@ class PagedFile:
     def read_into(self, content: memoryview, places: Sequence[Place]) -> int:
         """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
 
-        Raises as :meth:`read`.
+        A local file is held open by who calls. Raises as :meth:`read`.
         """
         at = 0
         if self.is_afar:
@@ -206,18 +206,17 @@ class PagedFile:
                 content[at : at + place[1]] = self.read(place)
                 at += place[1]
             return at
-        with self:
-            for run in _near(places):
-                begin = end = run[0][0]
-                buffers: list[bytearray | memoryview] = []
-                for offset, length in run:
-                    if offset > end:
-                        buffers.append(bytearray(offset - end))
-                    buffers.append(content[at : at + length])
-                    at, end = at + length, offset + length
-                count = os.preadv(self._descriptor, buffers, begin)
-                if count != end - begin:
-                    raise OSError(f"{count} of {end - begin} bytes at {begin}")
+        for run in _near(places):
+            begin = end = run[0][0]
+            buffers: list[bytearray | memoryview] = []
+            for offset, length in run:
+                if offset > end:
+                    buffers.append(bytearray(offset - end))
+                buffers.append(content[at : at + length])
+                at, end = at + length, offset + length
+            count = os.preadv(self._descriptor, buffers, begin)
+            if count != end - begin:
+                raise OSError(f"{count} of {end - begin} bytes at {begin}")
         self._tally.size_bytes += at
         return at
 

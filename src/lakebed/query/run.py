@@ -36,7 +36,7 @@ from lakebed.query.damage import located
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
-from lakebed.query.plan import LeafQuery, QueryPlan, at, successive
+from lakebed.query.plan import QueryPlan, at, successive
 from lakebed.query.stream import RowStream
 from lakebed.query.tally import Tally
 from lakebed.schema import Schema
@@ -58,8 +58,8 @@ INPUT_BYTES = 12 * 1024 * 1024
 FILES_AT_ONCE = 256
 """Files that one batch of a read of many keys holds open."""
 
-POINT_BYTES = 1024 * 1024
-"""What the engine fetches of a file on a store for one key, with its columns' pages and indexes, about."""
+POINT_BYTES = 128 * 1024
+"""What is fetched of a file on a store for one key by pages, with their indexes, about."""
 
 HELD_SHARE = 4
 """Of the memory limit, what a slice read from the end may hold in memory; beyond it goes to local disk."""
@@ -150,7 +150,7 @@ class Reader:
         from lakebed.query.many import by_part
 
         schema = _selected(state.created, columns)
-        lookup = Lookup.of(state.created, keys, schema.names, self._kept, tally or Tally())
+        lookup = Lookup.of(state.created, keys, schema.names, self._kept, tally or Tally(), files=self._files)
         found = [schema.empty_table()]
         for parts in _batches(by_part(state, keys)):
             files = list({file.id: file for part in parts for file in part.files}.values())
@@ -162,20 +162,17 @@ class Reader:
     def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], lookup: Lookup) -> pa.Table:
         from lakebed.query.bunches import read_parts
 
-        schema = lookup.schema
-        opened = [self._files.open(file, schema) for file in files]
-        afar_bytes = sum(each.file.size_bytes for each in opened if each.path is None)
-        count = sum(part.last - part.first for part in parts)
-        if count * POINT_BYTES < afar_bytes:
-            # Parts of large files on a store, by the engine, for these few; otherwise the files are fetched.
-            queries = []
-            for part in parts:
-                points = (EncodedRange(key, successor(key)) for key in lookup.keys[part.first : part.last])
-                queries.append(LeafQuery(part.leaf, tuple(points), part.files))
-            wanted = _selected(schema, tuple(dict.fromkeys(lookup.columns)))
-            return pa.Table.from_batches(self._rows(QueryPlan(tuple(queries), schema), Wanted(wanted)), wanted)
-        local = {each.file.id: each if each.path else self._files.local(each.file, schema) for each in opened}
-        return read_parts(parts, local, lookup)
+        opened = self._files.open_all(files, lookup.schema)
+        count = sum((part.last - part.first) * len(part.files) for part in parts)
+        by_pages = count * POINT_BYTES < sum(each.file.size_bytes for each in opened if each.path is None)
+        fields = (*lookup.schema.row_key, *lookup.fields(sorted_rows=True))
+        ready = {
+            each.file.id: each
+            if each.path or (by_pages and each.footer.gives_pages(fields))
+            else self._files.local(each.file, lookup.schema)
+            for each in opened
+        }
+        return read_parts(parts, ready, lookup)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
@@ -266,9 +263,9 @@ class Reader:
         with ask.tally.step("open"):
             opened = self._files.open_all(holding, ask.schema)
         with ask.tally.step("read"):
-            tables = self._narrow_rows(opened, ask)
-        if tables is not None:
-            return iter([batch for table in tables for batch in table.to_batches()])
+            narrow = self._narrow_rows(opened, ask)
+        if narrow is not None:
+            return iter(narrow)
         limit_bytes = self._memory_limit_bytes()
         from lakebed.query.straight import goes_straight, read_straight
 
@@ -279,15 +276,15 @@ class Reader:
             return self.engine().merge_in_levels(local, ask, limit_bytes)
         return self.engine().read(opened, ask)
 
-    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.Table] | None:
+    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
         if ask.where is None:
             return self._narrow.read(opened, ask)
-        tables = self._narrow.read(opened, ask.before_where())
-        if not tables:
-            return tables
+        batches = self._narrow.read(opened, ask.before_where())
+        if not batches:
+            return batches
         from lakebed.kernels.predicate import keep
 
-        return [keep(table, ask.where) for table in tables]
+        return [keep(batch, ask.where) for batch in batches]
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -341,7 +338,7 @@ def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.arrow.field(name) for name in schema.project(columns)])
+    return schema.arrow_of(schema.project(columns))
 
 
 def _point(schema: Schema, keys: EncodedRange) -> Point | None:

@@ -34,7 +34,7 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
     held = [one.rows if one.exact else sum(_rows_held(state, one.leaf, cuts)) for one in leaves]
     if rows >= sum(held):
         return None
-    wanted = pa.schema([schema.arrow.field(name) for name in columns])
+    wanted = schema.arrow_of(columns)
     needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
     found = [wanted.empty_table()]
     for index, places in _shared_out(sorted(chance.sample(range(sum(held)), rows)), held):

@@ -90,7 +90,7 @@ class _Slice:
     def decode(self) -> _Decoded:
         """The rows asked for; any thread may ask."""
         schema = self.ask.schema
-        wanted = pa.schema([schema.arrow.field(name) for name in dict.fromkeys(self.ask.names)])
+        wanted = schema.arrow_of(dict.fromkeys(self.ask.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         tally = Tally()
         file = PagedFile(self.opened, schema, self.kept, tally)
