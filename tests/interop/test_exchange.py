@@ -167,6 +167,19 @@ def test_polars_pushes_predicates_down(table, monkeypatch):
     assert len(plan.leaves) == 1
 
 
+def test_polars_asks_a_predicate_of_the_first_rows_alone(table):
+    """It hands over both, and means the rows of the limit first."""
+    frame = table.lazy_polars().head(3).filter(pl.col("a") > 1)
+    assert frame.select("a").collect().to_series().to_list() == [one["a"] for one in scanned(table)[:3] if one["a"] > 1]
+    assert table.lazy_polars().head(3).filter(pl.col("t") == "d").collect().height == 0
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_polars_compares_a_key_with_what_is_no_number(table, value):
+    """It writes such a literal, and cannot read it again."""
+    assert table.lazy_polars().filter((pl.col("a") < value) & (pl.col("t") == "d")).collect().height > 0
+
+
 def test_polars_counts_and_joins(table):
     lazy = table.lazy_polars()
     assert lazy.select(pl.len()).collect().item() == len(scanned(table))

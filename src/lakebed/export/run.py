@@ -185,13 +185,15 @@ def _tasks(table: Table, view: View, wanted: Wanted, held: Sequence[Cell], expor
 
 def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
     from lakebed.kernels.merge import merge_stream
+    from lakebed.kernels.predicate import check_where
 
+    where = None if task.where is None else check_where(task.where, task.layout.schema.arrow)
     for cell in task.cells:
         yield from merge_stream(
             [paths[file.id] for file in cell.files],
             task.layout.schema,
             key_range=cell.keys,
-            where=task.where,
+            where=where,
             memory_limit_bytes=task.memory_limit_bytes,
             scratch=scratch,
         )

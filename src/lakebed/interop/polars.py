@@ -47,23 +47,19 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
         columns: list[str] | None, predicate: pl.Expr | None, rows_max: int | None, _: int | None
     ) -> Iterator[pl.DataFrame]:
         wanted = list(schema.names) if columns is None else columns
-        ranges: Sequence[EncodedRange]
-        if predicate is None:
-            ranges, read_columns, limit = (ALL_KEYS,), wanted, rows_max
-        else:
-            ranges = key_ranges(keys_of(predicate, schema.codec), schema.codec)
-            read_columns, limit = list(dict.fromkeys([*wanted, *predicate.meta.root_names()])), None
+        ranges: Sequence[EncodedRange] = (ALL_KEYS,)
+        read_columns = wanted
+        if predicate is not None:
+            read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
+            if rows_max is None:
+                # With a limit the predicate is asked of the first rows, whatever they are.
+                ranges = key_ranges(keys_of(predicate, schema.codec), schema.codec)
         # Without columns only their number matters, which some column has to carry.
-        with rows(ranges, read_columns or [schema.names[0]], limit) as reader:
-            left = rows_max
+        with rows(ranges, read_columns or [schema.names[0]], rows_max) as reader:
             for batch in reader:
                 given = frame(batch)
-                found = (given if predicate is None else given.filter(predicate)).select(wanted or schema.names[0])
-                found = found if left is None else found.head(left)
-                yield found
-                left = None if left is None else left - found.height
-                if left == 0:
-                    return
+                found = given if predicate is None else given.filter(predicate)
+                yield found.select(wanted or schema.names[0])
 
     return register_io_source(
         read, schema=frame(schema.arrow.empty_table()).schema, is_pure=True, explain_name="lakebed", explain_detail=name
@@ -104,10 +100,12 @@ def _keys(node: Any, codec: KeyCodec) -> KeySet:
             return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
             column, values = _column(side), _literal(listed)
-            known = column is not None and hasattr(values.type, "value_type") and values.is_valid
-            return one_of(codec, column or "", values.values) if known else EVERY_KEY
+            if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
+                return EVERY_KEY
+            return one_of(codec, column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
-            column, text = _column(side), _literal(stem).as_py()
+            column, value = _column(side), _literal(stem)
+            text = None if value is None else value.as_py()
             return EVERY_KEY if column is None or not isinstance(text, str) else starting(codec, column, text)
         case _:
             return EVERY_KEY
@@ -117,7 +115,8 @@ def _compared(side: Any, operator: Operator, literal: Any, codec: KeyCodec) -> K
     name = _column(side)
     if name is None or "Literal" not in literal:
         return EVERY_KEY
-    return compared(codec, name, operator, _literal(literal))
+    value = _literal(literal)
+    return EVERY_KEY if value is None else compared(codec, name, operator, value)
 
 
 def _column(node: Any) -> str | None:
@@ -129,11 +128,17 @@ def _column(node: Any) -> str | None:
             return None
 
 
-def _literal(node: Any) -> pa.Scalar:
-    """A literal in Arrow's terms, by way of Polars: its JSON has some values as bytes of its own."""
+def _literal(node: Any) -> pa.Scalar | None:
+    """A literal in Arrow's terms, by way of Polars: its JSON has some values as bytes of its own.
+
+    None for what it writes and does not read again, such as a float that is no number or infinite.
+    """
     import io
 
     import polars as pl
 
-    expression = pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    try:
+        expression = pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    except pl.exceptions.ComputeError:
+        return None
     return pl.select(expression).to_series().to_arrow()[0]

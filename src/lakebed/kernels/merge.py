@@ -41,7 +41,7 @@ from lakebed.errors import Error, StorageError
 from lakebed.kernels.inputs import Input, open_input, read_through, sample, spans
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.scratch import scratch_folder
-from lakebed.kernels.session import between, column, context, inside, read_as, sort_order, url
+from lakebed.kernels.session import between, column, context, inside, passing, read_as, sort_order, url
 from lakebed.kernels.spill import write_spill
 from lakebed.kernels.write import as_schema, write_run
 from lakebed.keys import EncodedRange
@@ -50,6 +50,8 @@ from lakebed.schema import Schema
 if TYPE_CHECKING:
     import pyarrow as pa
     from datafusion import DataFrame, Expr, SessionContext
+
+    from lakebed.kernels.predicate import Predicate
 
 _FAN_IN_MIN = 12
 _INPUT_BYTES = 2 * 1024 * 1024
@@ -114,13 +116,12 @@ def merge_stream(  # noqa: PLR0913 - as above
     *,
     key_range: EncodedRange | None,
     memory_limit_bytes: int,
-    where: str | None = None,
+    where: Predicate | None = None,
     columns: Sequence[str] | None = None,
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The merged rows as batches with the schema's columns, or those named, in order.
 
-    ``where`` is the text of a predicate that :func:`~lakebed.kernels.predicate.check_where` took.
     ``scratch`` takes the levels of a merge with very many inputs; by default the system's folder for temporary files.
     Raises as :func:`merge_runs`.
     """
@@ -138,7 +139,7 @@ def _merged(  # noqa: PLR0913 - as above
     memory_limit_bytes: int,
     scratch: Path,
     *,
-    where: str | None = None,
+    where: Predicate | None = None,
 ) -> Generator[pa.RecordBatch]:
     """``ranges`` are the key range, then the slices that are known to tile it."""
     present = [item for item in inputs if item.rows]
@@ -186,7 +187,7 @@ def _one_level(
     schema: Schema,
     ranges: Sequence[EncodedRange | None],
     memory_limit_bytes: int,
-    where: str | None,
+    where: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
     row_bytes = max(item.row_bytes for item in inputs)
     rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
@@ -198,7 +199,8 @@ def _one_level(
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
         slices = _slices(inputs, schema, ranges, memory_limit_bytes)
     for conditions in slices:
-        yield from _plan(engine, frames, [*conditions, where], inputs, schema)
+        asked = [_asked(frame, conditions, where, schema) for frame in frames]
+        yield from _plan(engine, asked, inputs, schema, where)
 
 
 def _slices(
@@ -244,25 +246,30 @@ def _scan(engine: SessionContext, item: Input, schema: Schema, index: int) -> Da
     return frame.select(*map(read_as, schema.fields, item.columns))
 
 
+def _asked(frame: DataFrame, conditions: Sequence[Expr | None], where: Predicate | None, schema: Schema) -> DataFrame:
+    """The rows of one input that meet the conditions, and of those the ones of which the predicate is true."""
+    for condition in conditions:
+        if condition is not None:
+            frame = frame.filter(condition)
+    return frame if where is None else passing(frame, where, schema)
+
+
 def _plan(
     engine: SessionContext,
     frames: Sequence[DataFrame],
-    conditions: Sequence[Expr | str | None],
     inputs: Sequence[Input],
     schema: Schema,
+    where: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
-    with _blaming(inputs, schema):
+    with _blaming(inputs, schema, where):
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)
-        for condition in conditions:
-            if condition is not None:
-                union = union.filter(condition)
         plan = union.sort(*sort_order(schema)).execution_plan()
-        check_plan(plan.display_indent(), len(inputs))
+        check_plan(plan.display_indent())
         stream = iter(engine.execute(plan, 0))
     while True:
-        with _blaming(inputs, schema):
+        with _blaming(inputs, schema, where):
             batch = next(stream, None)
             rows = None if batch is None else batch.to_pyarrow()
         if rows is None:
@@ -271,19 +278,22 @@ def _plan(
             yield as_schema(rows, schema)
 
 
-def check_plan(plan: str, inputs: int) -> None:
-    """Raise Error unless the plan streams and merges: no operator that holds its input, and a merge on top."""
+def check_plan(plan: str) -> None:
+    """Raise Error unless the plan streams and merges: no operator that holds its input, and one merge of several.
+
+    Inputs of which nothing can pass a predicate are not in the plan, and one that is left needs no merge.
+    """
     operators = [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
     strangers = sorted(set(operators) - _STREAMING)
     merges = sum(operator in _MERGES for operator in operators)
-    if strangers or (inputs > 1 and merges != 1 and operators != ["EmptyExec"]):
+    if strangers or (operators.count("DataSourceExec") > 1 and merges != 1):
         reason = f"it contains {', '.join(strangers)}" if strangers else "it does not merge"
         raise Error(f"the merge would not stream: {reason}. This is a bug; the plan was:\n{plan}", plan=plan)
 
 
 @contextlib.contextmanager
-def _blaming(inputs: Sequence[Input], schema: Schema) -> Iterator[None]:
-    """Turn an engine's failure into an error about the input that caused it, which the engine does not name."""
+def _blaming(inputs: Sequence[Input], schema: Schema, where: Predicate | None = None) -> Iterator[None]:
+    """Turn an engine's failure into an error about its cause: an input, which it does not name, or the predicate."""
     try:
         yield
     except (Error, KeyboardInterrupt, SystemExit, MemoryError):
@@ -297,4 +307,6 @@ def _blaming(inputs: Sequence[Input], schema: Schema) -> Iterator[None]:
             ) from error
         for item in inputs:
             read_through(item.path, schema)
+        if where is not None:
+            raise where.untold(error) from error
         raise Error(f"the merge failed, and each of its {len(inputs)} inputs can be read: {error}") from error

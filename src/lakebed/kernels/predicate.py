@@ -50,6 +50,20 @@ class Predicate:
     columns: tuple[str, ...]
     parts: tuple[Expr, ...] = field(compare=False)
 
+    @property
+    def alone(self) -> str:
+        """The predicate as a filter of sorted rows, which says nothing of their order.
+
+        Of ``k = lower(k)`` the engine concludes that rows sorted by one are sorted by the other, and then cannot plan.
+        """
+        equates = any(_equates(part) for part in self.parts)
+        return f"({self.text}\n) IS TRUE" if equates else self.text
+
+    def untold(self, error: BaseException) -> UsageError:
+        """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
+        said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
+        return UsageError(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
+
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
     """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
@@ -98,6 +112,16 @@ def _parts(wanted: DataFrame) -> Iterator[Expr]:
         variant = one.to_variant()
         if isinstance(variant, Filter):
             yield variant.predicate()
+
+
+def _equates(expression: Expr) -> bool:
+    """Whether it is only true where two things are equal of which neither is a constant."""
+    if expression.variant_name() != "BinaryExpr":
+        return False
+    operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
+    if operator == "AND":
+        return any(_equates(one) for one in operands)
+    return operator == "=" and all(one.variant_name() != "Literal" for one in operands)
 
 
 def _said(error: Exception) -> str:

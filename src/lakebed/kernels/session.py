@@ -27,7 +27,10 @@ from lakebed.keys import EncodedRange
 from lakebed.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from datafusion import DataFrame
     from datafusion.expr import SortExpr
+
+    from lakebed.kernels.predicate import Predicate
 
 _PR_SET_THP_DISABLE = 41
 
@@ -43,6 +46,8 @@ OPTIONS = {
     "datafusion.execution.collect_statistics": "false",
     # A predicate names columns as they are written; the engine would fold those that are not quoted.
     "datafusion.sql_parser.enable_ident_normalization": "false",
+    # As in statements: else a time with a zone, and what to_timestamp gives, would have none.
+    "datafusion.execution.time_zone": "UTC",
 }
 
 _NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"
@@ -102,6 +107,22 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
     elif stored.name == field.name:
         return found
     return found.alias(field.name)
+
+
+def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
+    """The rows of which the predicate is true. It is asked of the types that the schema has, not those of Parquet.
+
+    Of milliseconds, half a second could be asked for, which in seconds is none, or a whole one.
+    """
+    asked = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
+    if not asked:
+        return frame.filter(where.alone)
+    names = frame.schema().names
+    # Kept as they are stored beside, under names that none has: of casts the engine does not know that they are sorted.
+    beside = {name: max(names, key=len) + name for name in asked}
+    seen = [column(n).cast(asked[n]).alias(n) if n in asked else column(n) for n in names]
+    found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.alone)
+    return found.select(*(column(beside[n]).alias(n) if n in asked else column(n) for n in names))
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 
 from lakebed.kernels.merge import merge_stream
-from lakebed.kernels.session import column, context, inside, read_as, sort_order
+from lakebed.kernels.session import column, context, inside, passing, read_as, sort_order
 from lakebed.query.cache import ReadCache
 from lakebed.query.narrow import Ask
 from lakebed.query.opening import OpenFile
@@ -60,7 +60,7 @@ _RULES_NOT_NEEDED = (
     "eliminate_join", "eliminate_limit", "eliminate_outer_join", "extract_equijoin_predicate",
     "extract_leaf_expressions", "filter_null_join_keys", "optimize_projections", "optimize_unions",
     "propagate_empty_relation", "push_down_filter", "push_down_leaf_projections", "push_down_limit",
-    "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join", "simplify_expressions",
+    "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join",
     "single_distinct_aggregation_to_group_by",
 )  # fmt: skip
 
@@ -105,13 +105,12 @@ class Engine:
         """
         ask.tally.engine = True
         ask.tally.files.update(opened.file.id for opened in files)
-        where = None if ask.where is None else ask.where.text
         yield from merge_stream(
             [opened.path for opened in files if opened.path is not None],
             ask.schema,
             key_range=ask.keys,
             memory_limit_bytes=memory_limit_bytes,
-            where=where,
+            where=ask.where,
             columns=ask.names,
         )
 
@@ -132,7 +131,7 @@ class Engine:
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
         if ask.where is not None:
-            frames = [frame.filter(ask.where.text) for frame in frames]
+            frames = [passing(frame, ask.where, ask.schema) for frame in frames]
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)

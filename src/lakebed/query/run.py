@@ -301,8 +301,7 @@ class Reader:
                 except DamagedError as damage:
                     raise located(damage, self._storage, self._table_id, file) from error
             if where is not None:
-                said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
-                raise UsageError(f"{where.text!r} cannot be told of a row: {said}", where=where.text) from error
+                raise where.untold(error) from error
             raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
 

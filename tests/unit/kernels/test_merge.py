@@ -57,7 +57,7 @@ def test_inputs_that_do_not_overlap_come_out_in_order(write):
 def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeypatch):
     """A small limit cuts the keys into slices, each a plan of its own."""
     plans = []
-    monkeypatch.setattr(merge, "check_plan", lambda plan, inputs: plans.append(check_plan(plan, inputs)))
+    monkeypatch.setattr(merge, "check_plan", lambda plan: plans.append(check_plan(plan)))
     paths = [write(range(start, 6000, 3)) for start in range(3)]
 
     assert stream(paths, memory_limit_bytes=30_000) == list(range(6000))
@@ -251,9 +251,9 @@ MERGE = """SortPreservingMergeExec: [key@0 ASC]
     ],
 )
 def test_a_plan_that_would_not_stream_is_an_error(plan, reason):
-    check_plan(MERGE, 2)
+    check_plan(MERGE)
     with pytest.raises(Error, match=reason):
-        check_plan(plan, 2)
+        check_plan(plan)
 
 
 def test_an_engine_that_forgets_the_order_is_found_out(write, monkeypatch):

@@ -384,7 +384,7 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     for used in (opened[:1], opened):
         for condition in engine.conditions(used, ask):
             drawing = engine.frame(used, condition, ask).execution_plan().display_indent()
-            check_plan(drawing, len(used))
+            check_plan(drawing)
             assert drawing.count("pruning_predicate=") == len(used)
             assert drawing.count("projection=[k, n],") == len(used)
 

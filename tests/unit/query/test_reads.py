@@ -113,11 +113,73 @@ def test_a_limit_counts_the_rows_that_pass(table):
     assert table.scan(where="k = 'z'", limit=3, columns=["s"]).read_all().column("s").to_pylist() == [1, 21, 22]
 
 
-@pytest.mark.parametrize("rows_max", [-1, 32_768])
-def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_file_s(table, monkeypatch, rows_max):
-    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", rows_max)
+@pytest.fixture(params=["in memory", "by the engine", "in levels"])
+def way(request, monkeypatch):
+    """Each way that a predicate is asked of rows."""
+    if request.param != "in memory":
+        monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+    if request.param == "in levels":
+        monkeypatch.setattr("lakebed.query.run.FAN_IN_MAX", 2)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_file_s(table):
     with pytest.raises(UsageError, match=r"'1 / n > 0' cannot be told of a row: .*[Dd]ivide by zero"):
         table.scan(where="1 / n > 0").read_all()
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "coalesce(n, 0) = 1",
+        "nvl(n, 0) = 1",
+        "nvl2(n, n, 0) = 1",
+        "arrow_cast(n, 'Int32') = 1",
+        "extract(year FROM to_timestamp(n)) = 1970 AND n = 1",
+    ],
+)
+def test_a_predicate_may_have_functions_that_the_engine_makes_into_others(table, where):
+    assert letters(table.scan(where=where).read_all()) == "yzz"
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "where", ["lower(k) = k", "k = left(v, 1) AND k = lower(k)", "n + 0 = n -- all", "s = n OR s != n"]
+)
+def test_a_predicate_may_hold_that_two_columns_are_equal(table, where):
+    """The engine would conclude how rows are sorted, and find its own plan wrong."""
+    assert letters(table.scan(where=where).read_all()) == "abkkmmoyzzzz"
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("time", ["to_timestamp('1970-01-01T01:00:01')", "TIMESTAMPTZ '1970-01-01 01:00:01'"])
+def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
+    """Without a zone it would be taken for one in Berlin, an hour earlier."""
+    kind = pa.timestamp("us", "Europe/Berlin")
+    table = instance.create_table("times", Schema({"k": kind}))
+    for _ in range(3):
+        table.write(pa.table({"k": pa.array([1_000_000, 3_601_000_000], kind)}))
+    found = table.scan(where=f"k = {time}").read_all()
+    assert found.column("k").cast(pa.int64()).to_pylist() == [3_601_000_000] * 3
+    assert instance.sql(f"SELECT k FROM times WHERE k = {time}").read_all().num_rows == 3
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("at", ["1970-01-01 00:00:02", "1970-01-01 00:00:02.5"])
+def test_a_second_is_compared_as_one_though_parquet_has_none(instance, at):
+    """The engine makes of half a second the whole one that a column of seconds can have."""
+    kind = pa.timestamp("s")
+    table = instance.create_table("seconds", Schema({"key": kind}, {"sorted": kind}, {"value": kind}))
+    for _ in range(3):
+        table.write(pa.table([pa.array([1, 2, 3], kind)] * 3, names=["key", "sorted", "value"]))
+    wanted = {"=": [2], "<": [1], "<=": [1, 2], ">": [3], ">=": [2, 3]}
+    for operator, seconds in wanted.items():
+        for name in table.schema.names:
+            found = table.scan(where=f"{name} {operator} '{at}'", columns=["value"]).read_all()
+            assert found.column("value").cast(pa.int64()).to_pylist() == [
+                second for second in seconds for _ in range(3)
+            ]
 
 
 def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeypatch):
