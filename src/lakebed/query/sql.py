@@ -41,7 +41,7 @@ from lakebed.query.statement import At, read_statement
 from lakebed.storage.engines import register_store
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, Expr
+    from datafusion import DataFrame, Expr, RecordBatchStream
     from datafusion.plan import LogicalPlan
 
     from lakebed.query.run import Reader
@@ -320,23 +320,27 @@ def _reader(frame: DataFrame, frames: _Frames) -> pa.RecordBatchReader:
     """The rows of the frame, in the types that tables have."""
     given = frame.schema()
     schema = pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
-    if frames:
-        plan_text = _plan_text(frame)
-        for reader, one in frames:
-            check_found(one, plan_text, reader)
-    return pa.RecordBatchReader.from_batches(schema, _batches(frame, schema, frames))
+    stream = _checked(frame, frames) if frames else None
+    return pa.RecordBatchReader.from_batches(schema, _batches(frame, stream, schema, frames))
 
 
-def _plan_text(frame: DataFrame) -> str:
+def _checked(frame: DataFrame, frames: _Frames) -> RecordBatchStream:
+    """The rows of the frame, whose plan has all files: one that is there once it is made was there before."""
     try:
-        return str(frame.execution_plan().display_indent())
+        stream = frame.execute_stream()
+        plan_text = str(frame.execution_plan().display_indent())
     except Exception as error:
         raise _refused(error) from error
+    for reader, one in frames:
+        check_found(one, plan_text, reader)
+    return stream
 
 
-def _batches(frame: DataFrame, schema: pa.Schema, frames: _Frames) -> Generator[pa.RecordBatch]:
+def _batches(
+    frame: DataFrame, stream: RecordBatchStream | None, schema: pa.Schema, frames: _Frames
+) -> Generator[pa.RecordBatch]:
     try:
-        for batch in frame.execute_stream():
+        for batch in frame.execute_stream() if stream is None else stream:
             rows = batch.to_pyarrow()
             columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from datafusion import DataFrame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -327,6 +328,19 @@ def test_a_file_that_was_lost_is_named(on_disk, wide, tmp_path):
     assert answer(on_disk, "SELECT count(*) AS n FROM flights") == [{"n": 2}]
     lost = next(tmp_path.rglob("*.parquet"))
     lost.unlink()
+    with pytest.raises(NotFoundError, match=lost.name):
+        on_disk.sql("SELECT count(*) FROM flights").read_all()
+
+
+def test_a_file_that_vanishes_before_the_plan_that_is_run_is_named(on_disk, wide, tmp_path, monkeypatch):
+    lost = next(tmp_path.rglob("*.parquet"))
+    start = DataFrame.execute_stream
+
+    def too_late(frame):
+        lost.unlink()
+        return start(frame)
+
+    monkeypatch.setattr(DataFrame, "execute_stream", too_late)
     with pytest.raises(NotFoundError, match=lost.name):
         on_disk.sql("SELECT count(*) FROM flights").read_all()
 
