@@ -44,20 +44,14 @@ class Predicate:
     """A predicate that was checked against a schema, and the columns that it names: at least one.
 
     ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made alike.
+    ``alone`` is it as a filter of sorted rows, which says nothing of their order: of ``k = lower(k)`` the engine
+    concludes that rows sorted by one are sorted by the other, and then cannot plan.
     """
 
     text: str
     columns: tuple[str, ...]
     parts: tuple[Expr, ...] = field(compare=False)
-
-    @property
-    def alone(self) -> str:
-        """The predicate as a filter of sorted rows, which says nothing of their order.
-
-        Of ``k = lower(k)`` the engine concludes that rows sorted by one are sorted by the other, and then cannot plan.
-        """
-        equates = any(_equates(part) for part in self.parts)
-        return f"({self.text}\n) IS TRUE" if equates else self.text
+    alone: str
 
     def untold(self, error: BaseException) -> UsageError:
         """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
@@ -100,7 +94,8 @@ def _checked(where: str, schema: pa.Schema) -> Predicate | str:
         return _said(error)
     if operators - _OF_A_ROW:
         return "it asks for more than a row"
-    return Predicate(where, named or tuple(schema.names[:1]), parts)
+    alone = f"({where}\n) IS TRUE" if any(map(_equates, parts)) else where
+    return Predicate(where, named or tuple(schema.names[:1]), parts, alone)
 
 
 def _parts(wanted: DataFrame) -> Iterator[Expr]:

@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
-from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageError
+from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageError, UsageError
 from lakebed.kernels import merge
 from lakebed.kernels.merge import check_plan, merge_runs, merge_stream
+from lakebed.kernels.predicate import check_where
 from lakebed.kernels.sort import encode_piece, sort_runs
 from lakebed.kernels.write import write_run
 from lakebed.keys import ALL_KEYS, EncodedRange
@@ -132,6 +133,12 @@ def test_row_groups_without_rows_are_passed_over(tmp_path, write):
             writer.write_table(rows.slice(0, count))
     keys = EncodedRange(SCHEMA.codec.encode(("user-00000005",)), SCHEMA.codec.encode(("user-00000025",)))
     assert stream([path, write(range(10))], key_range=keys, memory_limit_bytes=1_000) == list(range(5, 25))
+
+
+def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_input_s(write):
+    where = check_where('1 / ("count" - "count") > 0', SCHEMA.arrow)
+    with pytest.raises(UsageError, match=r"cannot be told of a row: .*[Dd]ivide by zero"):
+        stream([write(range(0, 10, 2)), write(range(1, 10, 2))], where=where)
 
 
 def test_one_input_and_none(write):
