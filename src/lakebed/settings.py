@@ -15,7 +15,8 @@ from lakebed.errors import FormatTooNewError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MIB = 1024 * 1024
+KIB = 1024
+MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebed.compaction.strategies import batches, chained, runs_of
+from lakebed.compaction.strategies import batches, chained, overdue, runs_of
 from lakebed.errors import UsageError
 from lakebed.keys import EncodedRange
 from lakebed.settings import Strategy
@@ -157,7 +157,7 @@ def _plan_leaf(state: TableState, leaf: int, jobs: Sequence[Job], rules: tuple[S
     busy = {name for job in jobs for name in job.inputs}
     free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
     whole = chained(free, settings.compaction_chain_bytes)
-    found = batches(strategy, whole, settings)
+    found = batches(strategy, whole, settings) or overdue(strategy, whole, settings)
     room = max(0, settings.compaction_leaf_jobs_max - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
     return _LeafPlan(

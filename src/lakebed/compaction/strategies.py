@@ -17,6 +17,13 @@ together. It counts runs, not files, and reckons in the bytes that they have ins
 Before any of them, runs that do not overlap are *chained*: they are one run already, but for their names. So a table
 whose keys grow with time is hardly ever rewritten. Files that are small on average are not kept apart, and are merged.
 
+If a strategy finds nothing, :func:`overdue` bounds the number of runs. When all jobs have been done, a leaf has at most
+:data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio with a ratio r it has fewer than
+
+    2 + log(r * compaction_run_bytes / smallest run) / log(1 + 1/r) + size of the leaf / compaction_run_bytes
+
+that is 78 runs of less than 1 GiB by default, and the larger ones.
+
 Source of basic and size-ratio: Sleeper, and docs/decisions/0022 for what differs.
 """
 
@@ -69,6 +76,9 @@ class Run:
 Batch = tuple[Run, ...]
 """Runs that are to become one."""
 
+RUNS_MAX = 256
+"""A leaf with more runs is compacted whatever the strategy. A day of by-bytes leaves 230 (docs/performance.md)."""
+
 
 def runs_of(held: Iterable[LeafFile]) -> list[Run]:
     """The runs of a leaf, in the order in which their first files arrived."""
@@ -119,31 +129,53 @@ def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
             assert_never(strategy)
 
 
+def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
+    """What to merge although :func:`batches` finds nothing, so that the number of runs stays bounded.
+
+    A batch of ``compaction_batch_runs`` may be too small for ``compaction_ratio``: four runs, of which three must have
+    three times the bytes of the fourth, must be of exactly one size. Then runs that only together are of like size are
+    merged as basic merges them. Beyond RUNS_MAX runs the least are merged, however large they are, so that half of
+    that bound is left: each row is merged again only when as many runs have come.
+    """
+    least_first = sorted(runs, key=lambda run: run.size_bytes)
+    if strategy is Strategy.SIZE_RATIO:
+        small = [run for run in least_first if run.size_bytes < settings.compaction_run_bytes]
+        found = _basic(small[: _of_like_size(small, settings.compaction_ratio)], settings.compaction_batch_runs)
+        if found:
+            return found
+    if len(least_first) <= RUNS_MAX:
+        return []
+    return [tuple(least_first[: len(least_first) - RUNS_MAX // 2 + 1])]
+
+
 def _basic(small: Sequence[Run], batch: int) -> list[Batch]:
     return [tuple(small[at : at + batch]) for at in range(0, len(small) - batch + 1, batch)]
 
 
 def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
-    passed = list(accumulate((run.size_bytes for run in small), initial=0))
-
-    def will_do(begin: int, end: int) -> bool:
-        """Whether all of these but the last, which is the largest, have enough bytes beside it."""
-        return end - begin > 1 and ratio * small[end - 1].size_bytes <= passed[end - 1] - passed[begin]
-
-    count = len(small)
-    while count and not will_do(0, count):
-        count -= 1
+    count = _of_like_size(small, ratio)
     if count <= batch:
         return [tuple(small[:count])] if count else []
+    passed = list(accumulate((run.size_bytes for run in small), initial=0))
     found: list[Batch] = []
     begin = 0
     while begin + batch <= count:
-        if will_do(begin, begin + batch):
-            found.append(tuple(small[begin : begin + batch]))
-            begin += batch
+        end = begin + batch
+        if ratio * small[end - 1].size_bytes <= passed[end - 1] - passed[begin]:
+            found.append(tuple(small[begin:end]))
+            begin = end
         else:
             begin += 1
     return found
+
+
+def _of_like_size(small: Sequence[Run], ratio: float) -> int:
+    """How many of the least runs together have ``ratio`` times the bytes of the largest of them beside it; at most."""
+    passed = list(accumulate((run.size_bytes for run in small), initial=0))
+    count = len(small)
+    while count > 1 and ratio * small[count - 1].size_bytes > passed[count - 1]:
+        count -= 1
+    return count if count > 1 else 0
 
 
 def _by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
