@@ -7,15 +7,15 @@ older than some other, or one of the past.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import NotFoundError
-from lakebed.travel import check_whole_number, locate
+from lakebed.errors import NotFoundError, StorageError
+from lakebed.travel import check_time, check_whole_number, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import datetime
 
     import pyarrow as pa
 
@@ -33,6 +33,8 @@ WAIT_S = 10.0
 that show it late, and for a number that is about to be written."""
 
 _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
+
+_NO_TIME = timedelta(0)
 
 _NEAR = ("file://", "memory://")
 
@@ -53,6 +55,7 @@ class Reading:
         self._settings = settings
         self._probed_s: float | None = None
         self._reader: Reader | None = None
+        self._clock_read: tuple[datetime, float] | None = None
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
         """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago.
@@ -116,6 +119,8 @@ class Reading:
     def at(self, number: int | None, time: datetime | str | None, tag: str | None) -> View:
         """As :meth:`lakebed.table.Table.at`."""
         state = self.state()
+        if time is not None:
+            state = self._at_least_of(check_time(time), state)
         found = locate(state, self._log.entry_stamp, number=number, time=time, tag=tag)
         return self.view(self._state_at(found, state))
 
@@ -135,6 +140,42 @@ class Reading:
                 newest = self.state()
                 state = self._state_at(locate(newest, self._log.entry_stamp, number=number), newest)
             yield self.view(state)
+
+    def _at_least_of(self, moment: datetime, state: TableState) -> TableState:
+        """The given state if it has an entry after the moment; else the newest, once the store's clock has passed it.
+
+        Raises NotFoundError if the moment is more than ten seconds ahead of that clock.
+        """
+        if not state.number or self._log.entry_stamp(state.number) > moment:
+            return state
+        ahead = moment - self._store_now(anew=False)
+        if ahead > _NO_TIME:
+            # The machine may have slept since, which its monotonic clock does not count.
+            ahead = moment - self._store_now(anew=True)
+        if ahead > timedelta(seconds=WAIT_S):
+            raise NotFoundError(
+                f"time = {moment.isoformat()} is not there yet: it is {ahead} ahead of the store's clock, "
+                "and entries before it may still come; for the newest version leave the time out"
+            )
+        if ahead > _NO_TIME:
+            # A clock of the caller's that is a little fast is no mistake of his.
+            clock.sleep(ahead.total_seconds())
+        return self.state()
+
+    def _store_now(self, *, anew: bool) -> datetime:
+        """The clock that stamps entries, or a little less: asked once, and reckoned from then on.
+
+        Where the store cannot be written its clock cannot be asked; this machine's takes its place then.
+        """
+        if anew or self._clock_read is None:
+            try:
+                self._clock_read = self._log.now(), clock.monotonic_s()
+            except StorageError as error:
+                if error.facts.get("transient"):
+                    raise
+                return clock.now()
+        stamp, read_s = self._clock_read
+        return stamp + timedelta(seconds=clock.monotonic_s() - read_s)
 
     def _newest(self, max_staleness: float | None) -> TableState:
         if self._is_fresh(max_staleness):

@@ -269,6 +269,8 @@ class Table(Exchange):
         """The table as it was after a log number, at a time (of the store's clock), or at a tag; give one of them.
 
         Reads the log up to there, from its snapshot if that is older. ``time`` is aware, or ISO 8601 with an offset.
+        A time after the newest entry means the newest version. A time that the store's clock has not reached is
+        waited for, at most ten seconds: until then an entry may still come before it.
 
         Raises:
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.

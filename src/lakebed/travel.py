@@ -1,5 +1,8 @@
 """Which log number a number, a time or a tag means, and whether the table can still be read there.
 
+A time is a time of the store's clock. The version at a time is fixed once the clock has passed it: before that, an
+entry may still come. So a time that the clock has not reached is not there yet.
+
 Pure but for the stamps of a few entries, which the caller knows how to ask for.
 """
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from lakebed.state.table import TableState
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 
 
 def check_tag(name: Any) -> str:
@@ -29,6 +33,27 @@ def check_tag(name: Any) -> str:
             tag=name,
         )
     return name
+
+
+def moment_in(text: str) -> dict[str, Any]:
+    """What a text such as ``--at`` names, as the arguments of ``Table.at``: a number, a time or a tag."""
+    if _NUMBER.fullmatch(text):
+        return {"number": int(text)}
+    # No tag has a colon, and every time of day has one.
+    return {"time": text} if ":" in text else {"tag": text}
+
+
+def check_time(time: Any) -> datetime:
+    """The moment that is meant, aware. Raises UsageError for what is no time, or one without a time zone."""
+    try:
+        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+        # Also for what has a time zone that does not tell its offset.
+        offset = moment.utcoffset()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"time = {time!r}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z") from error
+    if not isinstance(moment, datetime) or offset is None:
+        raise UsageError(f"time = {time!r}: say in which time zone, such as 2026-01-31T12:00:00Z")
+    return moment
 
 
 def check_whole_number(name: str, value: Any) -> None:
@@ -92,13 +117,7 @@ def _tagged(state: TableState, tag: str) -> int:
 
 
 def _at_time(state: TableState, stamp_of: Callable[[int], datetime], time: datetime | str) -> int:
-    try:
-        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-        aware = moment.tzinfo is not None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"time = {time!r}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z") from error
-    if not aware:
-        raise UsageError(f"time = {time!r}: say in which time zone, such as 2026-01-31T12:00:00Z")
+    moment = check_time(time)
     # Entries are created one after another, so their stamps ascend with their numbers. Older ones may be trimmed.
     first = max(1, state.retained_from)
     found = bisect_left(range(first, state.number + 1), x=True, key=lambda number: stamp_of(number) > moment)

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import KeyRange, Schema
+from lakebed import KeyRange, Schema, reading
 from lakebed.collection.run import collect_garbage
 from lakebed.compaction.run import compact, prepare, run_merge_task
-from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, UsageError
+from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, StorageError, UsageError
+from lakebed.travel import moment_in
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 
@@ -66,9 +67,74 @@ def test_a_time_means_the_newest_entry_stored_by_then(table):
         at_least = max(n for n, s in enumerate(stamps, 1) if s <= stamp)
         assert table.at(time=stamp).number == at_least >= number
         assert table.at(time=stamp.isoformat()).number == at_least
-    assert table.at(time=stamps[-1] + dt.timedelta(days=1)).number == 4
+    assert table.at(time=table.log.now()).number == 4
     with pytest.raises(NotFoundError, match="was created later"):
         table.at(time=stamps[0] - dt.timedelta(seconds=1))
+
+
+def test_a_time_that_the_store_has_not_reached_is_not_there_yet(table):
+    """An entry may still come before it, and the answer would change."""
+    ahead = table.log.now() + dt.timedelta(days=1)
+    for time in (ahead, ahead.isoformat(), dt.datetime.max.replace(tzinfo=dt.UTC)):
+        with pytest.raises(NotFoundError, match=r"not there yet: it is .* ahead of the store's clock"):
+            table.at(time=time)
+    with pytest.raises(NotFoundError, match="not there yet"):
+        table.at(time=ahead.astimezone(dt.timezone(dt.timedelta(hours=-11))))
+
+
+def test_a_time_a_moment_ahead_is_waited_for_and_has_what_came_meanwhile(table, monkeypatch):
+    """The caller's clock is a little fast; another process commits while he waits."""
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        table.write(rows(4))
+
+    monkeypatch.setattr(reading.clock, "sleep", sleep)
+    found = table.at(time=table.log.now() + dt.timedelta(seconds=5))
+    assert found.number == 5
+    assert len(slept) == 1
+    assert 0 < slept[0] <= 5
+
+
+def test_the_clock_of_the_store_is_asked_once(table, monkeypatch):
+    asked = []
+    now = table.log.now
+    monkeypatch.setattr(table.log, "now", lambda: asked.append(1) or now())
+    for _ in range(5):
+        assert table.at(time=table.log.entry_stamp(4)).number == 4
+    assert len(asked) == 1
+
+
+def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, monkeypatch):
+    """Its clock is read off an object that is put."""
+
+    def forbidden():
+        raise StorageError("no right to put", transient=False)
+
+    monkeypatch.setattr(table.log, "now", forbidden)
+    assert table.at(time=dt.datetime.now(dt.UTC)).number == 4
+    with pytest.raises(NotFoundError, match="not there yet"):
+        table.at(time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("12", {"number": 12}),
+        ("0", {"number": 0}),
+        ("-1", {"number": -1}),
+        ("2026-01-31T12:00:00Z", {"time": "2026-01-31T12:00:00Z"}),
+        ("release-3", {"tag": "release-3"}),
+        ("\u00b2", {"tag": "\u00b2"}),
+        ("", {"tag": ""}),
+    ],
+)
+def test_a_text_names_a_number_a_time_or_a_tag(table, text, meant):
+    """A superscript two is a digit to Python, and no number."""
+    assert moment_in(text) == meant
+    with pytest.raises((NotFoundError, NotRetainedError)):
+        table.at(**meant)
 
 
 def test_what_a_collection_deleted_cannot_be_read_and_the_window_is_named(table, tmp_path):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import lakebed
 from lakebed.errors import UsageError
+from lakebed.travel import moment_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,12 +181,7 @@ def open_view(arguments: argparse.Namespace) -> lakebed.Table | View:
     """The table that the command is about, as it was at the ``--at`` of its arguments."""
     table = open_table(arguments)
     at = arguments.at
-    if at is None:
-        return table
-    if at.isdigit():
-        return table.at(number=int(at))
-    # A tag has no colon, and a time of day has one.
-    return table.at(time=at) if ":" in at else table.at(tag=at)
+    return table if at is None else table.at(**moment_in(at))
 
 
 def add_launcher(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
 from lakebed.spark import wire
 from lakebed.spark.batch import Place
+from lakebed.travel import moment_in
 
 if TYPE_CHECKING:
     from lakebed.keys import EncodedRange
@@ -113,10 +114,7 @@ class Options:
         text = self.given.get("at")
         if text is None:
             return table.at(number=table.state().number if number is None else number)
-        if text.isdigit():
-            return table.at(number=int(text))
-        # No tag has a colon, and every time has one.
-        return table.at(time=text) if ":" in text else table.at(tag=text)
+        return table.at(**moment_in(text))
 
     def flag(self, name: str) -> bool:
         """Whether it is ``true``; by default it is not."""
