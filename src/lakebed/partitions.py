@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from immutables import Map
+from rpds import HashTrieMap
 
 from lakebed.errors import DamagedError
 from lakebed.keys import EncodedRange
@@ -27,8 +27,8 @@ class Leaves:
     boundaries: tuple[bytes, ...] = ()
     ids: tuple[int, ...] = (1,)
     next_id: int = 2
-    parents: Map[int, tuple[int, ...]] = field(default_factory=Map)
-    _lower: Map[int, bytes] = field(default_factory=lambda: Map({1: b""}), repr=False, compare=False)
+    parents: HashTrieMap[int, tuple[int, ...]] = field(default_factory=HashTrieMap)
+    _lower: HashTrieMap[int, bytes] = field(default_factory=lambda: HashTrieMap({1: b""}), repr=False, compare=False)
 
     @classmethod
     def at(cls, boundaries: tuple[bytes, ...]) -> Self:
@@ -45,7 +45,7 @@ class Leaves:
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
         if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
             raise DamagedError("the leaves do not tile the key space", leaves=len(ids), boundaries=len(boundaries))
-        return cls(boundaries, ids, next_id, Map(parents), Map(zip(ids, lows, strict=True)))
+        return cls(boundaries, ids, next_id, HashTrieMap(parents), HashTrieMap(zip(ids, lows, strict=True)))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -84,17 +84,17 @@ class Leaves:
         """
         if not cuts:
             return self
-        parents, lower, next_id = self.parents.mutate(), self._lower.mutate(), self.next_id
+        parents, lower, next_id = self.parents, self._lower, self.next_id
         found: list[tuple[int, range, tuple[bytes, ...]]] = []
         for leaf, keys in cuts.items():
             refused = self.refuses(leaf, keys)
             if refused is not None:
                 raise DamagedError(refused, leaf=leaf)
-            low = lower.pop(leaf)
+            low = lower[leaf]
             parts = range(next_id, next_id + len(keys) + 1)
             next_id = parts.stop
-            parents.update(dict.fromkeys(parts, (leaf,)))
-            lower.update(zip(parts, (low, *keys), strict=True))
+            parents = parents.update(dict.fromkeys(parts, (leaf,)))
+            lower = lower.remove(leaf).update(dict(zip(parts, (low, *keys), strict=True)))
             found.append((self.position(low), parts, keys))
         boundaries: list[bytes] = []
         ids: list[int] = []
@@ -109,8 +109,8 @@ class Leaves:
             boundaries=(*boundaries, *self.boundaries[done:]),
             ids=(*ids, *self.ids[done:]),
             next_id=next_id,
-            parents=parents.finish(),
-            _lower=lower.finish(),
+            parents=parents,
+            _lower=lower,
         )
 
     def refuses(self, leaf: int, keys: tuple[bytes, ...]) -> str | None:
@@ -132,15 +132,14 @@ class Leaves:
         first = self.position_of(leaves[0]) if leaves else None
         if first is None or len(leaves) < 2 or self.ids[first : first + len(leaves)] != leaves:
             raise DamagedError(f"leaves {', '.join(map(str, leaves))} are no neighbours in key order to join")
-        lower = self._lower.mutate()
+        lower = self._lower
         for leaf in leaves:
-            del lower[leaf]
-        lower[self.next_id] = self._lower[leaves[0]]
+            lower = lower.remove(leaf)
         return replace(
             self,
             boundaries=(*self.boundaries[:first], *self.boundaries[first + len(leaves) - 1 :]),
             ids=(*self.ids[:first], self.next_id, *self.ids[first + len(leaves) :]),
             next_id=self.next_id + 1,
-            parents=self.parents.set(self.next_id, leaves),
-            _lower=lower.finish(),
+            parents=self.parents.insert(self.next_id, leaves),
+            _lower=lower.insert(self.next_id, self._lower[leaves[0]]),
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from immutables import Map
+from rpds import HashTrieMap
 
 from lakebed.state.columns import Columns
 
@@ -32,7 +32,7 @@ class Layers(Mapping[K, V], Generic[K, V]):
 
     def __init__(self, base: Mapping[K, V] | None = None) -> None:
         self._base: Mapping[K, V] = {} if base is None else base
-        self._changes: Map[K, Any] = Map()
+        self._changes: HashTrieMap[K, Any] = HashTrieMap()
         self._count = len(self._base)
 
     @property
@@ -55,18 +55,15 @@ class Layers(Mapping[K, V], Generic[K, V]):
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> Layers[K, V]:
         """With these values, and without those keys. Raises KeyError if one that should go is not there."""
-        count = self._count
-        with self._changes.mutate() as changes:
-            for key, value in changed.items():
-                count += key not in self
-                changes[key] = value
-            for key in gone:
-                if key not in self:
-                    raise KeyError(key)
-                count -= 1
-                changes[key] = _GONE
-            made: Layers[K, V] = Layers.__new__(Layers)
-            made._base, made._changes, made._count = self._base, changes.finish(), count
+        changes: dict[K, Any] = dict(changed)
+        count = self._count + sum(key not in self for key in changed)
+        for key in gone:
+            if key not in self:
+                raise KeyError(key)
+            count -= 1
+            changes[key] = _GONE
+        made: Layers[K, V] = Layers.__new__(Layers)
+        made._base, made._changes, made._count = self._base, self._changes.update(changes), count
         return made
 
     def resting_on(self, rested: Layers[K, V], then: Layers[K, V]) -> Layers[K, V]:
@@ -75,7 +72,7 @@ class Layers(Mapping[K, V], Generic[K, V]):
             return self
         made: Layers[K, V] = Layers.__new__(Layers)
         changed = {k: v for k, v in self._changes.items() if then._changes.get(k, _UNTOUCHED) is not v}
-        made._base, made._changes, made._count = rested._base, Map(changed), self._count
+        made._base, made._changes, made._count = rested._base, HashTrieMap(changed), self._count
         return made
 
     def at_least(self, name: str, least: int) -> Layers[K, V]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from immutables import Map
+from rpds import HashTrieMap
 
 from lakebed.files import LeafFile
 
@@ -95,7 +95,7 @@ class LeafFiles(Mapping[int, Held]):
 
     def __init__(self, base: Mapping[int, Held] | None = None) -> None:
         self._base: Mapping[int, Held] = {} if base is None else base
-        self._changes: Map[int, _Change] = Map()
+        self._changes: HashTrieMap[int, _Change] = HashTrieMap()
         self._at_hand = _AtHand()
 
     @property
@@ -133,8 +133,8 @@ class LeafFiles(Mapping[int, Held]):
             return self
         made: LeafFiles = LeafFiles.__new__(LeafFiles)
         since = {leaf: (change, then._changes.get(leaf, _NONE)) for leaf, change in self._changes.items()}
-        changes = Map({leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old})
-        made._base, made._changes, made._at_hand = rested._base, changes, rested._at_hand
+        changed = {leaf: change.since(old) for leaf, (change, old) in since.items() if change is not old}
+        made._base, made._changes, made._at_hand = rested._base, HashTrieMap(changed), rested._at_hand
         return made
 
     def _with(self, changes: Mapping[int, _Change]) -> LeafFiles:
@@ -171,7 +171,7 @@ class LeafFiles(Mapping[int, Held]):
 class _Changed(Mapping[int, "Held | None"]):
     __slots__ = ("_all", "_changes")
 
-    def __init__(self, held: LeafFiles, changes: Map[int, _Change]) -> None:
+    def __init__(self, held: LeafFiles, changes: HashTrieMap[int, _Change]) -> None:
         self._all = held
         self._changes = changes
 
