@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ settings.load_profile("default")
 
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What a test remembers of log URLs must not reach, or come from, the user's own configuration.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="lakebed-test-config-")
 
 MARK_BY_FOLDER = {
     "cluster": pytest.mark.spark,

@@ -20,6 +20,7 @@ from lakebed.log.entry import FORMAT, dump, parse_header
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
+from lakebed.log.trust import check_trusted, remember
 from lakebed.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
@@ -79,14 +80,27 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
             break
     if storage.get(instance_name()) != data:
         raise ExistsError(f"there is an instance at {storage.url} already; open it, or choose another URL", url=url)
+    if log_url is not None and storage.shared:
+        remember(storage.url, log_url)
     return Instance(storage, document, storage_options)
 
 
-def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Instance:
+def open(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    trust_log_url: bool = False,
+) -> Instance:
     """Open the instance at ``url``.
+
+    An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
+    user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
+    the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
 
     Raises:
         NotFoundError: there is none.
+        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``.
         FormatTooNewError: a newer Lakebed wrote it.
     """
     storage = connect(url, storage_options)
@@ -99,6 +113,7 @@ def open(url: str, *, storage_options: Mapping[str, str] | None = None) -> Insta
     document = parse_header(data, f"{instance_name()} at {storage.url}")
     if not isinstance(document.get("instance"), str):
         raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     instance = Instance(storage, document, storage_options)
     # Whatever failed there is told to the one who asks the catalog.
     if catalog is not None and catalog.exception() is None:

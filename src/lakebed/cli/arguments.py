@@ -73,7 +73,7 @@ def _folded(text: str) -> str:
 
 def own_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """A command's own arguments, positional ones first."""
-    shared = {"help", "instance", "options_after", "json"}
+    shared = {"help", "instance", "options_after", "log_url", "json"}
     return sorted((a for a in parser._actions if a.dest not in shared), key=lambda a: bool(a.option_strings))  # noqa: SLF001 - argparse has no public list of them
 
 
@@ -105,6 +105,12 @@ def add_global_options(parser: argparse.ArgumentParser, *, after: bool) -> None:
         default=unset,
         dest="options_after" if after else "options",
         help="a storage option, such as endpoint_url; may be repeated",
+    )
+    group.add_argument(
+        "--log-url",
+        metavar="URL",
+        default=unset,
+        help="a log that is not beside the data: init puts it there, other commands trust it",
     )
     group.add_argument(
         "--json",
@@ -150,7 +156,8 @@ def instance_url(arguments: argparse.Namespace) -> str:
 
 def open_instance(arguments: argparse.Namespace) -> lakebed.Instance:
     """The instance that the command is about."""
-    return lakebed.open(instance_url(arguments), storage_options=storage_options(arguments))
+    options = storage_options(arguments)
+    return lakebed.open(instance_url(arguments), storage_options=options, log_url=arguments.log_url)
 
 
 def open_table(arguments: argparse.Namespace) -> lakebed.Table:

@@ -29,9 +29,6 @@ def add_init(commands: args.Commands) -> None:
     """``lakebed init``."""
     parser = args.add_command(commands, "init", "make a new instance", _init)
     parser.add_argument("url", metavar="URL", nargs="?", help="where: a path, file://, s3://, gs:// or az://")
-    parser.add_argument(
-        "--log-url", metavar="URL", help="keep the logs elsewhere: faster storage, sqlite:////path or postgresql://…"
-    )
 
 
 def add_table(commands: args.Commands) -> None:

@@ -29,6 +29,7 @@ from lakebed.version import VERSION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebed.instance import Instance
     from lakebed.storage.contract import Storage
 
 _VALUES = "item int, payload binary"
@@ -42,7 +43,14 @@ class Place:
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    log_url: str | None = None
     version: str = VERSION
+
+    def open(self) -> Instance:
+        """The instance. Raises as :func:`lakebed.open`."""
+        from lakebed.instance import open as open_instance
+
+        return open_instance(self.url, storage_options=self.options or None, log_url=self.log_url)
 
     def connect(self) -> Storage:
         """The store, as seen from the calling process. Raises UsageError in a task of another version of Lakebed."""

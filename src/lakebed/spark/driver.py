@@ -1,4 +1,4 @@
-"""The program of a driver that the launcher ``Submit`` starts: ``driver.py INSTANCE_URL CALL_ID``.
+"""The program of a driver that the launcher ``Submit`` starts: ``driver.py INSTANCE_URL CALL_ID [LOG_URL]``.
 
 It takes its call from the instance's store, carries it out in a session as ``spark-submit`` configured it, and puts
 the answer beside the call: the report, or the error. Wherever it runs, ``lakebed`` must be installed there, in the
@@ -21,10 +21,10 @@ from lakebed.spark.submission import OPTIONS_VARIABLE, Call, encode_report, repo
 
 def main(words: Sequence[str]) -> int:
     """Carry out one call; 0 if it left an answer, be it an error."""
-    url, call_id = words
+    url, call_id, *log_url = words
     # Out of the environment at once: what Spark starts inherits it.
     options = json.loads(os.environ.pop(OPTIONS_VARIABLE, "{}"))
-    instance = lakebed.open(url, storage_options=options)
+    instance = lakebed.open(url, storage_options=options, log_url=log_url[0] if log_url else None)
     request = instance.storage.get(call_request_name(call_id))
     if request is None:
         print(f"lakebed: there is no call {call_id} at {instance.url} (any more)", file=sys.stderr)  # noqa: T201 - a driver's log

@@ -84,7 +84,7 @@ class Pipeline:
         self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
         self._started: SparkSession | None = None
-        self._place = Place(instance.url, instance.storage_options)
+        self._place = Place(instance.url, instance.storage_options, instance.log_url)
 
     def __enter__(self) -> Self:
         return self

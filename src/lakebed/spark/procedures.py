@@ -200,11 +200,16 @@ PROCEDURES: Mapping[str, tuple[Callable[..., Iterator[Row]], str]] = {
 """By their names in SQL: what runs, given a table and SQL's further arguments, and the columns of its rows."""
 
 
-def register(session: SparkSession, instance_url: str, storage_options: Mapping[str, str] | None = None) -> None:
+def register(
+    session: SparkSession,
+    instance_url: str,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+) -> None:
     """Make the procedures known to a session, for the tables of one instance. The options stand in no plan."""
     from pyspark.sql.functions import udtf
 
-    place = Place(instance_url, dict(storage_options or {}))
+    place = Place(instance_url, dict(storage_options or {}), log_url)
     for name, (run, columns) in PROCEDURES.items():
         function: Any = udtf(_function(place, run), returnType=columns)
         session.udtf.register(name, function)
@@ -215,11 +220,8 @@ def _function(place: Place, run: Callable[..., Iterator[Row]]) -> type:
 
     class Procedure:
         def eval(self, table_name: str, *given: Any, **named: Any) -> Iterator[Row]:
-            from lakebed.instance import open as open_instance
-
             on_one_core()
-            instance = open_instance(place.url, storage_options=place.options or None)
-            yield from run(instance.table(table_name), *given, **named)
+            yield from run(place.open().table(table_name), *given, **named)
 
     return Procedure
 

@@ -168,7 +168,8 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
     storage.create(request, wire.dump(call.to_json()))
     try:
         _sweep_calls(instance, request)
-        words = launcher.words(str(PROGRAM), (instance.url, call_id))
+        log_url = () if instance.log_url is None else (instance.log_url,)
+        words = launcher.words(str(PROGRAM), (instance.url, call_id, *log_url))
         code = _run(words, instance.storage_options)
         found = storage.get(answer)
     finally:

@@ -33,6 +33,7 @@ STREAM_READ = ("columns", "since", "partition_bytes", "maxfilespertrigger", "max
 WRITE = ("commit_id",)
 STREAM_WRITE = ("checkpointlocation",)
 _PLACE = ("instance", "table")
+_LOG = "log_url"
 _SPELLED = {
     "maxfilespertrigger": "maxFilesPerTrigger",
     "maxrowspertrigger": "maxRowsPerTrigger",
@@ -55,10 +56,10 @@ class Options:
     def check(self, *known: str) -> None:
         """Raise UsageError for an option that is not ``known``, of a place or of the store."""
         strangers = sorted(
-            name for name in self.given if name not in (*known, *_PLACE) and not name.startswith(STORAGE)
+            name for name in self.given if name not in (*known, *_PLACE, _LOG) and not name.startswith(STORAGE)
         )
         if strangers:
-            names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known)))
+            names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, _LOG)))
             raise UsageError(
                 f"no option {', '.join(map(repr, strangers))} here; there are {names}, and {STORAGE}* for the store",
                 options=strangers,
@@ -70,17 +71,15 @@ class Options:
         url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
         if not url:
             raise UsageError(f"which instance? Give the option instance, its URL, or set {INSTANCE_VARIABLE}")
-        return Place(url, {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)})
+        options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
+        return Place(url, options, self.given.get(_LOG))
 
     def open_table(self) -> Table:
         """The table that is meant. Raises UsageError, NotFoundError."""
-        from lakebed.instance import open as open_instance
-
         name = self.given.get("table")
         if not name:
             raise UsageError("which table? Give the option table, its name")
-        place = self.place
-        return open_instance(place.url, storage_options=place.options or None).table(name)
+        return self.place.open().table(name)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
         """The columns asked for: names parted by commas, or a JSON list of them; all by default."""
@@ -185,6 +184,8 @@ def parse(given: Mapping[str, str]) -> Options:
 def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
     """The options by which these ranges of a table are read. Raises BadKeyError for a range that does not fit."""
     given = {"instance": place.url, "table": table} | {STORAGE + name: text for name, text in place.options.items()}
+    if place.log_url is not None:
+        given[_LOG] = place.log_url
     if ranges:
         encoded = [schema.codec.encode_range(one) for one in ranges]
         given["ranges"] = json.dumps([{"encoded": wire.encode_range(keys)} for keys in encoded])

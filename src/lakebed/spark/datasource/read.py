@@ -72,10 +72,7 @@ class Scan:
 
     def _keeps(self, file: DataFile) -> bool:
         """Whether the table has the file still; asked only if its object is not there."""
-        from lakebed.instance import open as open_instance
-
-        instance = open_instance(self._place.url, storage_options=self._place.options or None)
-        known = instance.unnamed(self._table_id).state().files.get(file.id)
+        known = self._place.open().unnamed(self._table_id).state().files.get(file.id)
         return known is not None and not known.dead
 
 

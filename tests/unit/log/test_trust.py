@@ -1,0 +1,114 @@
+"""An instance that names a log elsewhere is opened only where the user has agreed to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.cli.run import main
+from lakebed.errors import UsageError
+from lakebed.log.trust import check_trusted
+
+SCHEMA = Schema(row_key={"k": "string"})
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """An instance, and its log URL, as another user made it."""
+    url, log_url = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/logs.db"
+    with monkeypatch.context() as other:
+        other.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+        lakebed.create(url, log_url=log_url).create_table("t", SCHEMA)
+    return url, log_url
+
+
+def test_a_strangers_log_url_is_named_and_not_connected_to(strangers: tuple[str, str], tmp_path: Path) -> None:
+    url, log_url = strangers
+    (tmp_path / "logs.db").unlink()
+    with pytest.raises(UsageError, match="keeps its log at sqlite") as caught:
+        lakebed.open(url)
+    assert caught.value.log_url == log_url
+    assert not (tmp_path / "logs.db").exists()
+    assert not (tmp_path / "config").exists()
+
+
+@pytest.mark.parametrize("how", ["named", "trusted"])
+def test_an_agreement_is_remembered(strangers: tuple[str, str], how: str) -> None:
+    url, log_url = strangers
+    agreed = lakebed.open(url, log_url=log_url) if how == "named" else lakebed.open(url, trust_log_url=True)
+    assert agreed.tables() == ["t"]
+    assert lakebed.open(url).tables() == ["t"]
+
+
+def test_what_one_created_oneself_is_remembered(tmp_path: Path) -> None:
+    url, log_url = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/logs.db"
+    lakebed.create(url, log_url=log_url)
+    assert lakebed.open(url).log_url == log_url
+
+
+def test_an_agreement_holds_for_one_log_url(strangers: tuple[str, str], tmp_path: Path) -> None:
+    url, log_url = strangers
+    lakebed.open(url, log_url=log_url)
+    marker = Path(url, "instance.json")
+    changed = json.loads(marker.read_bytes()) | {"log_url": f"sqlite:///{tmp_path}/other.db"}
+    marker.write_text(json.dumps(changed) + "\n")
+    with pytest.raises(UsageError, match=r"other\.db"):
+        lakebed.open(url)
+
+
+@pytest.mark.parametrize("log_url", [None, "sqlite:////elsewhere.db"])
+def test_a_log_url_that_is_not_the_instances_is_refused(tmp_path: Path, log_url: str | None) -> None:
+    url = str(tmp_path / "lake")
+    lakebed.create(url, log_url=None if log_url is None else f"sqlite:///{tmp_path}/logs.db")
+    with pytest.raises(UsageError, match="keeps its log"):
+        lakebed.open(url, log_url="sqlite:////elsewhere.db")
+
+
+@pytest.mark.parametrize(
+    ("root", "log"),
+    [("s3://b/lake", "s3://b/log"), ("file:///lake", "/log"), ("file:///lake", "file:///log"), ("az://c/x", None)],
+)
+def test_a_log_in_the_same_store_needs_no_agreement(root: str, log: str | None) -> None:
+    check_trusted(root, log, None, trusted=False)
+
+
+@pytest.mark.parametrize(
+    ("root", "log"),
+    [
+        ("s3://b/lake", "s3://c/log"),
+        ("s3://b/lake", "gs://b/log"),
+        ("s3://b/lake", "/log"),
+        ("file:///lake", "postgresql://host/db"),
+        ("s3://b/lake", "postgresql://b/lake"),
+        ("file:///lake", "sqlite:////log.db"),
+    ],
+)
+def test_a_log_elsewhere_needs_one(root: str, log: str) -> None:
+    with pytest.raises(UsageError, match="trust_log_url"):
+        check_trusted(root, log, None, trusted=False)
+
+
+def test_a_configuration_that_cannot_be_read_or_written_asks_again(strangers: tuple[str, str], tmp_path: Path) -> None:
+    url, log_url = strangers
+    (tmp_path / "config").write_text("in the way")
+    assert lakebed.open(url, log_url=log_url).tables() == ["t"]
+    with pytest.raises(UsageError, match="keeps its log"):
+        lakebed.open(url)
+
+
+def test_the_shell_asks_once(strangers: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    url, log_url = strangers
+    command = ["--instance", url, "table", "list"]
+    assert main(command) == 2
+    assert f"--log-url {log_url}" in capsys.readouterr().err
+    assert main([*command, "--log-url", log_url]) == 0
+    assert main(command) == 0
