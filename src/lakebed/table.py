@@ -99,7 +99,8 @@ class Table(Exchange):
 
         Raises:
             UsageError: a base number that is not there yet, or one without a commit id.
-            SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key.
+            SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key; or
+                it holds a value that its type does not allow, such as text that is not UTF-8.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
                 the setting ``orphan_age_s`` and a sweep came by. Rows that reach more than two million leaves are

@@ -121,9 +121,14 @@ def _open(path: Path, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema
 def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
     from pyarrow import csv
 
+    # Whether text is UTF-8 is told by the intake, with the column and the row.
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
     options = csv.ConvertOptions(
-        column_types=kinds, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=kinds,
+        check_utf8=False,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
     try:
         return csv.open_csv(path, convert_options=options)

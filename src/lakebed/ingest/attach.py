@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed import types
+from lakebed import types, validity
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
 from lakebed.kernels.inputs import stored_id
 from lakebed.kernels.layout import SortedFile
@@ -54,6 +54,7 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
             # All columns, so that damage in any of them is found before the file is anybody's.
             for stored in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
                 if stored.num_rows:
+                    _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, schema, name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
@@ -94,6 +95,20 @@ def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordB
                 column=field.name,
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        bad = validity.invalid(column)
+        if bad is not None:
+            row = pc.index(bad, value=True).as_py()
+            raise SchemaMismatchError(
+                f"{name}: column {field.name} is {field.type} and holds {validity.reason(column, row)}; row "
+                f"{before + row}: {validity.shown(column, row)[:40]!r}. Mend the file, or import it with a quarantine",
+                column=field.name,
+                name=name,
+                row=before + row,
+            )
 
 
 def _check_nulls(batch: pa.RecordBatch, schema: Schema, name: str) -> None:

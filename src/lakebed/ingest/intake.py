@@ -5,6 +5,7 @@ number, another unit of time if it keeps each value. A field may be read from a 
 asked for, *cast*: text is read, numbers and times are taken as others if each value is kept
 (:func:`lakebed.types.castable`). A generated field is computed; a source that has its column must agree with it.
 
+A value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.validity`).
 What does not fit is either an error that names source, column and value, or is *rejected* row by row, with the reason,
 for who keeps it apart. No I/O here.
 """
@@ -20,7 +21,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed import types
+from lakebed import types, validity
 from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
 from lakebed.keys import KEY_BYTES_MAX
 from lakebed.schema import Field, Schema
@@ -50,6 +51,7 @@ class _Sieve:
 
     given: pa.RecordBatch
     judge: _Judge
+    source: str
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def drop(self, field: Field, bad: pa.Array, reason: str, error: type[UsageError] = SchemaMismatchError) -> None:
@@ -168,7 +170,7 @@ class Intake:
         def refuse(given: pa.RecordBatch, fault: _Fault) -> None:
             count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
             name = self.column(fault.field.name)
-            value = f": {str(given.column(name)[first])[:40]!r}" if name in given.schema.names else ""
+            value = f": {validity.shown(given.column(name), first)[:40]!r}" if name in given.schema.names else ""
             raise fault.error(
                 f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row {first}{value}",
                 column=fault.field.name,
@@ -181,12 +183,14 @@ class Intake:
     def sift(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         """The rows that fit, as the schema has them, and the others as they came, with REASON and SOURCE.
 
-        Raises SchemaMismatchError for columns that do not fit: then no row does.
+        Rejected rows can be stored: a value that its type does not allow is replaced (:func:`validity.mended`).
+
+        Raises SchemaMismatchError for columns that do not fit, and arrays that are malformed: then no row does.
         """
         rejected: list[pa.RecordBatch] = []
 
         def put_aside(given: pa.RecordBatch, fault: _Fault) -> None:
-            rows = given.filter(fault.bad)
+            rows = validity.mended_rows(given.filter(fault.bad))
             reason, place = (pa.repeat(text, rows.num_rows) for text in (fault.reason, source))
             rejected.append(rows.append_column(REASON, reason).append_column(SOURCE, place))
 
@@ -195,7 +199,7 @@ class Intake:
     def _fitted(self, batch: pa.RecordBatch, source: str, judge: _Judge) -> pa.RecordBatch:
         """The rows without a fault; the judge is told of the others, of each once."""
         self.check(batch.schema, source)
-        sieve = _Sieve(batch, judge)
+        sieve = _Sieve(batch, judge, source)
         for wanted in self._brought:
             _take(sieve, wanted, self.column(wanted.name))
         for wanted in self.schema.generated:
@@ -205,6 +209,7 @@ class Intake:
 
 
 def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
+    _drop_invalid(sieve, wanted, name)
     column = sieve.given.column(name)
     taken = sieve.columns[wanted.name] = _converted(column, wanted.type)
     if taken.null_count > column.null_count:
@@ -213,10 +218,28 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     _drop_nulls(sieve, wanted, f"column {name}")
 
 
+def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
+    """Drop rows with a value that the column's own type does not allow, before anything is computed from it."""
+    column = sieve.given.column(name)
+    try:
+        bad = validity.invalid(column)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"{sieve.source}: column {name} is not a valid {column.type} array ({error}); its producer is at fault",
+            column=wanted.name,
+            source=sieve.source,
+        ) from error
+    if bad is not None:
+        first = pc.index(bad, pa.scalar(value=True)).as_py()
+        sieve.drop(wanted, bad, f"column {name} is {column.type} and holds {validity.reason(column, first)}")
+
+
 def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The column in another type that the check let pass; null where a value cannot be kept."""
     if column.type == wanted:
         return column
+    if "list_view" in str(column.type):
+        column = validity.canonical(column)
     if types.widens(column.type, wanted) or types.exact(column.type, wanted):
         with contextlib.suppress(pa.ArrowInvalid):
             return column.cast(wanted)
@@ -239,6 +262,7 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
     sieve.columns[wanted.name] = generate(wanted, inputs)
     _drop_nulls(sieve, wanted, f"field {wanted.name}, made of {', '.join(wanted.inputs)} as {wanted.expression},")
     if wanted.name in sieve.given.schema.names:
+        _drop_invalid(sieve, wanted, wanted.name)
         given, made = _converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
         differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
         sieve.drop(wanted, differs, f"column {wanted.name} is not {wanted.expression}, by which it is generated")

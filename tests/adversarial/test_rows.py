@@ -1,0 +1,258 @@
+"""Rows that no table can keep, offered through every way in: each is refused with its column and row, nothing lands."""
+
+import struct
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakebed
+from lakebed import Schema, SchemaMismatchError, clock, validity
+from lakebed.ingest.attach import check_sorted
+from lakebed.ingest.intake import REASON, Intake
+from tests.unit.ingest.cases import ingested
+
+LAYOUTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
+
+def text(*values, kind=None):
+    """Text of these bytes, whatever they are."""
+    kind = kind or pa.string()
+    return pa.array(values, pa.binary()).cast(LAYOUTS[kind]).view(kind)
+
+
+def decimals(kind, *digits):
+    content = b"".join(number.to_bytes(16, "little", signed=True) for number in digits)
+    return pa.Array.from_buffers(kind, len(digits), [None, pa.py_buffer(content)])
+
+
+def lists(values, *offsets):
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+BAD = text(b"ok", b"\xc3\xa4", b"a\xff")
+FAULTS = {
+    "text": BAD,
+    "large text": text(b"ok", b"", b"\xc3", kind=pa.large_string()),
+    "text view": text(b"ok", b"", b"a long text, not inlined \xed\xa0\x80", kind=pa.string_view()),
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), BAD),
+    "large dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 4]), text(b"a", b"b", b"\xff", b"c", b"\x80")),
+    "list": lists(BAD, 0, 1, 2, 3),
+    "sliced list": lists(text(b"\xff", b"a", b"b", b"\xff"), 0, 1, 2, 3, 4).slice(1),
+    "list view": pa.ListViewArray.from_arrays(pa.array([2, 0, 1], pa.int32()), pa.array([0, 2, 2], pa.int32()), BAD),
+    "struct": pa.StructArray.from_arrays([BAD], names=["x"]),
+    "map": pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), BAD),
+    "map key": pa.MapArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), BAD, pa.array([1, 2, 3])),
+    "deep": lists(pa.StructArray.from_arrays([lists(BAD, 0, 1, 2, 3)], names=["x"]), 0, 1, 2, 3),
+    "decimal": decimals(pa.decimal128(3, 1), 999, -999, 1000),
+    "list of decimals": lists(decimals(pa.decimal128(3, 1), 999, -999, -1000), 0, 1, 2, 3),
+    "time": pa.array([0, 86_399, 86_400], pa.int32()).view(pa.time32("s")),
+    "time before midnight": pa.array([0, 1, -1], pa.int64()).view(pa.time64("ns")),
+}
+"""In each the last row of three is at fault."""
+
+
+def table_of(column, *, key=False):
+    schema = Schema({"k": "string"} if key else {"k": "int64"}, {}, {"v": validity.types.canonical(column.type)})
+    instance = lakebed.create(f"memory://{clock.random_token()}")
+    return instance.create_table("t", schema)
+
+
+def rows(column):
+    return pa.table({"k": pa.array(range(len(column)), pa.int64()), "v": column})
+
+
+def is_empty(table):
+    return table.number == 1 and table.scan().read_all().num_rows == 0
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_value_that_its_type_does_not_allow_is_refused_with_column_and_row(name):
+    column = FAULTS[name]
+    table = table_of(column)
+    says = r"column v is .* and holds (text that is not UTF-8|a value that .* does not allow); .* first row \d: "
+    with pytest.raises(SchemaMismatchError, match=says) as found:
+        table.write(rows(column))
+    assert found.value.facts["column"] == "v"
+    assert found.value.facts["row"] == 2
+    assert is_empty(table)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_rows_beside_an_invalid_one_are_kept_and_the_rejected_one_can_be_stored_and_read(name):
+    column = FAULTS[name]
+    if "view" in name:
+        column = validity.canonical(column)
+    batch = rows(column).to_batches()[0]
+    schema = Schema({"k": "int64"}, {}, {"v": validity.types.canonical(column.type)})
+    kept, (rejected,) = Intake(schema).sift(batch, "here")
+    bad = validity.invalid(column).to_pylist()
+    assert kept.column("k").to_pylist() == [row for row in range(len(column)) if not bad[row]]
+    assert rejected.column("k").to_pylist() == [row for row in range(len(column)) if bad[row]]
+    assert "column v is" in rejected.column(REASON)[0].as_py()
+    rejected.validate(full=True)
+    assert rejected.drop_columns([REASON]).to_pylist()
+
+
+@pytest.mark.parametrize("offsets", [(0, 100_000_000, 6), (0, 4, 2)])
+@pytest.mark.parametrize("wrap", ["plain", "list", "dictionary"])
+def test_an_array_that_points_outside_its_buffers_is_refused_and_read_by_nobody(offsets, wrap):
+    column = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(struct.pack("<iii", *offsets)), pa.py_buffer(b"abcdef")]
+    )
+    if wrap == "list":
+        column = lists(column, 0, 1, 2)
+    if wrap == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([1, 0]), column)
+    table = table_of(column)
+    with pytest.raises(SchemaMismatchError, match=r"column v is not a valid .* array"):
+        table.write(rows(column))
+    assert is_empty(table)
+
+
+def test_a_key_that_is_not_utf8_is_refused_and_named_by_its_bytes():
+    schema = Schema({"k": "string"}, {"s": "string"})
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
+    for column in ("k", "s"):
+        given = {"k": text(b"a", b"b"), "s": text(b"a", b"b")} | {column: text(b"a", b"b\xfe")}
+        with pytest.raises(SchemaMismatchError, match=rf"write: column {column} is string .* first row 1: .*b.\\xfe"):
+            table.write(pa.table(given))
+    assert is_empty(table)
+
+
+def test_a_null_over_bytes_that_are_no_text_is_a_null():
+    """What lies below a null is nobody's value."""
+    column = pa.Array.from_buffers(
+        pa.string(), 2, [pa.py_buffer(b"\1"), pa.py_buffer(struct.pack("<iii", 0, 1, 2)), pa.py_buffer(b"a\xff")]
+    )
+    table = table_of(column)
+    table.write(rows(column))
+    assert table.scan().read_all().column("v").to_pylist() == ["a", None]
+
+
+def test_floats_that_are_no_numbers_and_every_moment_are_values():
+    schema = Schema({"k": "int64"}, {}, {"v": "double", "at": "timestamp[ns]", "d": "date32"})
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
+    edges = pa.array([-(2**63), 2**63 - 1]).view(pa.timestamp("ns"))
+    days = pa.array([-(2**31), 2**31 - 1], pa.int32()).view(pa.date32())
+    table.write(pa.table({"k": [1, 2], "v": [float("nan"), float("inf")], "at": edges, "d": days}))
+    found = table.scan().read_all()
+    assert found.column("at").combine_chunks().equals(edges)
+    assert found.column("d").combine_chunks().equals(days)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("s", "ms"), ("s", "ns"), ("us", "ns"), ("ms", "us")])
+def test_a_moment_that_the_unit_of_the_field_cannot_reach_is_refused(kind, field):
+    column = pa.array([0, 2**62], pa.int64()).view(pa.timestamp(kind))
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table(
+        "t", Schema({"k": "int64"}, {}, {"v": f"timestamp[{field}]"})
+    )
+    with pytest.raises(SchemaMismatchError, match=r"holds a value that timestamp.* cannot keep; .* first row 1"):
+        table.write(rows(column))
+    assert is_empty(table)
+
+
+# -- the ways in ------------------------------------------------------------------------------------------------
+
+
+def stored(path, column=BAD):
+    """A Parquet file as a careless producer writes it, sorted by its key."""
+    pq.write_table(rows(column), path)
+    return str(path)
+
+
+def test_a_submitted_file_is_given_up_by_name_and_the_others_are_ingested(tmp_path):
+    table = table_of(BAD)
+    bad, good = stored(tmp_path / "bad.parquet"), stored(tmp_path / "good.parquet", text(b"a", b"b"))
+    table.submit([bad, good])
+    report = ingested(table, ingest_tries_max=1)
+    assert [failed.url for failed in report.failed] == [bad]
+    assert f"{bad}: column v is string and holds text that is not UTF-8; 1 of 3 rows" in report.failed[0].reason
+    assert table.scan().read_all().column("v").to_pylist() == ["a", "b"]
+
+
+def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path, monkeypatch):
+    monkeypatch.setattr("lakebed.ingest.attach.BATCH_ROWS", 2)
+    schema = Schema({"k": "int64"}, {}, {"v": "string"})
+    path = tmp_path / "sorted.parquet"
+    columns = [pa.array([1, 2, 3]), BAD]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema.arrow), path)
+    with pytest.raises(SchemaMismatchError, match=r"^far.parquet: column v .* not UTF-8; row 2: .*a.\\xff"):
+        check_sorted(path, schema, (), "far.parquet")
+
+
+@pytest.mark.parametrize("form", ["csv", "arrow", "parquet"])
+def test_the_command_line_names_the_file_the_column_and_the_row(form, tmp_path, capsys):
+    from lakebed.cli import main
+
+    url = str(tmp_path / "lake")
+    table = lakebed.create(url).create_table("t", Schema({"k": "int64"}, {}, {"v": "string"}))
+    path = tmp_path / f"in.{form}"
+    if form == "csv":
+        path.write_bytes(b"k,v\n1,a\n2,\xff\n")
+    elif form == "parquet":
+        stored(path, text(b"a", b"\xff"))
+    else:
+        with pa.ipc.new_file(str(path), rows(BAD).schema) as writer:
+            writer.write_table(rows(text(b"a", b"\xff")))
+    assert main(["--instance", url, "write", "t", str(path)]) != 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{path}: column v is string and holds text that is not UTF-8; 1 of 2 rows in a batch, first row 1" in said
+    assert is_empty(table)
+
+
+# -- what decides -----------------------------------------------------------------------------------------------
+
+RAW = st.lists(st.one_of(st.none(), st.binary(max_size=6), st.text(max_size=6).map(str.encode)), max_size=40)
+
+
+def is_text(value):
+    try:
+        return value is None or value.decode() is not None
+    except UnicodeDecodeError:
+        return False
+
+
+@given(RAW, st.integers(0, 5), st.sampled_from(["plain", "dictionary", "struct", "list"]))
+def test_the_rows_at_fault_are_those_that_python_cannot_decode(values, skip, wrap):
+    """In any layout, and in a slice of it."""
+    column = text(*values)
+    if wrap == "dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array(range(len(values)), pa.int32()), column)
+    if wrap == "struct":
+        column = pa.StructArray.from_arrays([column], names=["x"])
+    if wrap == "list":
+        column = lists(column, *range(len(values) + 1))
+    column, values = column.slice(skip), values[skip:]
+    bad = validity.invalid(column)
+    assert (bad.to_pylist() if bad else [False] * len(values)) == [not is_text(value) for value in values]
+    if wrap == "plain":
+        mended = [None if value is None else value.decode("utf-8", "replace") for value in values]
+        assert validity.mended(column).to_pylist() == mended
+
+
+def test_mended_values_keep_all_that_is_allowed():
+    kind = pa.struct([("at", pa.timestamp("ns", "UTC")), ("d", pa.decimal128(38, 4)), ("m", pa.map_("string", "int8"))])
+    good = pa.array([{"at": 1, "d": Decimal("-1234567890123456789012345678901234.5678"), "m": [("a", 1)]}, None], kind)
+    assert validity.mended(good).equals(good)
+
+
+def test_list_views_are_taken_as_the_lists_that_they_are():
+    """In any order, with gaps and overlaps, and nulls; also inside structs."""
+    values = pa.array(["a", "b", None, "c", "d"])
+    view = pa.ListViewArray.from_arrays(
+        pa.array([3, 0, 0, 1], pa.int32()), pa.array([2, 3, 0, 1], pa.int32()), values,
+        mask=pa.array([False, False, True, False]),
+    )  # fmt: skip
+    wanted = [["c", "d"], ["a", "b", None], None, ["b"]]
+    for column, expected in (
+        (view, wanted),
+        (view.slice(1), wanted[1:]),
+        (pa.StructArray.from_arrays([view], names=["x"]), [{"x": value} for value in wanted]),
+    ):
+        table = table_of(column)
+        table.write(rows(column))
+        assert table.scan().read_all().column("v").to_pylist() == expected
