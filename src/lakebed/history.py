@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from lakebed.checks import check_whole_number
 from lakebed.log.entry import naming
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions import (
@@ -88,8 +89,19 @@ SCHEMA = pa.schema(
 )
 
 
-def history_rows(log: Log[TableState, Offer, Transaction], table_id: str) -> Iterator[HistoryRow]:
-    """Every transaction, newest first. Raises DamagedError, FormatTooNewError at an entry that cannot be believed."""
+def history_rows(
+    log: Log[TableState, Offer, Transaction], table_id: str, limit: int | None = None
+) -> Iterator[HistoryRow]:
+    """The transactions, newest first, at most ``limit`` of them, each entry read when it is its turn.
+
+    Raises UsageError for a limit that is none, and then DamagedError or FormatTooNewError at an entry that cannot be
+    believed.
+    """
+    check_whole_number("limit", limit)
+    return islice(_history_rows(log, table_id), limit)
+
+
+def _history_rows(log: Log[TableState, Offer, Transaction], table_id: str) -> Iterator[HistoryRow]:
     for stored in log.newest_first():
         entry = stored.entry
         for document in reversed(entry.documents):

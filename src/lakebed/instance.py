@@ -8,15 +8,16 @@ refuses everything.
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
+from lakebed.checks import TABLE_NAME, check_flag, check_text, is_text, shown
+from lakebed.documents import dump
 from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
 from lakebed.files import instance_name, snapshot_name
 from lakebed.log.committer import Log
-from lakebed.log.entry import FORMAT, dump, parse_header
+from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
@@ -31,6 +32,7 @@ from lakebed.state.catalog import (
     SetOnline,
 )
 from lakebed.state.machine import CATALOG
+from lakebed.state.shapes import ID
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
     from lakebed.state.catalog import CatalogTable
     from lakebed.storage.contract import Storage
     from lakebed.view import View
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 CREATE_PUTS_MAX = 5
 """How often an unclear answer to the instance's first object is put again."""
@@ -111,8 +111,10 @@ def open(
     if data is None:
         raise NotFoundError(f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url)
     document = parse_header(data, f"{instance_name()} at {storage.url}")
-    if not isinstance(document.get("instance"), str):
+    if not ID.holds(document.get("instance")):
         raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    if document.get("log_url") is not None and not is_text(document["log_url"]):
+        raise DamagedError(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     instance = Instance(storage, document, storage_options)
     # Whatever failed there is told to the one who asks the catalog.
@@ -205,7 +207,11 @@ class Instance:
         return self._find(name).online
 
     def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - the value, not a switch of behaviour
-        """Take a table's splitting and compaction out of service, or back; ingest and queries always go on."""
+        """Take a table's splitting and compaction out of service, or back; ingest and queries always go on.
+
+        Raises UsageError for a value that is neither True nor False.
+        """
+        check_flag("online", online)
         self._change(SetOnline(self._find(name).id, online), name)
 
     # -- queries ------------------------------------------------------------------------------------------------
@@ -257,6 +263,7 @@ class Instance:
     # -- within -------------------------------------------------------------------------------------------------
 
     def _find(self, name: str) -> CatalogTable:
+        check_text("name", name)
         found = self._catalog.follow().named(name)
         if found is None:
             names = ", ".join(self.tables()) or "none yet"
@@ -294,10 +301,11 @@ def _taken(name: str) -> ExistsError:
 
 
 def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        shown = f"{name[:40]!r}… ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else repr(name)
+    if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
+        length = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else ""
         raise UsageError(
-            f"not a table name: {shown}; use 1 to 128 of A-Z a-z 0-9 _ and -, not beginning with -", table=name
+            f"not a table name: {shown(name)}{length}; use 1 to 128 of A-Z a-z 0-9 _ and -, not beginning with -",
+            table=name,
         )
 
 

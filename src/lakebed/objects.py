@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.checks import check_flag
 from lakebed.errors import DamagedError, UsageError
 from lakebed.files import data_name, summary_name
 from lakebed.state.resolve_leaves import files_cut
@@ -52,8 +53,10 @@ def load_summaries(
 def removal(state: TableState, storage: Storage, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
     """What takes away the rows in the ranges, with the summaries that make its counts exact.
 
-    Raises UsageError for no range, BadKeyError for one that does not fit the key.
+    Raises UsageError for no range, or a fence that is neither True nor False; BadKeyError for a range that does not fit
+    the key.
     """
+    check_flag("fence", fence)
     if not ranges:
         raise UsageError("a removal needs a range; for all rows give KeyRange()")
     schema = state.created

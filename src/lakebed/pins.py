@@ -20,9 +20,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import clock
+from lakebed.checks import is_whole
+from lakebed.documents import dump
 from lakebed.errors import ContentionError, DamagedError, Error, StorageError
 from lakebed.files import is_pin_name, pin_folder, pin_name
-from lakebed.log.entry import FORMAT, dump, parse_header
+from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.writer import this_writer
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class Pin:
 
 def _decode(data: bytes, name: str, table_id: str) -> int:
     document: Mapping[str, Any] = parse_header(data, name)
-    number = document.get("number")
-    if document.get("table") != table_id or not isinstance(number, int):
+    number: Any = document.get("number")
+    if document.get("table") != table_id or not is_whole(number):
         raise DamagedError(f"{name} is no pin of this table; delete the object if nobody reads by it", name=name)
-    return number
+    return int(number)

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed import clock
+from lakebed.checks import check_whole_number
 from lakebed.errors import NotFoundError, StorageError
-from lakebed.travel import check_time, check_whole_number, locate
+from lakebed.travel import check_time, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import FormatTooNewError, UsageError
+from lakebed.checks import shown
+from lakebed.errors import DamagedError, FormatTooNewError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +126,8 @@ class Settings:
     )
 
 
-NAMES = tuple(f.name for f in fields(Settings))
+_FIELDS = {f.name: f for f in fields(Settings)}
+NAMES = tuple(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,10 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
 
 
 def _name(setting: Described, value: Any) -> str:
-    if value not in setting.choices:
-        raise UsageError(f"{setting.name} is one of {', '.join(setting.choices)}, not {value!r}", setting=setting.name)
+    if not isinstance(value, str) or value not in setting.choices:
+        raise UsageError(
+            f"{setting.name} is one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name
+        )
     return str(value)
 
 
@@ -188,26 +192,39 @@ def _number(setting: Described, value: Any) -> int | float:
     try:
         number = kind(value) if isinstance(value, str) else value
     except ValueError:
-        number = None
-    if isinstance(number, bool) or not isinstance(number, int | float) or (kind is int and number != int(number)):
-        raise UsageError(f"{setting.name} is a number of {setting.unit}, not {value!r}", setting=setting.name)
+        number = value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise _no_number(setting, value)
+    # Before it is made a whole number: infinity and NaN have none.
     if not setting.minimum <= number <= setting.maximum:
         raise UsageError(
-            f"{setting.name} = {value}: must lie between {setting.minimum} and {setting.maximum} {setting.unit}",
+            f"{setting.name} = {shown(value)}: must lie between {setting.minimum} and {setting.maximum} {setting.unit}",
             setting=setting.name,
         )
+    if kind is int and number != int(number):
+        raise _no_number(setting, value)
     return kind(number)
+
+
+def _no_number(setting: Described, value: Any) -> UsageError:
+    return UsageError(f"{setting.name} is a number of {setting.unit}, not {shown(value)}", setting=setting.name)
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
     """The settings of a table from the instance's defaults and its own values.
 
-    Raises FormatTooNewError for a choice that this version does not have.
+    Raises FormatTooNewError for a setting or a choice that this version does not have, DamagedError for a value that is
+    no number.
     """
     values = {**defaults, **own}
-    for f in fields(Settings):
-        if f.name in values and "choices" in f.metadata:
-            values[f.name] = _chosen(f.name, f.metadata["choices"], values[f.name])
+    for name, value in values.items():
+        described = _FIELDS.get(name)
+        if described is None:
+            raise FormatTooNewError(f"there is no setting {name}: set by a newer Lakebed; upgrade to use the table")
+        if "choices" in described.metadata:
+            values[name] = _chosen(name, described.metadata["choices"], value)
+        elif type(value) is not type(described.default) and type(value) is not int:
+            raise DamagedError(f"setting {name} is stored as {value!r}, which is no such number; set it again")
     return Settings(**values)
 
 
@@ -215,4 +232,4 @@ def _chosen(name: str, choices: type[StrEnum], value: str) -> StrEnum:
     try:
         return choices(value)
     except ValueError:
-        raise FormatTooNewError(f"{name} is {value!r}: set by a newer Lakebed; upgrade to use the table") from None
+        raise FormatTooNewError(f"{name} is {shown(value)}: set by a newer Lakebed; upgrade to use the table") from None

@@ -6,11 +6,10 @@ view; what this process wrote is always seen. Methods may be called from many th
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
-from lakebed.errors import UsageError
+from lakebed.checks import check_request_key
 from lakebed.exchange import Exchange
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
@@ -98,7 +97,7 @@ class Table(Exchange):
         to be judged is then an UnknownOutcomeError, and adds nothing. By default it is the number when the call began.
 
         Raises:
-            UsageError: a base number that is not there yet, or one without a commit id.
+            UsageError: an id that is no text of 1 to 1,024 characters; a base number without one, or not there yet.
             SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key; or
                 it holds a value that its type does not allow, such as text that is not UTF-8.
             BadKeyError: a key is too long.
@@ -312,6 +311,7 @@ class Table(Exchange):
 
     def untag(self, name: str) -> int:
         """Take a tag away; returns the log number. Raises RejectedError if there is none of that name."""
+        check_tag(name)
         return self.commit(RemoveTag(name))
 
     def tags(self) -> dict[str, int]:
@@ -325,14 +325,13 @@ class Table(Exchange):
 
         After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
         """
+        check_request_key("request_key", request_key)
         return self.state().answered(request_key)
 
     def history(self, limit: int | None = None) -> pa.Table:
         """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
 
-        Raises:
-            UsageError: a negative limit.
-            DamagedError: an entry is not the one that was written.
+        Raises UsageError for a limit that is none, DamagedError for an entry that is not the one that was written.
         """
         from lakebed.history import history_table
 
@@ -342,9 +341,7 @@ class Table(Exchange):
         """The same as a stream of values, each entry read when it is its turn."""
         from lakebed.history import history_rows
 
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit = {limit}: must be 0 or more")
-        return islice(history_rows(self.log, self.id), limit)
+        return history_rows(self.log, self.id, limit)
 
     def verify(self, *, files: bool = False) -> VerificationReport:
         """Whether the log is whole, its snapshot true to it and, with ``files``, every referenced object there.

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lakebed.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
 from lakebed.errors import NotFoundError, NotRetainedError, UsageError
 
 if TYPE_CHECKING:
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
 
     from lakebed.state.table import TableState
 
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 
 
 def check_tag(name: Any) -> str:
     """The name, if a tag may have it; not one that reads as a number. Raises UsageError."""
-    if not isinstance(name, str) or not _TAG.fullmatch(name) or name.isdigit():
+    if not isinstance(name, str) or not TAG_NAME.fullmatch(name) or name.isdigit():
         raise UsageError(
-            f"not a tag: {str(name)[:60]!r}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
+            f"not a tag: {shown(name)}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
             "and not digits alone",
             tag=name,
         )
@@ -50,16 +50,12 @@ def check_time(time: Any) -> datetime:
         # Also for what has a time zone that does not tell its offset.
         offset = moment.utcoffset()
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"time = {time!r}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z") from error
+        raise UsageError(
+            f"time = {shown(time)}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z"
+        ) from error
     if not isinstance(moment, datetime) or offset is None:
-        raise UsageError(f"time = {time!r}: say in which time zone, such as 2026-01-31T12:00:00Z")
+        raise UsageError(f"time = {shown(time)}: say in which time zone, such as 2026-01-31T12:00:00Z")
     return moment
-
-
-def check_whole_number(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is neither None nor a whole number from 0 on."""
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-        raise UsageError(f"{name} = {value!r}: must be a whole number, 0 or more")
 
 
 def locate(
@@ -79,8 +75,8 @@ def locate(
     if tag is not None:
         return _tagged(state, tag)
     found = _at_time(state, stamp_of, time) if time is not None else number
-    if not isinstance(found, int) or isinstance(found, bool):
-        raise UsageError(f"number = {number!r}: must be a whole number")
+    if not is_whole(found, -(2**63)):
+        raise UsageError(f"number = {shown(number)}: must be a whole number")
     if not 1 <= found <= state.number:
         raise NotFoundError(f"there is no number {found}: the table has 1 to {state.number}", number=found)
     if not state.retains(found):
@@ -93,23 +89,36 @@ def locate(
     return found
 
 
+def committed_at(state: TableState, name: str, request_key: str | None) -> int | None:
+    """The number at which a request of that key was committed; None: it was not, or it has no key.
+
+    ``name`` is what the caller calls the key. Raises UsageError for a value that cannot be one.
+    """
+    if request_key is None:
+        return None
+    check_request_key(name, request_key)
+    return state.answered(request_key)
+
+
 def based_on(state: TableState, request_key: str | None, base_number: int | None) -> int:
     """The base number of a request that is offered first in this state, or was in an older one.
 
-    Raises UsageError for one that is not there yet, or that nobody can repeat.
+    Raises UsageError for one that is no whole number, is not there yet, or that nobody can repeat.
     """
+    check_whole_number("base_number", base_number)
     if base_number is None:
         return state.number
     if request_key is None:
         raise UsageError(
             f"base_number = {base_number} goes with a commit id or job id: without one nothing is repeated"
         )
-    if not 0 <= base_number <= state.number:
+    if base_number > state.number:
         raise UsageError(f"base_number = {base_number}: there are numbers up to {state.number}", number=base_number)
     return base_number
 
 
 def _tagged(state: TableState, tag: str) -> int:
+    check_text("tag", tag)
     if tag not in state.tags:
         names = ", ".join(sorted(state.tags)) or "none"
         raise NotFoundError(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
+from lakebed.checks import check_whole_number
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange, encoded
 from lakebed.keys import EncodedRange, KeyRange, successor
 from lakebed.query.plan import plan
-from lakebed.travel import check_whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
+from lakebed.documents import dump
 from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.export.write import check_format, write_export
 from lakebed.files import data_name
 from lakebed.kernels.layout import Layout
 from lakebed.keys import ALL_KEYS, KeyRange
-from lakebed.log.entry import FORMAT, dump
+from lakebed.log.entry import FORMAT
 from lakebed.objects import load_summaries
 from lakebed.storage.contract import PutOutcome
 

@@ -9,7 +9,7 @@ from lakebed.errors import SchemaMismatchError
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.run import conformed, open_stream, write_files
 from lakebed.state.transactions import OfferFiles
-from lakebed.travel import based_on
+from lakebed.travel import based_on, committed_at
 
 if TYPE_CHECKING:
     from lakebed.kernels.layout import Layout
@@ -63,7 +63,7 @@ def add(table: Target, data: Any, commit_id: str | None, base_number: int | None
     reader = open_stream(data)
     # Without an id, a look now and then will do: it only tells how long ago the call began.
     state = table.state(BASE_AGE_S if commit_id is None else None)
-    first = None if commit_id is None else state.answered(commit_id)
+    first = committed_at(state, "commit_id", commit_id)
     if first is not None:
         return first
     base = based_on(state, commit_id, base_number)

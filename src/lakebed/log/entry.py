@@ -9,7 +9,6 @@ that they are found without reading the lines. Pure.
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from lakebed.checks import is_text, is_whole
+from lakebed.documents import dump, load, reading
 from lakebed.errors import DamagedError, FormatTooNewError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
+_TEXTS = ("id", "time", "writer", "previous")
 
 FORMAT = 0
 """Version 0 may change without migration; every reader refuses a version above its own."""
@@ -84,11 +86,6 @@ def digest_of(data: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def dump(document: Any) -> bytes:
-    """Compact JSON, UTF-8, keys in the order given."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-
-
 def weight_bytes(data: bytes, sides: Sequence[SideObject]) -> int:
     """The size of an entry as if its side objects were in its lines: what it costs to read and to keep."""
     return len(data) + REFERENCE_BYTES * sum(side.references for side in sides)
@@ -140,29 +137,31 @@ def decode(data: bytes, log: str, number: int, previous: str | None) -> Entry:
     if wrong:
         raise DamagedError(f"{name} {wrong}; restore the object from a copy", log=log, number=number)
     try:
-        documents = tuple(json.loads(line) for line in lines)
+        documents = tuple(map(load, lines))
     except ValueError as error:
-        raise DamagedError(f"{name} holds a line that is not JSON", log=log, number=number) from error
+        raise DamagedError(f"{name} holds a line that is not JSON ({error})", log=log, number=number) from error
+    if not all(isinstance(document, dict) for document in documents):
+        raise DamagedError(f"{name} holds a line that is not a transaction", log=log, number=number)
     facts = (header["id"], header["time"], header["writer"], header["stamp_us"])
     sides = tuple(SideObject(*side) for side in header["sides"])
     return Entry(number, *facts, digest_of(data), header["previous"], documents, sides)
 
 
 def _sensible(header: Mapping[str, Any], number: int) -> bool:
-    """Whether the fields that nothing else checks are there, and what they must be."""
+    """Whether the fields are of their types, and those that nothing else checks what they must be."""
     stamp_us = header.get("stamp_us", "")
-    stamped = stamp_us is None or (type(stamp_us) is int and stamp_us >= 0 and number > 1)
+    stamped = stamp_us is None or (is_whole(stamp_us) and number > 1)
     sides = header.get("sides")
     named = isinstance(sides, list) and all(_sensible_side(side, number) for side in sides)
-    return (
-        stamped and named and all(isinstance(header.get(field), str) for field in ("id", "time", "writer", "previous"))
-    )
+    counted = type(header["number"]) is int and type(header["count"]) is int
+    return stamped and named and counted and all(is_text(header.get(field)) for field in _TEXTS)
 
 
 def _sensible_side(side: Any, number: int) -> bool:
     if not isinstance(side, list) or [type(fact) for fact in side] != [int, str, int, int]:
         return False
-    return bool(_DIGEST.fullmatch(side[1])) and number - NAMED_WITHIN < side[0] <= number
+    sized = is_whole(side[2]) and is_whole(side[3])
+    return sized and bool(_DIGEST.fullmatch(side[1])) and number - NAMED_WITHIN < side[0] <= number
 
 
 @contextmanager
@@ -178,11 +177,11 @@ def naming(log: str, number: int) -> Iterator[None]:
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
     """A header line, its format version checked. Raises FormatTooNewError or DamagedError naming ``name``."""
     try:
-        header = json.loads(line)
+        header = load(line)
         version, features = header["format"], header["features"]
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{name} has no readable header; restore the object from a copy", name=name) from error
-    if not isinstance(version, int) or version > FORMAT or features:
+    if type(version) is not int or version > FORMAT or features:
         needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
         raise FormatTooNewError(f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade", format=version)
     return header  # type: ignore[no-any-return]
@@ -206,6 +205,11 @@ def decode_snapshot(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]
     """Number, entry digest and document of a snapshot's manifest. Raises as :func:`decode` does."""
     head, _, body = data.partition(b"\n")
     header = parse_header(head, f"the snapshot of {log}")
+    name = f"the snapshot of {log}"
     if header.get("log") != log or header.get("digest") != digest_of(body):
-        raise DamagedError(f"the snapshot of {log} is damaged or belongs to another log", log=log)
-    return header["number"], header["entry_digest"], json.loads(body)
+        raise DamagedError(f"{name} is damaged or belongs to another log", log=log)
+    with reading(f"{name} makes no sense", log=log):
+        number, digest, document = header["number"], header["entry_digest"], load(body)
+        if not is_whole(number) or not is_text(digest) or not isinstance(document, dict):
+            raise DamagedError(f"{name} makes no sense: number {number!r}", log=log)
+        return number, digest, document

@@ -6,12 +6,12 @@ the number. Where nothing is stored the floor is 0: it was never raised.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from lakebed import clock
+from lakebed.documents import dump, load, reading
 from lakebed.errors import DamagedError, StorageError, UsageError
-from lakebed.log.entry import FORMAT, digest_of, dump, parse_header
+from lakebed.log.entry import FORMAT, digest_of, parse_header
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def decode_floor(data: bytes | None, log: str) -> int:
     name = f"the floor of {log}"
     if parse_header(head, name).get("digest") != digest_of(body):
         raise DamagedError(f"{name} was changed after it was written; restore it from a copy as new", log=log)
-    floor = json.loads(body).get("floor")
+    with reading(f"{name} makes no sense", log=log):
+        floor = load(body).get("floor")
     if type(floor) is not int or floor < 1:
         raise DamagedError(f"{name} makes no sense: {floor!r}", log=log)
     return floor

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from lakebed.errors import UsageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.state.machine import State
@@ -67,7 +68,12 @@ def judge(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[Stat
         if isinstance(resolved, TooOld):
             outcomes[ticket] = resolved
             continue
-        encoded = machine.encode(resolved)
+        try:
+            encoded = machine.encode(resolved)
+        except UsageError as error:
+            # A value that the format does not have: its maker's fault alone, and not that of the others in the group.
+            outcomes[ticket] = NotCommitted(error.message)
+            continue
         line = entries.encode_line(encoded.document)
         if len(line) > LINE_BYTES_MAX:
             text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: offer less at a time"

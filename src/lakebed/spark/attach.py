@@ -24,6 +24,7 @@ from lakebed.schema import Schema
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.state.transactions import OfferFiles, Source
+from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ def attach(
 ) -> AttachReport:
     """Add the files of a source as they are; see :meth:`Pipeline.attach`."""
     state = table.state()
-    first = None if job_id is None else state.answered(job_id)
+    first = committed_at(state, "job_id", job_id)
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
     found = find_files(source)

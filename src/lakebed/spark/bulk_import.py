@@ -36,6 +36,7 @@ from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
 from lakebed.spark.staging import Staged, Staging, stage, unstage
 from lakebed.state.transactions import OfferFiles, Source
+from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -136,7 +137,7 @@ class Importer:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         state = self.table.state()
         request = _Request(job_id, state.number)
-        first = None if job_id is None else state.answered(job_id)
+        first = committed_at(state, "job_id", job_id)
         if first is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
         # One schema from here to the end, whoever alters the table meanwhile.

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
-from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed.documents import reading
+from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+from lakebed.state import shapes
+from lakebed.state.healing import healed, healed_online
 from lakebed.state.transactions import Rejected, Repeated
 
 
@@ -128,21 +131,27 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
 
 
 def encode_change(change: CatalogChange) -> dict[str, Any]:
-    """The JSON document of a change."""
+    """The JSON document of a change. Raises UsageError for a value of a type or range that the format does not have."""
     kind = next(name for name, cls in _TYPES.items() if isinstance(change, cls))
-    return {"type": kind} | {name: getattr(change, name) for name in change.__dataclass_fields__}
+    document = {"type": kind} | {name: getattr(change, name) for name in change.__dataclass_fields__}
+    try:
+        shapes.check(document, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
+    except ValueError as error:
+        raise UsageError(f"{error}; nothing was written") from error
+    return document
 
 
 def decode_change(document: Mapping[str, Any]) -> CatalogChange:
     """The change of a JSON document. Raises FormatTooNewError for an unknown type, DamagedError for a bad one."""
-    facts = dict(document)
-    kind = facts.pop("type", None)
-    if kind not in _TYPES:
-        raise FormatTooNewError(f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it")
-    try:
+    with reading("not a catalog change"):
+        facts = dict(healed(document))
+        kind = facts.pop("type", None)
+        if kind not in _TYPES:
+            raise FormatTooNewError(
+                f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it"
+            )
+        shapes.check(facts, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
         return _TYPES[kind](**facts)
-    except TypeError as error:
-        raise DamagedError(f"not a catalog change: {document}") from error
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:
@@ -153,8 +162,8 @@ def encode_state(state: CatalogState) -> dict[str, Any]:
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
     """The catalog of a JSON document. Raises DamagedError if it is none."""
-    try:
-        tables = {table: CatalogTable(table, name, online) for table, name, online in document["tables"]}
+    with reading("not the state of a catalog"):
+        listed = [[table, name, healed_online(online)] for table, name, online in document["tables"]]
+        shapes.check({**document, "tables": listed}, shapes.CATALOG_STATE, "a catalog")
+        tables = {table: CatalogTable(table, name, online) for table, name, online in listed}
         return CatalogState(document["number"], tables, document["defaults"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedError(f"not the state of a catalog ({error!r})") from error

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 
-from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+from lakebed.documents import reading
+from lakebed.errors import FormatTooNewError, UsageError
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
 from lakebed.schema import Schema
-from lakebed.state import bulk
+from lakebed.state import bulk, shapes
 from lakebed.state.bulk import Sides, Tally
+from lakebed.state.healing import healed, healed_request
 from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
@@ -71,9 +73,17 @@ class Outline:
 
 
 def encode_transaction(transaction: Transaction) -> Encoded:
-    """The JSON document of a transaction, and what is too long for it."""
+    """The JSON document of a transaction, and what is too long for it.
+
+    Raises UsageError for a value of a type or range that the format does not have.
+    """
     sides: Sides = {}
-    return Encoded(_encode(transaction, sides), sides)
+    document = _encode(transaction, sides)
+    try:
+        shapes.check(document, shapes.TRANSACTIONS[document["type"]], f"a transaction {document['type']}")
+    except ValueError as error:
+        raise UsageError(f"{error}; nothing was written") from error
+    return Encoded(document, sides)
 
 
 def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
@@ -143,19 +153,18 @@ def decode_transaction(document: Mapping[str, Any], sides: Mapping[str, bytes] =
 
     Raises FormatTooNewError for an unknown type, DamagedError for a bad one, or a side object that is not as claimed.
     """
-    try:
-        return _decode(document, sides)
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-        raise DamagedError(f"not a transaction of a table: {str(document)[:200]} ({error!r})") from error
+    with reading("not a transaction of a table"):
+        meant = healed(document)
+        if shape := shapes.TRANSACTIONS.get(document["type"]):
+            shapes.check(meant, shape, f"a transaction {document['type']}")
+        return _decode(meant, sides)
 
 
 def outline(document: Mapping[str, Any]) -> Outline:
     """What a JSON document says without its side objects. Raises as :func:`decode_transaction` does."""
-    try:
+    with reading("not a transaction of a table"):
         added, dropped = bulk.tally(document.get("references", ())), bulk.tally(document.get("drop", ()))
         inline = _inlined(document)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise DamagedError(f"not a transaction of a table: {str(document)[:200]} ({error!r})") from error
     return Outline(decode_transaction(inline), added, dropped)
 
 
@@ -290,6 +299,7 @@ def encode_request(request: Request) -> dict[str, Any]:
 
 def decode_request(document: Mapping[str, Any]) -> Request:
     """The inverse of :func:`encode_request`."""
+    document = healed_request(document)
     files = tuple(Source(*file) for file in document["files"])
     names = ("base_number", "submitted", "failures", "rejected", "reason")
     return Request(document["id"], files, *(document[name] for name in names))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakebed.files import CommittedFile, DataFile, LeafFile
 from lakebed.state.columns import Form, edges_reader, span_reader
+from lakebed.state.healing import healed_size
 from lakebed.state.table import Answer
 from lakebed.state.transactions import Request, Source
 
@@ -261,7 +262,8 @@ def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
     spans = [span_reader(column) for column in (name, *rest)]
 
     def read(row: int) -> Request:
-        files = tuple(map(Source, *(span(*edges(row)) for span in facts)))
+        urls, sizes, versions = (span(*edges(row)) for span in facts)
+        files = tuple(map(Source, urls, map(healed_size, sizes), versions))
         name, *others = (span(row, row + 1)[0] for span in spans)
         return Request(name, files, *others)
 

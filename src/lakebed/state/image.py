@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from lakebed.errors import DamagedError, UsageError
+from lakebed.documents import reading
+from lakebed.errors import DamagedError
 from lakebed.partitions import Leaves
 from lakebed.schema import Schema
+from lakebed.state import shapes
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.state.codec import decode_job, decode_range, decode_request, encode_job, encode_range, encode_request
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.forms import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
+from lakebed.state.healing import healed_request
 from lakebed.state.layers import Layers
 from lakebed.state.leaf_files import LeafFiles
 from lakebed.state.table import Fence, TableState
@@ -99,7 +102,9 @@ def _columns(form: Form[K, V], layers: Layers[K, V] | LeafFiles) -> Columns[K, V
 
 def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any, Any]]]) -> TableState:
     """The table's state of an image. Raises DamagedError if it is none."""
-    try:
+    with reading("not the state of a table"):
+        rejected = [healed_request(request) for request in document["rejected"]]
+        shapes.check({**document, "rejected": rejected}, shapes.TABLE_STATE, "the state of a table")
         return TableState(
             number=document["number"],
             table=document["table"],
@@ -116,7 +121,7 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=Layers(Columns(REQUESTS, parts.get("requests", ()))),
             open_requests=Layers(Columns(OPEN_REQUESTS, parts.get("open_requests", ()))),
-            rejected=tuple(map(decode_request, document["rejected"])),
+            rejected=tuple(map(decode_request, rejected)),
             next_sequence=document["next_sequence"],
             tags=document["tags"],
             fences=tuple(Fence(decode_range(*bounds), number) for *bounds, number in document["fences"]),
@@ -125,8 +130,6 @@ def to_table(document: Mapping[str, Any], parts: Mapping[str, Sequence[Part[Any,
             orphan_horizon_us=document["orphan_horizon_us"],
             dropped=document["dropped"],
         )
-    except (KeyError, TypeError, ValueError, AttributeError, UsageError) as error:
-        raise DamagedError(f"not the state of a table ({error!r})") from error
 
 
 def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:

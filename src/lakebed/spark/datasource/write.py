@@ -22,6 +22,7 @@ from lakebed.spark import wire
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import columns
 from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
+from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,8 @@ class TableWriter(DataSourceArrowWriter):
         self._options = options
         self._sender = Sender.of(options, spark)
         self._commit_id = options.given.get("commit_id")
-        self._answered = None if self._commit_id is None else options.open_table().state().answered(self._commit_id)
+        id_ = self._commit_id
+        self._answered = None if id_ is None else committed_at(options.open_table().state(), "commit_id", id_)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task: its rows become a run of files."""

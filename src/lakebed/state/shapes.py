@@ -1,0 +1,205 @@
+"""The type and range of every field of a document, as docs/format.md has them: one table for writing and for reading.
+
+A codec checks a document before it is put and after it is read, so that a value of a wrong type is neither written nor
+believed. Python would do with either: ``True`` passes for 1 and ``7`` for a key, until columns of one type are made of
+them. Fields that are not in the table are left to whoever reads them. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.checks import TABLE_NAME, TAG_NAME, is_text, is_whole, shown
+
+_ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
+"""Ids are parts of object names. Writers make longer ones than a reader insists on."""
+
+_HEX = re.compile(r"(?:[0-9a-f]{2})*", re.ASCII)
+_REFERENCE = [str, int, int, bool, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a field may be: in words, and as a predicate."""
+
+    what: str
+    holds: Callable[[Any], bool]
+
+
+def check(document: Mapping[str, Any], shape: Mapping[str, Kind], name: str) -> None:
+    """Raise ValueError, which names the field and its value, unless every field of the shape is there and fits."""
+    for field, kind in shape.items():
+        if field not in document:
+            raise ValueError(f"{name} has no {field}")
+        if not kind.holds(document[field]):
+            raise ValueError(f"{field} of {name} is {shown(document[field])}, not {kind.what}")
+
+
+def _text_like(what: str, pattern: re.Pattern[str]) -> Kind:
+    return Kind(what, lambda value: is_text(value) and pattern.fullmatch(value) is not None)
+
+
+def _listed(kind: Kind) -> Kind:
+    return Kind(f"a list, each {kind.what}", lambda value: type(value) is list and all(map(kind.holds, value)))
+
+
+def _optional(kind: Kind) -> Kind:
+    return Kind(f"{kind.what} or null", lambda value: value is None or kind.holds(value))
+
+
+def _row(*kinds: Kind) -> Kind:
+    """A list of one value of each kind."""
+
+    def holds(value: Any) -> bool:
+        return (
+            type(value) is list
+            and len(value) == len(kinds)
+            and all(kind.holds(one) for kind, one in zip(kinds, value, strict=True))
+        )
+
+    return Kind(f"a list of {', '.join(kind.what for kind in kinds)}", holds)
+
+
+def _object(shape: Mapping[str, Kind], what: str) -> Kind:
+    def holds(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(
+            field in value and kind.holds(value[field]) for field, kind in shape.items()
+        )
+
+    return Kind(what, holds)
+
+
+def _is_setting(value: Any) -> bool:
+    return is_whole(value, -(2**63)) or is_text(value) or (type(value) is float and math.isfinite(value))
+
+
+def _is_reference(row: Any) -> bool:
+    return type(row) is list and list(map(type, row)) == _REFERENCE and is_whole(row[1], 1) and is_whole(row[2])
+
+
+TEXT = Kind("a text", is_text)
+WHOLE = Kind("a whole number, 0 or more", is_whole)
+POSITIVE = Kind("a whole number above 0", lambda value: is_whole(value, 1))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+ID = _text_like("an id", _ID)
+HEX = _text_like("hex digits", _HEX)
+TABLE = _text_like("a name of a table", TABLE_NAME)
+TAG = _text_like("a name of a tag", TAG_NAME)
+SETTINGS = Kind(
+    "an object of numbers and texts",
+    lambda value: isinstance(value, Mapping) and all(is_text(name) and _is_setting(one) for name, one in value.items()),
+)
+CHANGES = Kind(
+    "an object of numbers, texts and nulls",
+    lambda value: (
+        isinstance(value, Mapping)
+        and SETTINGS.holds({name: one for name, one in value.items() if one is not None})
+        and all(map(is_text, value))
+    ),
+)
+SCHEMA = Kind("an object", lambda value: isinstance(value, Mapping))
+"""A schema checks itself (:mod:`lakebed.schema`)."""
+
+CLAIM = _object(
+    {"side": TEXT, "references": WHOLE, "leaves": WHOLE, "rows": _optional(WHOLE)}, "the claim of a side object"
+)
+IDS, TEXTS, LEAVES, KEYS = _listed(ID), _listed(TEXT), _listed(POSITIVE), _listed(HEX)
+RANGES = _listed(_row(HEX, _optional(HEX)))
+REFERENCES = Kind(
+    "a list of references, or a claim",
+    lambda value: all(map(_is_reference, value)) if type(value) is list else CLAIM.holds(value),
+)
+_PAIRS = _listed(_row(ID, POSITIVE))
+PAIRS = Kind(
+    "a list of file and leaf, or a claim",
+    lambda value: _PAIRS.holds(value) if type(value) is list else CLAIM.holds(value),
+)
+FILE = _object(
+    {
+        "id": ID, "job": ID, "rows": POSITIVE, "size_bytes": POSITIVE, "min_key": HEX, "max_key": HEX,
+        "schema_version": POSITIVE, "stamp_us": WHOLE, "digest": TEXT, "footer_bytes": WHOLE, "footer_digest": TEXT,
+    },
+    "a file",
+)  # fmt: skip
+JOB = _object(
+    {
+        "id": ID, "min": HEX, "max": _optional(HEX), "inputs": IDS, "owner": TEXT, "deadline_s": WHOLE,
+        "began_us": WHOLE, "opened": WHOLE,
+    },
+    "a job",
+)  # fmt: skip
+REQUEST = _object(
+    {
+        "id": TEXT, "files": _listed(_row(TEXT, WHOLE, TEXT)), "base_number": WHOLE, "submitted": WHOLE,
+        "failures": WHOLE, "rejected": WHOLE, "reason": TEXT,
+    },
+    "a request",
+)  # fmt: skip
+_CUTS = {"cuts": _listed(_row(POSITIVE, KEYS)), "references": REFERENCES}
+_ADDED = {"files": _listed(FILE), "references": REFERENCES}
+
+TRANSACTIONS: Mapping[str, Mapping[str, Kind]] = {
+    "create_table": {"table": ID, "schema": SCHEMA, "settings": SETTINGS, "boundaries": KEYS},
+    "add_files": {"request_key": _optional(TEXT), "base_number": WHOLE, "requests": TEXTS, **_ADDED},
+    "open_job": {"job": JOB},
+    "replace": {"job": ID, "drop": PAIRS, **_ADDED},
+    "close_job": {"job": ID, "reason": TEXT},
+    "chain_runs": {"leaf": POSITIVE, "files": IDS, "run": TEXT},
+    "split_leaves": _CUTS,
+    "join_leaves": {"leaves": LEAVES, "references": REFERENCES},
+    "remove_range": {"ranges": RANGES, "fence": FLAG, "leaves": LEAVES, **_CUTS},
+    "alter_settings": {"changes": CHANGES},
+    "alter_schema": {"schema": SCHEMA, "changes": TEXTS},
+    "mark_dead": {"files": IDS},
+    "forget_files": {"files": IDS},
+    "raise_mark": {"mark": TEXT, "value": WHOLE},
+    "set_tag": {"name": TAG, "number": POSITIVE},
+    "remove_tag": {"name": TAG},
+    "submit_requests": {"requests": _listed(REQUEST), "forget_line": WHOLE},
+    "fail_request": {"request": TEXT, "reason": TEXT},
+    "reject_request": {"request": TEXT, "reason": TEXT},
+    "drop_table": {},
+}
+"""The fields of each type of transaction of a table."""
+
+CATALOG_CHANGES: Mapping[str, Mapping[str, Kind]] = {
+    "register_table": {"table": ID, "name": TABLE},
+    "rename_table": {"table": ID, "name": TABLE},
+    "forget_table": {"table": ID},
+    "set_online": {"table": ID, "online": FLAG},
+    "set_defaults": {"changes": CHANGES},
+}
+"""Those of the catalog."""
+
+CATALOG_STATE: Mapping[str, Kind] = {
+    "number": WHOLE,
+    "tables": _listed(_row(ID, TABLE, FLAG)),
+    "defaults": SETTINGS,
+}
+
+TABLE_STATE: Mapping[str, Kind] = {
+    "number": WHOLE,
+    "table": TEXT,
+    "schemas": _listed(SCHEMA),
+    "settings": SETTINGS,
+    "boundaries": KEYS,
+    "leaves": LEAVES,
+    "next_leaf": POSITIVE,
+    "parents": _listed(_row(POSITIVE, POSITIVE)),
+    "jobs": _listed(JOB),
+    "rejected": _listed(REQUEST),
+    "next_sequence": POSITIVE,
+    "tags": Kind(
+        "an object of numbers", lambda value: isinstance(value, Mapping) and all(map(POSITIVE.holds, value.values()))
+    ),
+    "fences": _listed(_row(HEX, _optional(HEX), POSITIVE)),
+    "retained_from": WHOLE,
+    "forget_line": WHOLE,
+    "orphan_horizon_us": WHOLE,
+    "dropped": FLAG,
+}
+"""The document of a table's checkpoint; what there may be millions of is in its parts, which are columns."""

@@ -1,0 +1,89 @@
+"""Tables that an earlier version filled with values of a wrong type open, answer, and are maintained again.
+
+Each is made as that version made it: the bytes of an entry are those of a good one, with one value changed, and the
+digests reckoned anew. A process that has never seen the table then does all that a table is for.
+"""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeyRange, Schema, clock
+from lakebed.collection.run import collect_garbage
+from lakebed.files import entry_name, table_prefix
+from lakebed.log.entry import digest_of
+from tests.adversarial.tables import assert_whole
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
+
+
+def rows(*keys):
+    return pa.table({"k": list(keys), "v": [1] * len(keys)})
+
+
+def rewrite_last(root, log, prefix, **changes):
+    """Change fields of the newest entry's one transaction; nothing follows it, so nothing names its digest."""
+    number = log.head.number
+    path = root / entry_name(prefix, number)
+    head, _, body = path.read_bytes().partition(b"\n")
+    document = json.loads(body) | changes
+    body = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    header = json.loads(head) | {"digest": digest_of(body)}
+    path.write_bytes(json.dumps(header, separators=(",", ":")).encode() + b"\n" + body)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table whose log has no checkpoint, so that every reader has to believe the entries."""
+    return lakebed.create(str(tmp_path)).create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0})
+
+
+def poisoned(tmp_path, table, **changes):
+    """The table as another process finds it once the newest entry says something else."""
+    rewrite_last(tmp_path, table.log, table_prefix(table.id), **changes)
+    for found in (tmp_path / table_prefix(table.id) / "snapshots").rglob("*"):
+        if found.is_file():
+            found.unlink()
+    return lakebed.open(str(tmp_path)).table("t")
+
+
+@pytest.mark.parametrize(("key", "meant"), [(7, "7"), (True, "true"), (7.5, "7.5"), (["a", 1], '["a",1]')])
+def test_a_request_key_that_was_no_text_is_its_json_from_now_on(tmp_path, table, key, meant):
+    table.write(rows("a"), commit_id="first")
+    table.write(rows("b"), commit_id="second")
+    again = poisoned(tmp_path, table, request_key=key)
+    assert again.write(rows("b"), commit_id=meant) == 3
+    assert again.outcome(meant) == 3
+    assert again.count().rows == 2
+    assert again.history().column("request_key").to_pylist()[0] == meant
+    assert_whole(tmp_path, "t", again)
+
+
+@pytest.mark.parametrize("base", [True, 1.0, 1.5])
+def test_a_base_number_that_was_no_whole_number_is_the_one_below_it(tmp_path, table, base):
+    table.write(rows("a"))
+    table.write(rows("b"), commit_id="second", base_number=1)
+    again = poisoned(tmp_path, table, base_number=base)
+    assert again.write(rows("b"), commit_id="second", base_number=1) == 3
+    assert_whole(tmp_path, "t", again)
+
+
+@pytest.mark.parametrize("fence", ["yes", 1])
+def test_a_fence_that_was_no_boolean_stands(tmp_path, table, fence):
+    table.write(rows("a"))
+    table.remove(KeyRange.prefix("a"), fence=True)
+    again = poisoned(tmp_path, table, fence=fence)
+    assert [one.number for one in again.state().fences] == [3]
+    assert_whole(tmp_path, "t", again)
+
+
+def test_a_key_that_was_no_text_does_not_stop_a_collection_that_forgets_it(tmp_path, table):
+    table.write(rows("a"), commit_id="first")
+    again = poisoned(tmp_path, table, request_key=7)
+    again.set(requests_s=0, log_s=0)
+    again.remove(KeyRange())
+    clock.sleep(0.01)
+    assert collect_garbage(again).files == 1
+    assert_whole(tmp_path, "t", again)

@@ -1,0 +1,175 @@
+"""What a field may be is checked when a document is written and when it is read, by one table."""
+
+import json
+
+import pytest
+
+from lakebed.errors import DamagedError, Error, FormatTooNewError, UsageError
+from lakebed.state import catalog, shapes
+from lakebed.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
+from lakebed.state.codec import decode_transaction, encode_transaction, outline
+from lakebed.state.image import of_table, to_table
+from lakebed.state.transactions import AddFiles, RemoveTag, Request, SetTag, Source, SubmitRequests
+from tests.golden.history import everything
+
+TRANSACTIONS, STATES = everything()
+STRANGE = [None, True, 7, -1, 2**63, 0.5, "a text", "\ud800", "../x", [], [[]], ["x", 7], {}, {"side": 7}]
+
+
+def documents():
+    """One of each type of transaction, as it is written."""
+    found = {one["type"]: one for one in (encode_transaction(each).document for each in TRANSACTIONS)}
+    return {name: json.loads(json.dumps(document)) for name, document in found.items()}
+
+
+def kinds_of(document, path=()):
+    """Every place in a document, with the value there."""
+    yield path, document
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for name, value in items:
+        yield from kinds_of(value, (*path, name))
+
+
+def with_value(document, path, value):
+    """A copy of the document with another value in that place."""
+    if not path:
+        return value
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[path[0]] = with_value(document[path[0]], path[1:], value)
+    return copy
+
+
+def test_every_field_that_is_written_has_a_kind():
+    written = {name: set(document) - {"type"} for name, document in documents().items()}
+    assert written == {name: set(shape) for name, shape in shapes.TRANSACTIONS.items()}
+    assert set(of_table(STATES[-1]).document) == set(shapes.TABLE_STATE)
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_field_of_another_type_is_damage_and_nothing_else(name):
+    """Or it may have that value: then it is read as that very value, and is written again. Or it is healed."""
+    document = documents()[name]
+    assert encode_transaction(decode_transaction(document)).document == document
+    for path, _ in kinds_of(document):
+        if not path or "schema" in path[:-1]:
+            continue
+        for value in STRANGE:
+            strange = with_value(document, path, value)
+            try:
+                again = encode_transaction(decode_transaction(strange)).document
+            except (DamagedError, FormatTooNewError):
+                continue
+            healed = path[-1] in ("request_key", "base_number", "fence", 1)
+            assert json.dumps(again) == json.dumps(strange) or healed, (path, value, again)
+
+
+@pytest.mark.parametrize("name", documents())
+def test_an_outline_of_a_strange_document_is_damage_or_tells_numbers(name):
+    for path, _ in kinds_of(documents()[name]):
+        for value in STRANGE if path else ():
+            try:
+                told = outline(with_value(documents()[name], path, value))
+            except Error:
+                continue
+            assert type(told.added.references) is int
+
+
+def test_a_state_with_a_field_of_another_type_is_damage():
+    document = json.loads(json.dumps(of_table(STATES[-2]).document))
+    assert to_table(document, {}).number == STATES[-2].number
+    for name in document:
+        for value in (0.5, "a text", [[None]], {"x": None}):
+            if name == "table" and isinstance(value, str):
+                continue
+            with pytest.raises(DamagedError):
+                to_table(document | {name: value}, {})
+
+
+@pytest.mark.parametrize(
+    "transaction",
+    [
+        AddFiles((), (), 7, 1),
+        AddFiles((), (), "key", True),
+        AddFiles((), (), "key", 2**63),
+        AddFiles((), (), "\ud800", 1),
+        SetTag("tag", 1.0),
+        SetTag("../tag", 1),
+        RemoveTag(b"tag"),
+        SubmitRequests((Request("r", (Source("/dev/zero", None, "0"),)),)),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_not_written(transaction):
+    with pytest.raises(UsageError, match="nothing was written"):
+        encode_transaction(transaction)
+
+
+@pytest.mark.parametrize("change", [SetOnline("table-00", "no"), SetDefaults({"split_rows": float("inf")})])
+def test_the_catalog_is_held_to_its_types_as_well(change):
+    with pytest.raises(UsageError, match="nothing was written"):
+        catalog.encode_change(change)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"type": "register_table", "table": "../..", "name": "t"},
+        {"type": "register_table", "table": "table-00", "name": 7},
+        {"type": "set_defaults", "changes": {"split_rows": True}},
+        {"type": "forget_table"},
+    ],
+)
+def test_a_strange_change_of_the_catalog_is_damage(document):
+    with pytest.raises(DamagedError):
+        catalog.decode_change(document)
+
+
+def test_a_strange_state_of_the_catalog_is_damage():
+    document = json.loads(
+        json.dumps(catalog.encode_state(CatalogState(1, {"table-00": CatalogTable("table-00", "t")})))
+    )
+    assert catalog.decode_state(document).named("t")
+    for name in document:
+        with pytest.raises(DamagedError):
+            catalog.decode_state(document | {name: "a text"})
+
+
+# -- what earlier versions wrote --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [(7, "7"), (True, "true"), (7.5, "7.5"), (["a", 1], '["a",1]'), ("", ""), (None, None)]
+)
+def test_a_request_key_that_is_no_text_is_read_as_its_json(key, meant):
+    document = {
+        "type": "add_files",
+        "request_key": key,
+        "base_number": 1,
+        "requests": [],
+        "files": [],
+        "references": [],
+    }
+    assert decode_transaction(document).request_key == meant
+
+
+@pytest.mark.parametrize(("base", "meant"), [(True, 1), (False, 0), (2.0, 2), (2.5, 2)])
+def test_a_base_number_is_read_as_the_whole_number_below_it(base, meant):
+    document = {"type": "add_files", "request_key": "k", "base_number": base, "requests": []}
+    read = decode_transaction(document | {"files": [], "references": []})
+    assert (read.base_number, type(read.base_number)) == (meant, int)
+
+
+@pytest.mark.parametrize(("fence", "meant"), [("no", True), (0, False), (1.5, True), ([], False)])
+def test_a_fence_is_what_earlier_readers_took_for_true(fence, meant):
+    document = {"type": "remove_range", "ranges": [["", None]], "fence": fence, "cuts": [], "references": []}
+    assert decode_transaction(document | {"leaves": []}).fence is meant
+    change = catalog.decode_change({"type": "set_online", "table": "table-00", "online": fence})
+    assert change.online is meant
+
+
+def test_a_file_of_a_request_without_a_size_has_none():
+    request = {"id": "r", "files": [["/dev/zero", None, "0"]], "base_number": 0, "submitted": 0, "failures": 0}
+    document = {"type": "submit_requests", "requests": [request | {"rejected": 0, "reason": ""}], "forget_line": 0}
+    (read,) = decode_transaction(document).requests
+    assert read.size_bytes == 0
