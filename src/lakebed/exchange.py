@@ -129,6 +129,12 @@ class Exchange(ABC):
         now = self.newest()
         return files_table(now.state, now.state.table, now.storage.object_url, encoded(now, ranges))
 
+    def partitions(self) -> pa.Table:
+        """One row a leaf, in key order: its range, rows, bytes, files and runs."""
+        from lakebed.report import partitions_table
+
+        return partitions_table(self.newest().state)
+
     def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.checks import check_whole_number
+from lakebed.checks import check_seconds, check_whole_number
 from lakebed.errors import NotFoundError, StorageError
 from lakebed.travel import check_time, locate
 
@@ -125,6 +125,21 @@ class Reading:
         found = locate(state, self._log.entry_stamp, number=number, time=time, tag=tag)
         return self.view(self._state_at(found, state))
 
+    def keep(self, tag: str, number: int | None) -> tuple[int, bool]:
+        """The number that a tag is to stand at, by default the newest, and whether it does already.
+
+        If not, the snapshot of that number is kept from now on: once the tag is there, nothing but the tag keeps the
+        number.
+        """
+        state = self.state()
+        found = locate(state, self._log.entry_stamp, number=state.number if number is None else number)
+        stands = state.tags.get(tag) == found
+        if not stands:
+            from lakebed.log.replay import replay
+
+            self._log.kept.keep(replay(self._log, found))
+        return found, stands
+
     @contextmanager
     def pin(self, number: int | None) -> Iterator[View]:
         """As :meth:`lakebed.table.Table.pin`."""
@@ -187,7 +202,8 @@ class Reading:
         return state
 
     def _is_fresh(self, max_staleness: float | None) -> bool:
-        """Whether the log was asked so many seconds ago, or later."""
+        """Whether the log was asked so many seconds ago, or later. Raises UsageError for what is no number."""
+        check_seconds("max_staleness", max_staleness)
         if max_staleness is None or self._probed_s is None:
             return False
         return clock.monotonic_s() - self._probed_s <= max_staleness

@@ -14,14 +14,13 @@ from lakebed.exchange import Exchange
 from lakebed.files import table_prefix
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import number_of
-from lakebed.log.replay import replay
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.query.tally import Tally
 from lakebed.reading import Reading
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import AlterSettings, OfferSchema, RemoveTag, SetTag
-from lakebed.travel import check_tag, locate
+from lakebed.travel import check_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.history import HistoryRow
-    from lakebed.ingest.requests import SubmitReport
+    from lakebed.ingest.requests import SubmitReport, WithdrawReport
     from lakebed.kernels.layout import Layout
     from lakebed.keys import KeyRange
     from lakebed.log.backend import LogPlace
@@ -137,13 +136,22 @@ class Table(Exchange):
 
         Raises:
             NotFoundError: a path or glob matches nothing.
-            UsageError: no file, or one named twice.
+            UsageError: no file, one named twice, a device or a pipe, or one that does not end as Parquet does.
             RejectedError: too many requests are open; nothing was submitted.
             ContentionError, UnknownOutcomeError: submit them again, which submits what is not on record yet.
         """
         from lakebed.ingest.requests import submit
 
         return submit(self.log, self.name, files, again=again)
+
+    def withdraw(self, *requests: str) -> WithdrawReport:
+        """Take open requests off the record, by their ids or the URLs of their files; they may be submitted anew.
+
+        Raises NotFoundError, and withdraws none, if one of them is not open.
+        """
+        from lakebed.ingest.requests import withdraw
+
+        return withdraw(self.log, self.name, requests)
 
     def get(
         self,
@@ -253,10 +261,6 @@ class Table(Exchange):
         """The table as it is now, as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
         return self._reads.view(self._reads.state(max_staleness, at_least))
 
-    def partitions(self) -> pa.Table:
-        """One row a leaf, in key order: its range, rows, bytes, files and runs."""
-        return self.newest().partitions()
-
     def requests(self) -> pa.Table:
         """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
         from lakebed.ingest.requests import requests_table
@@ -300,12 +304,8 @@ class Table(Exchange):
             NotFoundError, NotRetainedError: there is no such number, or not any more.
             RejectedError: the tag stands at another number, or files of that number may be deleted.
         """
-        check_tag(name)
-        state = self.state()
-        found = locate(state, self.log.entry_stamp, number=state.number if number is None else number)
-        if state.tags.get(name) != found:
-            # First the snapshot: once the tag is there, nothing but the tag keeps the number.
-            self.log.kept.keep(replay(self.log, found))
+        found, stands = self._reads.keep(check_tag(name), number)
+        if not stands:
             self.commit(SetTag(name, found))
         return found
 
@@ -393,7 +393,6 @@ class Table(Exchange):
     def commit(self, offer: Offer) -> int:
         """As :meth:`try_commit`, for callers who cannot go on without it: returns the log number.
 
-        Raises:
-            RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
+        Raises RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
         return number_of(self.log.commit(offer), f"table {self.name}")

@@ -147,9 +147,3 @@ class View(Exchange):
     def _point(self, key: Sequence[Any]) -> EncodedRange:
         key_bytes = self.schema.codec.encode_key(key)
         return EncodedRange(key_bytes, successor(key_bytes))
-
-    def partitions(self) -> pa.Table:
-        """One row a leaf, in key order: its range, rows, bytes, files and runs."""
-        from lakebed.report import partitions_table
-
-        return partitions_table(self.state)

@@ -5,6 +5,7 @@ digests reckoned anew. A process that has never seen the table then does all tha
 """
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,10 @@ from lakebed import KeyRange, Schema, clock
 from lakebed.collection.run import collect_garbage
 from lakebed.files import entry_name, table_prefix
 from lakebed.log.entry import digest_of
+from lakebed.state.codec import encode_request
+from lakebed.state.transactions import Source
 from tests.adversarial.tables import assert_whole
+from tests.unit.ingest.cases import ingested, put
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -77,6 +81,30 @@ def test_a_fence_that_was_no_boolean_stands(tmp_path, table, fence):
     again = poisoned(tmp_path, table, fence=fence)
     assert [one.number for one in again.state().fences] == [3]
     assert_whole(tmp_path, "t", again)
+
+
+def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
+    """It is on record without a size, in an entry and in a checkpoint; every ingest of the table ended on it."""
+    put(tmp_path / "inbox", "ab", "cd")
+    table.submit(tmp_path / "inbox")
+    source = ["/dev/zero", None, "0"]
+    request = {"id": "device", "files": [source], "base_number": 1, "submitted": 0, "failures": 0, "rejected": 0}
+    held = [encode_request(one) for one in table.state().open_requests.values()]
+    requests = [*({**one, "submitted": 0} for one in held), request | {"reason": ""}]
+    again = poisoned(tmp_path, table, requests=requests)
+    # As the earlier version's checkpoint has it.
+    state = again.state()
+    device = replace(state.open_requests["device"], files=(Source("/dev/zero", None, "0"),))
+    head = replace(again.log.head, state=replace(state, open_requests=state.open_requests.updated({"device": device})))
+    again.log.snapshots.write_whole(head)
+    fresh = lakebed.open(str(tmp_path)).table("t")
+    assert fresh.requests().column("size_bytes").to_pylist().count(0) == 1
+    report = ingested(fresh)
+    assert (report.requests, report.rows, report.waiting) == (2, 4, 0)
+    (failed,) = report.failed
+    assert (failed.url, failed.rejected) == ("/dev/zero", True)
+    assert "no regular file" in failed.reason
+    assert_whole(tmp_path, "t", fresh)
 
 
 def test_a_key_that_was_no_text_does_not_stop_a_collection_that_forgets_it(tmp_path, table):

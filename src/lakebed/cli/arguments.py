@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
+_WITH_VALUE = ("--instance", "--option", "--log-url")
+"""Global options that a word of their own follows."""
+
 Commands = Any
 """What ``add_subparsers`` returns; its class has no public name."""
 
@@ -123,10 +126,14 @@ def add_global_options(parser: argparse.ArgumentParser, *, after: bool) -> None:
 def add_command(
     commands: Commands, name: str, help: str, run: Callable[[argparse.Namespace, Output], None], *, more: str = ""
 ) -> argparse.ArgumentParser:
-    """A command that calls ``run``; ``help`` is its one line in the list, ``more`` what only its own help adds."""
+    """A command that calls ``run``; ``help`` is its one line in the list, ``more`` what only its own help adds.
+
+    A command of two words (:func:`with_verb`) is not listed: the help of the first word tells of it.
+    """
+    listed = {} if " " in name else {"help": help}
     text = f"{help[0].upper()}{help[1:]}."
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=f"{text}\n\n{more}" if more else text
+        name, description=f"{text}\n\n{more}" if more else text, **listed
     )
     parser.set_defaults(run=run)
     add_global_options(parser, after=True)
@@ -138,6 +145,19 @@ def add_noun(commands: Commands, name: str, help: str) -> Commands:
     parser = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
     parser.usage = f"{parser.prog} COMMAND …"
     return parser.add_subparsers(metavar="COMMAND", required=True, title="commands", prog=parser.prog)
+
+
+def with_verb(words: Sequence[str], noun: str, verb: str) -> list[str]:
+    """The words of a command line with ``noun verb`` as the one command that it is; ``noun`` alone is one as well.
+
+    What follows the verb tells it from an argument: ``requests withdraw`` lists the requests of a table of that name.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _WITH_VALUE else 1
+    if list(words[at : at + 2]) != [noun, verb] or len(words) == at + 2:
+        return list(words)
+    return [*words[:at], f"{noun} {verb}", *words[at + 2 :]]
 
 
 def storage_options(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""``lakebed submit``, ``requests`` and ``ingest``: files put on record, what became of them, and carrying them out."""
+"""``lakebed submit``, ``requests``, ``requests withdraw`` and ``ingest``: files put on record, what became of them, how
+they are taken back, and carried out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from lakebed.cli import arguments as args
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.ingest.plan import Method
-from lakebed.ingest.requests import Standing
+from lakebed.ingest.requests import Standing, WithdrawReport
 
 if TYPE_CHECKING:
     import argparse
@@ -19,10 +21,11 @@ if TYPE_CHECKING:
     from lakebed.ingest.requests import SubmitReport
 
 METHODS = tuple(map(str, Method))
+WITHDRAW = ("requests", "withdraw")
 
 
 def add_requests(commands: args.Commands) -> None:
-    """``lakebed submit``, ``requests``, ``ingest``."""
+    """``lakebed submit``, ``requests``, ``requests withdraw``, ``ingest``."""
     submit = args.add_command(
         commands,
         "submit",
@@ -40,8 +43,20 @@ def add_requests(commands: args.Commands) -> None:
         "requests",
         "list the files that wait to be ingested, and the last that were rejected",
         _requests,
+        more="`lakebed requests withdraw` takes some off the record.",
     )
     requests.add_argument("table", metavar="TABLE")
+    withdraw = args.add_command(
+        commands,
+        " ".join(WITHDRAW),
+        "take open requests off the record",
+        _withdraw,
+        more="What was withdrawn is listed as rejected, and may be submitted anew.",
+    )
+    withdraw.add_argument("table", metavar="TABLE")
+    which = withdraw.add_mutually_exclusive_group(required=True)
+    which.add_argument("requests", metavar="REQUEST…", nargs="*", default=[], help="the id of a request, or its URL")
+    which.add_argument("--all", action="store_true", help="all that are open")
     ingest = args.add_command(
         commands,
         "ingest",
@@ -85,6 +100,22 @@ def _requests(arguments: argparse.Namespace, out: Output) -> None:
     cells = [[size_text(row[name]) if name == "size_bytes" else row[name] for name in shown] for row in found]
     names = [name.removesuffix("_bytes") for name in shown]
     out.document({"table": table.name, "requests": found}, columns(names, cells) if found else ["no requests"])
+
+
+def _withdraw(arguments: argparse.Namespace, out: Output) -> None:
+    table = args.open_table(arguments)
+    asked = list(arguments.requests)
+    if arguments.all:
+        asked = [row["id"] for row in table.requests().to_pylist() if row["state"] == str(Standing.OPEN)]
+        if not asked:
+            none = WithdrawReport(table.name, None, (), ())
+            out.document(plain(none), [f"table {table.name}: no open requests"])
+            return
+    report = table.withdraw(*asked)
+    lines = [f"table {report.table}: {count_text(len(report.withdrawn), 'request')} withdrawn"]
+    if report.late:
+        lines.append(f"{count_text(len(report.late), 'request')} came to an end before: see `lakebed requests`")
+    out.document(plain(report), lines)
 
 
 def _ingest(arguments: argparse.Namespace, out: Output) -> None:

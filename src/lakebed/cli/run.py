@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import lakebed
 from lakebed import errors
 from lakebed.cli.alter import add_alter
-from lakebed.cli.arguments import Parser, add_global_options
+from lakebed.cli.arguments import Parser, add_global_options, with_verb
 from lakebed.cli.log import add_history, add_log
 from lakebed.cli.maintenance import add_maintenance
 from lakebed.cli.render import Output, json_text, plain
 from lakebed.cli.reports import add_report
-from lakebed.cli.requests import add_requests
+from lakebed.cli.requests import WITHDRAW, add_requests
 from lakebed.cli.rows import add_rows
 from lakebed.cli.settings import add_settings
 from lakebed.cli.sql import add_sql
@@ -101,7 +101,7 @@ def _run(words: Sequence[str]) -> int:
     # Known before parsing, for an error in parsing is told in the same way as any other.
     as_json = "--json" in words
     try:
-        arguments = build_parser().parse_args(words)
+        arguments = build_parser().parse_args(with_verb(words, *WITHDRAW))
         arguments.run(arguments, Output(as_json=arguments.json))
         sys.stdout.flush()
     except errors.Error as error:

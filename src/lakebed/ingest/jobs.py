@@ -270,11 +270,11 @@ def _reject_missing(table: Table, state: TableState, requests: Sequence[Request]
     return good
 
 
-def _look(file: Source) -> str | StorageError | None:
-    """Why the file is not the one that was found; or why that cannot be told."""
+def _look(file: Source) -> str | Error | None:
+    """Why the file is not the one that was found; or why that cannot be told, which leaves its request open."""
     try:
         return amiss(file)
-    except StorageError as error:
+    except Error as error:
         return error
 
 

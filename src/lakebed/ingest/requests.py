@@ -12,6 +12,7 @@ with the submission, and one that has risen meanwhile refuses it. (docs/decision
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import NotRetainedError, RejectedError
-from lakebed.ingest.sources import find_files, identity, modified_ns
-from lakebed.log.outcomes import number_of
+from lakebed.checks import check_flag, shown
+from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, UsageError
+from lakebed.ingest.sources import check_parquet, find_files, identity, modified_ns
+from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.stamps import EPOCH, to_us
 from lakebed.state.resolve import OPEN_REQUESTS_MAX
-from lakebed.state.transactions import Request, SubmitRequests
+from lakebed.state.transactions import RejectRequest, Request, SubmitRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +41,12 @@ if TYPE_CHECKING:
 
 BATCH_REQUESTS = 1_000
 """Requests in one entry: some 300 KB of it."""
+
+WITHDRAWN = "withdrawn"
+"""The reason that is on record of a request that its maker took back."""
+
+WITHDRAW_THREADS = 64
+"""Callers that wait for one entry together."""
 
 CLOCKS_APART = timedelta(hours=1)
 """The clock that stamps a source may be so far from the one that stamps the log."""
@@ -89,6 +97,7 @@ class SubmitReport:
 
 def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool) -> SubmitReport:
     """Put the files on record that are not; see :meth:`lakebed.table.Table.submit`."""
+    check_flag("again", again)
     found = find_files(files)
     # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
     state = log.follow()
@@ -101,12 +110,59 @@ def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *
             told[request.id] = _file(request, Standing.OLD, None)
     new = [request for request in requests if told[request.id] is None]
     _check_room(state, len(new), name)
+    # Only of these: what is on record was looked at when it came there.
+    check_parquet([request.files[0] for request in new])
     number = None
     for start in range(0, len(new), BATCH_REQUESTS):
         offer = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.forget_line)
         number = number_of(log.commit(offer), f"table {name}")
     after = log.head.state
     return SubmitReport(name, number, tuple(told[r.id] or _submitted(r, after) for r in requests))
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawReport:
+    """What a withdrawal did: the ids of the requests that are off the record from ``number`` on (None: none is).
+
+    Those in ``late`` were ingested or given up in the very moment.
+    """
+
+    table: str
+    number: int | None
+    withdrawn: tuple[str, ...]
+    late: tuple[str, ...]
+
+
+def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
+    """Take open requests off the record; see :meth:`lakebed.table.Table.withdraw`."""
+    state = log.follow()
+    ids = _asked(state, asked, name)
+    # Those that wait at the same time go into one entry.
+    with ThreadPoolExecutor(WITHDRAW_THREADS) as pool:
+        outcomes = list(pool.map(lambda id_: log.commit(RejectRequest(id_, WITHDRAWN)), ids))
+    late = {id_ for id_, outcome in zip(ids, outcomes, strict=True) if isinstance(outcome, NotCommitted)}
+    numbers = [number_of(outcome, f"table {name}") for outcome in outcomes if not isinstance(outcome, NotCommitted)]
+    withdrawn = tuple(id_ for id_ in ids if id_ not in late)
+    return WithdrawReport(name, max(numbers, default=None), withdrawn, tuple(sorted(late)))
+
+
+def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
+    """The ids of the open requests that are meant, by id or URL."""
+    if not asked:
+        raise UsageError("withdraw which requests? Give their ids or URLs, as `requests` shows them")
+    ids: dict[str, None] = {}
+    by_url: dict[str, list[str]] = {}
+    for request in state.open_requests.values():
+        for file in request.files:
+            by_url.setdefault(file.url, []).append(request.id)
+    for text in asked:
+        if not isinstance(text, str):
+            raise UsageError(f"not the id or URL of a request: {shown(text)}")
+        found = [text] if text in state.open_requests else by_url.get(text)
+        if found is None:
+            raise NotFoundError(f"table {name} has no open request {text!r}; nothing was withdrawn", request=text)
+        ids |= dict.fromkeys(found)
+    return list(ids)
 
 
 def request_id(file: Source, meant: str = "") -> str:

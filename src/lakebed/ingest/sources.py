@@ -22,6 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from lakebed import types
+from lakebed.checks import is_text, is_whole, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.state.transactions import Source
 
@@ -35,6 +36,9 @@ BATCH_ROWS = 65_536
 CHECK_THREADS = 16
 """A look at a file is one or two small requests: many at once hide the waiting."""
 
+PARQUET_BYTES_MIN = 12
+"""Two marks of four bytes, and the length of the footer."""
+
 _GLOB = re.compile(r"[*?\[]")
 
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
@@ -44,10 +48,16 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 def find_files(source: str | Path | Sequence[str | Path]) -> tuple[Source, ...]:
-    """All files of paths, folders, globs and URIs, in order of name. Raises NotFoundError for one that has none."""
-    items = [source] if isinstance(source, str | Path) else list(source)
+    """All files of paths, folders, globs and URIs, in order of name.
+
+    Raises NotFoundError for one that has none, UsageError for what is no path, or leads to a device, pipe or socket.
+    """
+    items = [source] if isinstance(source, str | Path) else list(source) if isinstance(source, list | tuple) else []
     if not items:
-        raise UsageError("no source was given: name Parquet files, folders or globs")
+        raise UsageError(f"no source was given ({shown(source)}): name Parquet files, folders or globs")
+    for item in items:
+        if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
+            raise UsageError(f"not a path or URI of a source: {shown(item)}")
     found = [file for item in items for file in sorted(_find(str(item)), key=lambda f: f.url)]
     url, times = Counter(file.url for file in found).most_common(1)[0]
     if times > 1:
@@ -67,9 +77,12 @@ def _find(item: str) -> list[Source]:
             if match.type == pafs.FileType.Directory:
                 files += _below(system, match.path)
             elif match.type != pafs.FileType.NotFound:
+                _check_file(match)
                 files.append(match)
     except OSError as error:
         raise StorageError(f"cannot read {item}: {error}", name=item) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{item} has a file whose name is not UTF-8; give it another name", name=item) from error
     if not files:
         what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
         raise NotFoundError(f"{what} {item}", name=item)
@@ -77,6 +90,42 @@ def _find(item: str) -> list[Source]:
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         versions = list(pool.map(lambda file: _version(system, file), files))
     return [Source(prefix + file.path, file.size, version) for file, version in zip(files, versions, strict=True)]
+
+
+def _check_file(found: Any) -> None:
+    """Raise UsageError for what has no end that could be read: a device, a pipe, a socket."""
+    if not found.is_file or not is_whole(found.size):
+        raise UsageError(f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike")
+
+
+def check_parquet(files: Sequence[Source]) -> None:
+    """Raise UsageError unless each file ends as a Parquet file does; what lies before its end is not looked at.
+
+    One small request a file, many side by side. Raises StorageError for a file that cannot be read.
+    """
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        wrong = [reason for reason in pool.map(_end_amiss, files) if reason is not None]
+    if wrong:
+        more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
+        raise UsageError(f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out what is no Parquet file")
+
+
+def _end_amiss(file: Source) -> str | None:
+    """Why it cannot be a Parquet file: it ends with the length of its footer, and a mark."""
+    if file.size_bytes < PARQUET_BYTES_MIN:
+        return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
+    system, path = open_system(file.url)
+    try:
+        with system.open_input_file(path) as source:
+            end = source.read_at(8, file.size_bytes - 8)
+    except OSError as error:
+        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+    if end[4:] == b"PARE":
+        return f"{file.url} is an encrypted Parquet file, which cannot be read here"
+    footer_bytes = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or not 0 < footer_bytes <= file.size_bytes - PARQUET_BYTES_MIN:
+        return f"{file.url} is no Parquet file: its last 8 bytes are {bytes(end)!r}"
+    return None
 
 
 def modified_ns(file: Source) -> int:
@@ -190,6 +239,8 @@ def amiss(file: Source) -> str | None:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
     if there.type == pafs.FileType.NotFound:
         return f"{file.url} is not there any more"
+    if not there.is_file:
+        return f"{file.url} is no regular file"
     if (there.size, identity(version)) != (file.size_bytes, identity(file.version)):
         return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size} now"
     return None

@@ -132,9 +132,14 @@ JOB = _object(
     },
     "a job",
 )  # fmt: skip
+_SOURCE = _row(TEXT, WHOLE, TEXT)
+_SOURCES = Kind(
+    "a list of files, one or more",
+    lambda value: type(value) is list and bool(value) and all(map(_SOURCE.holds, value)),
+)
 REQUEST = _object(
     {
-        "id": TEXT, "files": _listed(_row(TEXT, WHOLE, TEXT)), "base_number": WHOLE, "submitted": WHOLE,
+        "id": TEXT, "files": _SOURCES, "base_number": WHOLE, "submitted": WHOLE,
         "failures": WHOLE, "rejected": WHOLE, "reason": TEXT,
     },
     "a request",

@@ -42,6 +42,7 @@ WORDS: dict[str, list[str]] = {
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "submit": ["submit", "readings", "{parquet}"],
     "requests": ["requests", "readings"],
+    "requests withdraw": ["requests", "withdraw", "readings", "{parquet}"],
     "compact --dry-run": ["compact", "readings", "--dry-run"],
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],

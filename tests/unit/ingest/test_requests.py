@@ -2,6 +2,7 @@
 
 import os
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -139,3 +140,50 @@ def test_a_rejected_request_may_be_submitted_anew(table, inbox):
     table.commit(RejectRequest(file.request, "it is gone"))
     assert standings(table.submit(inbox)) == "ab submitted"
     assert table.requests().column("state").to_pylist() == ["open"]
+
+
+def test_a_file_that_is_no_parquet_is_refused_and_so_is_what_comes_with_it(table, inbox):
+    put(inbox, "ab")
+    (inbox / "cd.parquet").write_text("a page that says 404, in HTML")
+    with pytest.raises(UsageError, match=r"cd\.parquet is no Parquet file.*Nothing was submitted"):
+        table.submit(inbox)
+    assert not table.state().open_requests
+
+
+def test_open_requests_are_withdrawn_by_id_or_url_and_may_be_submitted_anew(table, inbox):
+    ab, _, _ = put(inbox, "ab", "cd", "ef")
+    submitted = {file.url: file.request for file in table.submit(inbox).files}
+    report = table.withdraw(ab, submitted[f"{inbox}/cd.parquet"])
+    assert set(report.withdrawn) == {submitted[ab], submitted[f"{inbox}/cd.parquet"]}
+    assert (report.number, report.late) == (table.number, ())
+    assert {one.reason for one in on(table).state().rejected} == {"withdrawn"}
+    assert ingested(table).rows == 2
+    assert standings(table.submit(inbox)) == "ab submitted, cd submitted, ef ingested"
+
+
+def test_nothing_is_withdrawn_if_one_of_them_is_not_open(table, inbox):
+    (ab,) = put(inbox, "ab")
+    table.submit(inbox)
+    for strange in (["nothing"], [ab, "nothing"], [7], []):
+        with pytest.raises((NotFoundError, UsageError)):
+            table.withdraw(*strange)
+    assert len(table.state().open_requests) == 1
+
+
+def test_many_requests_are_withdrawn_in_few_entries(table, inbox):
+    put(inbox, *(f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"))
+    table.submit(inbox)
+    before = table.number
+    report = table.withdraw(*table.state().open_requests)
+    assert len(report.withdrawn) == 100
+    assert table.number - before < 50
+
+
+def test_what_was_ingested_meanwhile_is_late(table, inbox):
+    (ab,) = put(inbox, "ab")
+    table.submit(inbox)
+    held = table.state()
+    behind = SimpleNamespace(follow=lambda: held, commit=table.log.commit)
+    ingested(table)
+    report = requests.withdraw(behind, "t", [ab])
+    assert (report.number, report.withdrawn, len(report.late)) == (None, (), 1)

@@ -140,3 +140,52 @@ def test_rows_of_views_are_read_in_a_layout_that_arrow_can_take_and_filter(tmp_p
     (file,) = sources.find_files(tmp_path / "views.parquet")
     (batch,) = sources.read_rows(file)
     assert batch.filter(pa.array([True, False])).num_rows == 1
+
+
+@pytest.mark.parametrize("odd", ["/dev/zero", "/dev/null", "/dev/nul*", "{folder}/fifo"])
+def test_what_is_no_regular_file_is_no_source(tmp_path, odd):
+    """A device has no size, and a pipe's bytes are there once."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="is no regular file"):
+        sources.find_files(odd.format(folder=tmp_path))
+
+
+def test_a_folder_by_the_name_of_a_file_is_a_folder(tmp_path):
+    (tmp_path / "x.parquet").mkdir()
+    with pytest.raises(NotFoundError):
+        sources.find_files(tmp_path / "x.parquet")
+    pq.write_table(ROWS, tmp_path / "x.parquet" / "in.parquet")
+    assert found(tmp_path, "*.parquet") == ["x.parquet/in.parquet"]
+
+
+@pytest.mark.parametrize("odd", [7, None, b"x", True, {"a": 1}, [7], [None], "", "a\0b", "\ud800", [["x"]], object()])
+def test_what_is_no_path_is_refused(odd):
+    with pytest.raises(UsageError):
+        sources.find_files(odd)
+
+
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path):
+    (tmp_path / os.fsdecode(b"\xff.parquet")).write_bytes(b"x")
+    with pytest.raises(UsageError, match="UTF-8"):
+        sources.find_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (b"", "it has 4 bytes"),
+        (b"a plain text, of some length", "its last 8 bytes are b'e length'"),
+        (b"\x10\x00\x00\x00PARE", "encrypted"),
+        (b"\xff\xff\x00\x00PAR1", "its last 8 bytes"),
+        (b"\x00\x00\x00\x00PAR1", "its last 8 bytes"),
+    ],
+)
+def test_a_file_that_does_not_end_as_parquet_does_is_told_by_its_end(tmp_path, end, why):
+    path = tmp_path / "x.parquet"
+    path.write_bytes(b"PAR1" + end)
+    with pytest.raises(UsageError, match=why):
+        sources.check_parquet(sources.find_files(path))
+
+
+def test_files_that_end_as_parquet_does_pass(folder):
+    sources.check_parquet(sources.find_files(folder))
