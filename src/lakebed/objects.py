@@ -1,4 +1,4 @@
-"""Reading what lies beside data files: their summaries, and what is made exact by them.
+"""Reading what lies beside data files: their summaries.
 
 Those of small files are made when they are needed. A summary can be derived from its file, so losing one costs a read
 of the file's keys and nothing else: it is made again, and stored again. One that is there and does not make sense is
@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.checks import check_flag
-from lakebed.errors import DamagedError, UsageError
+from lakebed.errors import DamagedError
 from lakebed.files import data_name, summary_name
-from lakebed.state.resolve_leaves import files_cut
-from lakebed.state.transactions import OfferRemove
 from lakebed.summaries import Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lakebed.files import DataFile
-    from lakebed.keys import KeyRange
     from lakebed.schema import Schema
-    from lakebed.state.table import TableState
     from lakebed.storage.contract import Storage
 
 READ_ROWS = 131_072
@@ -48,22 +43,6 @@ def load_summaries(
         else:
             found[file.id] = Summary.from_ipc(data, name)
     return found
-
-
-def removal(state: TableState, storage: Storage, ranges: Sequence[KeyRange], *, fence: bool = False) -> OfferRemove:
-    """What takes away the rows in the ranges, with the summaries that make its counts exact.
-
-    Raises UsageError for no range, or a fence that is neither True nor False; BadKeyError for a range that does not fit
-    the key.
-    """
-    check_flag("fence", fence)
-    if not ranges:
-        raise UsageError("a removal needs a range; for all rows give KeyRange()")
-    schema = state.created
-    encoded = tuple(schema.codec.encode_range(one) for one in ranges)
-    files = files_cut(encoded, state)
-    summaries = load_summaries(storage, state.table, files, schema, cuts=state.leaves.boundaries)
-    return OfferRemove(encoded, fence, summaries)
 
 
 def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema, cuts: Sequence[bytes]) -> Summary:

@@ -1,11 +1,14 @@
-"""Summaries: how the rows of one sorted file lie along its keys, exactly, at up to a thousand places.
+"""Summaries: how the rows of one sorted file lie along its keys, exactly, at about a thousand keys.
 
-A sorted file needs no streaming sketch: while it is written, keys at even ranks are noted together with their exact
-*lower rank*, the number of rows with a smaller key. Between two noted keys a rank is interpolated, and is off by at
-most the rows between them. Summaries of several files merge by weight, which is what a split point is found from:
-the error of a merged rank is at most the sum of rows / (samples - 1) over the files (a quantile sketch's promise,
-without its randomness). A summary also holds the rank of each leaf boundary known to the writer, which makes the
-row counts of new references exact.
+A sorted file needs no streaming sketch: while it is written, keys at even positions are noted together with their exact
+*lower rank*, the number of rows with a smaller key. A key with several rows has its successor noted as well, whose
+lower rank is the position behind these rows. So few rows lie between two neighbours that are noted, however hot a key
+is, and every rank lies between the two ranks beside it: these are its bounds, and their middle is the estimate.
+Summaries of several files merge by weight, which is what a split point is found from: the error of a merged rank is at
+most the sum of the files' widest steps (a quantile sketch's promise, without its randomness). A summary also holds the
+rank of each leaf boundary known to the writer, which makes the row counts of new references exact.
+
+A summary that was written before successors were noted has wide bounds beside a hot key, and these hold as well.
 
 Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
 """
@@ -18,12 +21,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.errors import DamagedError
+from lakebed.keys import shortest_separator, successor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SAMPLES_MAX = 1025
-"""1,024 even steps: a rank is then known to within 0.1% of the file's rows."""
+"""A step between noted keys is at most rows / 512 (the last widening may halve their number), and the middle of it is
+off by at most half of that: 0.1% of the file's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +43,39 @@ class Summary:
     rows: int
     max_key: bytes
 
-    def rank(self, key: bytes) -> tuple[int, bool]:
-        """How many rows have a smaller key, and whether that is exact."""
+    def bounds(self, key: bytes) -> tuple[int, int]:
+        """The least and the most rows that may have a smaller key. Where they are equal that is exact."""
         if key > self.max_key:
-            return self.rows, True
+            return self.rows, self.rows
         position = bisect_left(self.keys, key)
         if position < len(self.keys) and self.keys[position] == key:
-            return self.ranks[position], True
+            return self.ranks[position], self.ranks[position]
         low = self.ranks[position - 1] if position else 0
-        high = self.ranks[position] if position < len(self.ranks) else self.rows
-        # Nothing lies below the first noted key, which is the least of the file: exact as well. Between two, upwards:
-        # the lower one is a row itself, as a rule.
-        return (low + high + 1) // 2, low == high or position == 0
+        # Nothing lies below the first noted key, which is the least of the file.
+        high = (self.ranks[position] if position < len(self.ranks) else self.rows) if position else 0
+        return low, high
+
+    def rank(self, key: bytes) -> tuple[int, bool]:
+        """How many rows have a smaller key, and whether that is exact."""
+        low, high = self.bounds(key)
+        # Upwards: the lower of two noted keys is a row itself, as a rule.
+        return (low + high + 1) // 2, low == high
+
+    def with_ranks(self, ranks: Mapping[bytes, int]) -> Summary:
+        """The same with the exact lower ranks of further keys, as someone read them in the file.
+
+        Raises DamagedError if a rank is not between those that are noted beside it.
+        """
+        for key, rank in ranks.items():
+            low, high = self.bounds(key)
+            if not low <= rank <= high:
+                raise DamagedError(
+                    f"{rank} rows of a file have a key below {key.hex()}, where its summary has {low} to {high}; "
+                    "delete the summary to have it made again, and run a deep verification of the table"
+                )
+        inside = {key: rank for key, rank in ranks.items() if key <= self.max_key}
+        noted = sorted({**dict(zip(self.keys, self.ranks, strict=True)), **inside}.items())
+        return Summary(tuple(key for key, _ in noted), tuple(rank for _, rank in noted), self.rows, self.max_key)
 
     def to_ipc(self) -> bytes:
         """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata."""
@@ -102,13 +128,29 @@ def merged_rank(summaries: Sequence[Summary], key: bytes) -> int:
 
 
 def candidates(summaries: Sequence[Summary], low: bytes, high: bytes | None) -> list[bytes]:
-    """Noted keys in ``(low, high)``, ascending, each once, without the least key present.
+    """Noted keys in ``(low, high)``, ascending, each once, that may have rows on both sides.
 
-    A cut at the least key would leave nothing below it.
+    A cut at the least key present would leave nothing below it; one behind the last rows would leave nothing above.
     """
     noted = sorted({key for s in summaries for key in s.keys if key > low and (high is None or key < high)})
     first = min((s.keys[bisect_left(s.keys, low)] for s in summaries if s.keys and s.keys[-1] >= low), default=b"")
-    return [key for key in noted if key > first]
+    noted = [key for key in noted if key > first]
+    rows = _rows_below(summaries, high)
+    while noted and merged_rank(summaries, noted[-1]) >= rows:
+        noted.pop()
+    return noted
+
+
+def separator(noted: Sequence[bytes], position: int, rows_between: float, rows_few: float) -> bytes:
+    """A short key that parts the noted key before a position from the rows behind it.
+
+    One that is noted because the rows of the key before it end there is as long as a key, and so is what parts the two.
+    If between it and the next lie ``rows_between`` that are no more than ``rows_few``, any key up to the next will do.
+    """
+    below, at = noted[position - 1 : position + 1]
+    if at == successor(below) and position + 1 < len(noted) and rows_between <= rows_few:
+        at = noted[position + 1]
+    return shortest_separator(below, at)
 
 
 def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: bytes | None = None) -> list[bytes]:
@@ -117,7 +159,7 @@ def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: 
     if count < 2 or not noted:
         return []
     base = merged_rank(summaries, low)
-    total = (sum(s.rows for s in summaries) if high is None else merged_rank(summaries, high)) - base
+    total = _rows_below(summaries, high) - base
     cuts: list[bytes] = []
     for part in range(1, count):
         wanted = base + total * part / count
@@ -135,8 +177,14 @@ def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: 
 
 def error_rows(summaries: Sequence[Summary]) -> int:
     """The most that a merged rank can be off, in rows."""
-    steps = 0
+    found = 0
     for summary in summaries:
-        ends = (*summary.ranks[1:], summary.rows)
-        steps += max((b - a for a, b in zip(summary.ranks, ends, strict=True)), default=0)
-    return steps
+        noted = zip(summary.keys, summary.ranks, strict=True)
+        steps = itertools.pairwise((*noted, (summary.max_key, summary.rows)))
+        # Between a key and its successor there is no other whose rank could be asked.
+        found += max((b - a for (low, a), (high, b) in steps if high not in (low, successor(low))), default=0)
+    return found
+
+
+def _rows_below(summaries: Sequence[Summary], high: bytes | None) -> int:
+    return sum(s.rows for s in summaries) if high is None else merged_rank(summaries, high)

@@ -123,9 +123,10 @@ class Table(Exchange):
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
-        from lakebed.objects import removal
+        from lakebed.query.cutting import removal
 
-        return self.commit(removal(self.state(), self.storage, ranges, fence=fence))
+        view = self.newest()
+        return self.commit(removal(view.state, view.reader, self.storage, ranges, fence=fence))
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Put files, folders, globs or URIs of Parquet on record, to be ingested by the pipeline in good time.
@@ -221,8 +222,8 @@ class Table(Exchange):
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
 
-        Told from the state, and summaries of the files that a range cuts; where they do not tell exactly, it is marked
-        as an estimate, off by at most 0.1% of such a file's rows. ``exact`` looks at the keys beside each cut instead.
+        Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
+        ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
 
         Raises BadKeyError for a range that is upside down or does not fit the key.
         """

@@ -255,7 +255,7 @@ def test_removed_rows_are_gone_and_their_neighbours_are_not(table):
     number = table.remove(KeyRange("b", "j"), KeyRange.prefix("z"))
     assert number == before + 1
     assert scanned(table).column("k").to_pylist() == ["a", "j"]
-    assert table_rows(table.state()) == (2, True)
+    assert table_rows(table.state()) == (2, 0)
     assert set(table.state().files) == files
     assert scanned(table.at(number=before)).num_rows == 8
     assert table.remove(KeyRange("b", "j")) == table.number == number

@@ -13,7 +13,7 @@ from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, count_text
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
-from lakebed.objects import removal
+from lakebed.query.cutting import removal
 from lakebed.report import removed
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _add_counts(commands: args.Commands) -> None:
         "say how many rows there are",
         _count,
         more="All rows, or those of the ranges given, as to scan. Where a range cuts a file, an estimate (~) that\n"
-        "is off by at most 0.1% of its rows; --exact looks at the keys there.",
+        "is off by at most 0.1% of the file's rows at each end; --exact looks at the keys there.",
     )
     count.add_argument("table", metavar="TABLE")
     add_ranges(count)
@@ -243,6 +243,7 @@ def _count(arguments: argparse.Namespace, out: Output) -> None:
     table = args.open_view(arguments)
     found = table.count(*ranges_of(arguments, table.schema), exact=arguments.exact)
     document = {"table": arguments.table, "number": table.number, "rows": found.rows, "exact": found.exact}
+    document |= {"rows_min": found.rows_min, "rows_max": found.rows_max}
     out.document(document, [f"{'' if found.exact else ABOUT}{found.rows}"])
 
 
@@ -277,7 +278,8 @@ def _remove(arguments: argparse.Namespace, out: Output) -> None:
     ranges = ranges_of(arguments, table.schema)
     if not ranges:
         raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
-    going = removed(table.state(), removal(table.state(), table.storage, ranges))
+    view = table.newest()
+    going = removed(view.state, removal(view.state, view.reader, table.storage, ranges))
     rows, document = count_text(going.rows, "row", exact=going.exact), {"table": table.name, "rows": going.rows}
     document |= {"exact": going.exact, "files": going.files, "fence": arguments.fence}
     if arguments.dry_run:

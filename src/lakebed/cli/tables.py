@@ -102,7 +102,7 @@ def _show(arguments: argparse.Namespace, out: Output) -> None:
     instance = args.open_instance(arguments)
     table = instance.table(arguments.table)
     state = table.state()
-    rows, exact = table_rows(state)
+    rows, error_rows = table_rows(state)
     used = file_sizes(state).values()
     document = {
         "table": table.name,
@@ -110,7 +110,9 @@ def _show(arguments: argparse.Namespace, out: Output) -> None:
         "online": instance.is_online(table.name),
         "number": state.number,
         "rows": rows,
-        "exact": exact,
+        "exact": not error_rows,
+        "rows_min": max(0, rows - error_rows),
+        "rows_max": rows + error_rows,
         "leaves": len(state.leaves.ids),
         "files": len(used),
         "bytes": sum(used),
@@ -120,8 +122,11 @@ def _show(arguments: argparse.Namespace, out: Output) -> None:
 
 
 def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
+    rows = count_text(document["rows"], "row", exact=document["exact"])
     counts = (
-        count_text(document["rows"], "row", exact=document["exact"]),
+        rows
+        if document["exact"]
+        else f"{rows} (no fewer than {document['rows_min']:,}, no more than {document['rows_max']:,})",
         count_text(document["files"], "file"),
         size_text(document["bytes"]),
         count_text(document["leaves"], "leaf"),

@@ -1,13 +1,14 @@
 """How many rows have certain keys, without reading them: from the state, and where a range cuts a file, its keys.
 
-Rows are all kept, so those of a range are what its files have inside. A file that lies in the range counts whole; of
-one that is cut, its summary tells the rank of the cut, as near as that goes, or the one page where the cut lies does.
+Rows are all kept, so those of a range are what its files have inside. A file that lies in the range counts whole. Where
+a file is cut, its summary has bounds for the rank of the cut, and the middle of them is the estimate; or the page where
+the cut lies is read, which tells it exactly. What the state has as an estimate is counted the same way.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lakebed.files import summary_name
 from lakebed.keys import ALL_KEYS
@@ -27,10 +28,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many rows; about so many if it is not ``exact``."""
+    """So many rows; about so many if it is not ``exact``, and then off by at most ``error_rows``."""
 
     rows: int
     exact: bool
+    error_rows: int = 0
+
+    @property
+    def rows_min(self) -> int:
+        """There are no fewer."""
+        return max(0, self.rows - self.error_rows)
+
+    @property
+    def rows_max(self) -> int:
+        """There are no more."""
+        return self.rows + self.error_rows
+
+    @classmethod
+    def within(cls, rows: int, error_rows: int) -> Self:
+        """So many rows, give or take so many."""
+        return cls(rows, error_rows == 0, error_rows)
 
 
 def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, storage: Storage | None) -> Count:
@@ -39,13 +56,13 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     Without a storage no summary is asked, and the count is exact. Raises as :meth:`lakebed.query.run.Reader.get`.
     """
     if ALL_KEYS in ranges:
-        rows, exact = table_rows(state)
-        if exact or storage is not None:
-            return Count(rows, exact)
+        rows, error_rows = table_rows(state)
+        if not error_rows:
+            return Count.within(rows, 0)
     cuts = Cuts(state, reader, storage)
     leaves = plan(state, ranges).leaves
     counted = [_in_leaf(state, leaf, keys, cuts) for leaf in leaves for keys in leaf.ranges]
-    return Count(sum(one.rows for one in counted), all(one.exact for one in counted))
+    return Count.within(sum(one.rows for one in counted), sum(one.error_rows for one in counted))
 
 
 class Cuts:
@@ -55,24 +72,24 @@ class Cuts:
         self._state = state
         self._reader = reader
         self._storage = storage
-        self.exact = storage is None
         self._summaries: dict[str, Summary | None] = {}
 
-    def rows(self, file: DataFile, keys: EncodedRange) -> tuple[range, bool]:
-        """Which rows of the file have such keys, and whether that is exact."""
-        low, low_exact = self._rank(file, keys.min)
-        high, high_exact = (file.rows, True) if keys.max is None else self._rank(file, keys.max)
-        return range(low, high), low_exact and high_exact
+    def rows(self, file: DataFile, keys: EncodedRange) -> tuple[range, int]:
+        """Which rows of the file have such keys, and by how many rows that may be off."""
+        low, low_error = self._rank(file, keys.min)
+        high, high_error = (file.rows, 0) if keys.max is None else self._rank(file, keys.max)
+        return range(low, high), low_error + high_error
 
-    def _rank(self, file: DataFile, bound: bytes) -> tuple[int, bool]:
+    def _rank(self, file: DataFile, bound: bytes) -> tuple[int, int]:
         if bound <= file.min_key:
-            return 0, True
+            return 0, 0
         if bound > file.max_key:
-            return file.rows, True
+            return file.rows, 0
         summary = self._summary(file)
         if summary is None:
-            return self._reader.rank(file, self._state.created, bound), True
-        return summary.rank(bound)
+            return self._reader.rank(file, self._state.created, bound), 0
+        low, high = summary.bounds(bound)
+        return (low + high + 1) // 2, (high - low + 1) // 2
 
     def _summary(self, file: DataFile) -> Summary | None:
         """None where there is none: that of a small file was never made, and another may be lost."""
@@ -89,11 +106,11 @@ def _in_leaf(state: TableState, leaf: LeafQuery, keys: EncodedRange, cuts: Cuts)
     position = state.leaves.position_of(leaf.leaf)
     assert position is not None, "a plan has leaves of its state"
     whole = keys == state.leaves.range_at(position)
-    rows, exact = 0, True
+    rows = error_rows = 0
     for held in state.held_by(leaf.leaf):
-        if whole and (held.exact or not cuts.exact):
-            rows, exact = rows + held.rows, exact and held.exact
+        if whole and held.exact:
+            rows += held.rows
         elif held.file.reaches(keys):
-            inside, known = cuts.rows(held.file, keys)
-            rows, exact = rows + len(inside), exact and known
-    return Count(rows, exact)
+            inside, error = cuts.rows(held.file, keys)
+            rows, error_rows = rows + len(inside), error_rows + error
+    return Count.within(rows, error_rows)

@@ -126,6 +126,11 @@ class Reader:
         """A file made ready, for an engine that reads it itself; raises as :meth:`get`."""
         return self._files.open(file, schema)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether files are read in place, and not over a network."""
+        return self._files.at_once < 2
+
     def check_there(self, opened: OpenFile) -> None:
         """Raise as :meth:`get` if the object of the file is gone, whatever is kept of it."""
         there = opened.path.exists() if opened.path else self._storage.stamp(data_name(self._table_id, opened.file))

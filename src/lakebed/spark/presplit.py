@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebed.keys import EncodedRange, KeyCodec, shortest_separator
+from lakebed.keys import EncodedRange, KeyCodec
 from lakebed.spark.boundaries import WeightedKeys
-from lakebed.splitting.plan import FILL, LargeLeaf, SplitAt, Unsplittable
+from lakebed.splitting.plan import FEW_SHARE, FILL, LargeLeaf, SplitAt, Unsplittable
 from lakebed.splitting.run import cut_leaves
+from lakebed.summaries import separator
 
 if TYPE_CHECKING:
     from lakebed.settings import Settings
@@ -78,7 +79,8 @@ def cut(leaf: LargeLeaf, summaries: Sequence[Summary], sample: WeightedKeys, cod
     wanted = below[-1] * np.arange(1, leaf.parts) / leaf.parts
     at = np.clip(np.searchsorted(below, wanted), 1, max(1, len(keys) - 1))
     at -= (at > 1) & (wanted - below[at - 1] < below[at] - wanted)
-    found = tuple(shortest_separator(keys[p - 1], keys[p]) for p in np.unique(at).tolist() if p < len(keys))
+    cuts = [separator(keys, p, rows[keys[p]], FEW_SHARE * below[-1]) for p in np.unique(at).tolist() if p < len(keys)]
+    found = tuple(dict.fromkeys(cuts))
     return SplitAt(leaf.leaf, found) if found else Unsplittable(leaf.leaf, "a single key comes, as far as sampled")
 
 

@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from lakebed.keys import shortest_separator
 from lakebed.state.resolve_leaves import reaching_over
 from lakebed.state.sums import leaf_sums
-from lakebed.summaries import candidates, error_rows, even_cuts
+from lakebed.summaries import candidates, error_rows, even_cuts, merged_rank, separator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
 ERROR_SHARE_MAX = 0.1
 """A part may so be off by a fifth of what was meant, which the next split mends; more would cut blindly."""
 
+
+FEW_SHARE = 0.01
+"""So many rows of a leaf may be on the other side of a cut, if the boundary is shorter for it."""
 
 FILL = 0.75
 """How full of its limit a part is meant to be: were it full, it would be split again for being a row too large."""
@@ -156,7 +158,14 @@ def choose(large: LargeLeaf, summaries: Sequence[Summary]) -> SplitAt | CompactF
         return Unsplittable(large.leaf, "it holds a single key, as far as its summaries tell")
     cuts = even_cuts(summaries, large.parts, low, high)
     noted = sorted({key for summary in summaries for key in summary.keys if large.keys.contains(key)})
-    return SplitAt(large.leaf, tuple(shortest_separator(noted[bisect_left(noted, key) - 1], key) for key in cuts))
+    return SplitAt(large.leaf, tuple(dict.fromkeys(_shortened(key, noted, summaries, large.rows) for key in cuts)))
+
+
+def _shortened(key: bytes, noted: Sequence[bytes], summaries: Sequence[Summary], rows: int) -> bytes:
+    """A short key that cuts where a noted one does, give or take a few of the leaf's rows."""
+    position = bisect_left(noted, key)
+    ranks = [merged_rank(summaries, noted[p]) for p in (position, min(position + 1, len(noted) - 1))]
+    return separator(noted, position, ranks[1] - ranks[0], FEW_SHARE * rows)
 
 
 def small(state: TableState, settings: Settings) -> tuple[SmallLeaves, ...]:

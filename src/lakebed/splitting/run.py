@@ -1,4 +1,6 @@
-"""Splitting the leaves of a table that are too large, and joining small ones. Metadata only: reads summaries, commits.
+"""Splitting the leaves of a table that are too large, and joining small ones. Moves no data.
+
+A split reads summaries, and the pages at the cuts in each file that is cut, so that the counts of all parts are exact.
 
 Many leaves are split by one commit. Leaves are looked at once a call; the parts of one cut are of the right size as far
 as its summaries tell, and what turns out otherwise is cut by the next call.
@@ -6,13 +8,16 @@ as its summaries tell, and what turns out otherwise is cut by the next call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.log.outcomes import NotCommitted, Outcome, number_of
 from lakebed.objects import load_summaries
+from lakebed.query.cutting import exact_at
 from lakebed.splitting.plan import CompactFirst, LargeLeaf, NotSplit, SplitAt, choose, due, small
+from lakebed.state.resolve_leaves import bounds_of_cuts
 from lakebed.state.transactions import OfferJoin, OfferSplit
 
 if TYPE_CHECKING:
@@ -92,6 +97,7 @@ def cut_leaves(
         summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=boundaries)
         chosen = [choose(leaf, [summaries[file.id] for file in leaf.files]) for leaf in some]
         cuts = [one for one in chosen if isinstance(one, SplitAt)]
+        summaries = _exact(table, cuts, summaries)
         not_split += [one for one in chosen if not isinstance(one, SplitAt)]
         for tried, outcome in _offered(table, cuts, summaries):
             if isinstance(outcome, NotCommitted):
@@ -100,6 +106,13 @@ def cut_leaves(
                 number = number_of(outcome, f"table {table.name}")
                 done += [SplitLeafReport(cut.leaf, len(cut.keys) + 1) for cut in tried]
     return SplitReport(table.name, tuple(done), tuple(not_split), number)
+
+
+def _exact(table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]) -> dict[str, Summary]:
+    """The summaries with the exact ranks of the cuts, and of the ends of the leaves that are cut."""
+    view = table.newest(max_staleness=math.inf)
+    bounds = bounds_of_cuts({cut.leaf: cut.keys for cut in cuts}, view.state)
+    return exact_at(bounds, summaries, view.reader, view.schema)
 
 
 def join(table: Table) -> JoinReport:

@@ -29,7 +29,7 @@ from lakebed.state.transactions import (
 from lakebed.summaries import Summary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lakebed.files import DataFile, LeafFile
     from lakebed.state.table import TableState
@@ -64,8 +64,12 @@ def resolve_split(offer: OfferSplit, state: TableState) -> SplitLeaves | Rejecte
 
 
 def _split_shares(held: LeafFile, parts: Sequence[EncodedRange], summary: Summary | None) -> list[tuple[int, bool]]:
-    """The rows of one reference in each part of its leaf: as they are if that is known, else in sum what it had."""
+    """The rows of one reference in each part of its leaf, and whether that is exact.
+
+    As the summary tells, whatever was thought of the whole leaf; but an exact count of the whole stays one in sum.
+    """
     file = held.file
+    arrived = summary is None
     if summary is None:
         # Arrived after the split was planned: even shares over the parts that its bounds reach.
         summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
@@ -73,21 +77,26 @@ def _split_shares(held: LeafFile, parts: Sequence[EncodedRange], summary: Summar
     end = parts[-1].max
     ranks.append((summary.rows, True) if end is None else summary.rank(end))
     counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
-    if all(exact for _, exact in counts):
+    if all(exact for _, exact in counts) or not (held.exact or arrived):
         return counts
-    return _scaled(counts, held.rows)
+    return _scaled(counts, held.rows, exact_sum=held.exact)
 
 
-def _scaled(counts: Sequence[tuple[int, bool]], rows: int) -> list[tuple[int, bool]]:
-    """Shares of ``rows`` in proportion to the counts; one proved exact keeps its flag only if it stays as it was."""
-    total = sum(count for count, _ in counts)
+def _scaled(counts: Sequence[tuple[int, bool]], rows: int, *, exact_sum: bool) -> list[tuple[int, bool]]:
+    """The exact counts as they are; what is left of ``rows`` shared by the others in proportion."""
+    open_counts = [count for count, exact in counts if not exact]
+    total, left = sum(open_counts), max(0, rows - sum(count for count, exact in counts if exact))
     shared: list[tuple[int, bool]] = []
-    passed = given = 0
-    for index, (count, exact) in enumerate(counts):
-        passed += count
+    passed = given = place = 0
+    for count, exact in counts:
+        if exact:
+            shared.append((count, True))
+            continue
+        passed, place = passed + count, place + 1
         # With nothing to go by, everything even.
-        upto = rows * passed // total if total else rows * (index + 1) // len(counts)
-        shared.append((upto - given, exact and upto - given == count))
+        upto = left * passed // total if total else left * place // len(open_counts)
+        # The only share of an exact sum that is not known is what the others leave.
+        shared.append((upto - given, exact_sum and len(open_counts) == 1))
         given = upto
     return shared
 
@@ -134,7 +143,11 @@ def resolve_join(offer: OfferJoin, state: TableState) -> JoinLeaves | Rejected:
     for one in itertools.chain.from_iterable(map(state.held_by, offer.leaves)):
         name = one.file.id
         rows, exact = (joined[name].rows, joined[name].exact) if name in joined else (0, True)
-        joined[name] = Reference(name, state.leaves.next_id, rows + one.rows, exact and one.exact, one.run)
+        rows, exact = rows + one.rows, exact and one.exact
+        if one.file.lies_in(whole):
+            # Whatever was thought of the parts.
+            rows, exact = one.file.rows, True
+        joined[name] = Reference(name, state.leaves.next_id, rows, exact, one.run)
     spans = {name: (state.files[name].sequence_hi, state.files[name].sequence_lo) for name in joined}
     return JoinLeaves(
         offer.leaves, tuple(joined[name] for name in sorted(joined, key=lambda name: (spans[name], name)))
@@ -188,11 +201,29 @@ def resolve_remove(offer: OfferRemove, state: TableState) -> RemoveRange | Repea
     return RemoveRange(ranges, offer.fence, split, tuple(leaves))
 
 
-def files_cut(ranges: Sequence[EncodedRange], state: TableState) -> list[DataFile]:
-    """The files whose summaries would sharpen the estimates that a removal has to make."""
-    cuts = _cuts(tuple(iter_ranges(ranges)), state)
-    held = [(file, ends) for leaf, ends in cuts.items() for file in state.files_of(leaf)]
-    return list(dict.fromkeys(f for f, ends in held if any(f.min_key < end <= f.max_key for end in ends)))
+def bounds_of_removal(ranges: Sequence[EncodedRange], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
+    """The files that a removal cuts, by id, each with the keys at which its rows have to be counted; ascending."""
+    return bounds_of_cuts(_cuts(tuple(iter_ranges(ranges)), state), state)
+
+
+def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
+    """The same for leaves that are cut at keys: these keys, and both ends of the leaf. Leaves that are gone count not.
+
+    Only keys inside the file's bounds: below and above them there is nothing to count.
+    """
+    found: dict[str, tuple[DataFile, set[bytes]]] = {}
+    for leaf, keys in cuts.items():
+        position = state.leaves.position_of(leaf)
+        if position is None:
+            continue
+        whole = state.leaves.range_at(position)
+        bounds = [whole.min, *keys, *([] if whole.max is None else [whole.max])]
+        for file in state.files_of(leaf):
+            # A file that is not cut keeps the count that it has.
+            if any(file.min_key < key <= file.max_key for key in keys):
+                inside = (key for key in bounds if file.min_key < key <= file.max_key)
+                found.setdefault(file.id, (file, set()))[1].update(inside)
+    return {name: (file, sorted(keys)) for name, (file, keys) in found.items()}
 
 
 def _cuts(ranges: Sequence[EncodedRange], state: TableState) -> dict[int, tuple[bytes, ...]]:

@@ -52,11 +52,27 @@ def leaf_sums(state: TableState) -> dict[int, LeafSums]:
     return found | {leaf: sums_of(leaf, every) for leaf, every in held.items()}
 
 
-def table_rows(state: TableState) -> tuple[int, bool]:
-    """Rows of the table, and whether that is exact (a file wholly referenced counts exactly)."""
+def table_rows(state: TableState) -> tuple[int, int]:
+    """Rows of the table, and by how many that may be off at most; 0: it is exact.
+
+    The estimated shares of a file come in sum to its rows without the exact shares, and without those that it lost.
+    """
     sums = leaf_sums(state).values()
     rows = sum(one.rows for one in sums)
-    return rows, all(one.exact for one in sums) or _whole(state)
+    if all(one.exact for one in sums):
+        return rows, 0
+    leaves = state.leaves
+    files = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
+    known, guessed = _shares(state, files)
+    error_rows = 0
+    for name, (file_rows, low, high) in files.items():
+        most, thought = max(0, file_rows - known[name]), guessed[name]
+        if state.files[name].references == leaves.position(high) - leaves.position(low) + 1:
+            # All of its leaves have it, so that nothing was lost.
+            rows += most - thought
+        else:
+            error_rows += max(thought, most - thought)
+    return rows, error_rows
 
 
 def file_sizes(state: TableState) -> dict[str, int]:
@@ -79,20 +95,6 @@ def _of_files(state: TableState, fact: str) -> dict[str, Any]:
     return found
 
 
-def _whole(state: TableState) -> bool:
-    """Whether the shares of every file with an estimated one come to its rows, and no leaf that it reaches lacks one.
-
-    Then they are right in sum. Of a file that lost a leaf, that one may have been estimated at no rows; and what is
-    left of a leaf's estimate, cut again by someone who knew better, is not what it was.
-    """
-    leaves = state.leaves
-    estimated = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
-    return all(
-        state.files[name].references == leaves.position(high) - leaves.position(low) + 1
-        for name, (_, low, high) in estimated.items()
-    ) and _shares(state, estimated) == {name: rows for name, (rows, _, _) in estimated.items()}
-
-
 def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
     """Id, rows and bounds of the files with a share that is an estimate; one may come several times."""
     batches, held = _split(state)
@@ -107,20 +109,22 @@ def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
             yield names[place], int(rows[place]), low[place], high[place]
 
 
-def _shares(state: TableState, names: Container[str]) -> dict[str, int]:
-    """The rows of some files that all leaves together are thought to have, by the file's id."""
+def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Counter[str]]:
+    """The rows of some files that all leaves together have, by the file's id: in exact shares, and in estimates."""
     batches, held = _split(state)
-    found: Counter[str] = Counter()
+    known, guessed = Counter[str](), Counter[str]()
     for one in (one for every in held.values() for one in every if one.file.id in names):
-        found[one.file.id] += one.rows
+        (known if one.exact else guessed)[one.file.id] += one.rows
     for batch in batches:
         files, kept = batch.column("files").flatten(), _kept(state, batch)
-        rows = np.zeros(len(files), np.int64)
-        np.add.at(rows, _numbers(batch.column("file").flatten())[kept], _numbers(batch.column("rows").flatten())[kept])
-        for name, share in zip(span_reader(files.field("id"))(0, len(files)), rows.tolist(), strict=True):
-            if name in names:
-                found[name] += share
-    return dict(found)
+        exact = _truths(batch.column("exact").flatten())
+        places, rows = _numbers(batch.column("file").flatten()), _numbers(batch.column("rows").flatten())
+        file_names = span_reader(files.field("id"))(0, len(files))
+        for found, counted in ((known, kept & exact), (guessed, kept & ~exact)):
+            sums = np.zeros(len(files), np.int64)
+            np.add.at(sums, places[counted], rows[counted])
+            found.update({name: share for name, share in zip(file_names, sums.tolist(), strict=True) if name in names})
+    return known, guessed
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[LeafFile, ...]]]:

@@ -289,7 +289,8 @@ def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(ins
     assert (table.count(), table.count(asked, exact=True).rows) == (lakebed.Count(20_000, exact=True), 12_338)
     told = table.count(asked)
     assert not told.exact
-    assert abs(told.rows - 12_338) <= 40
+    assert told.rows_min <= 12_338 <= told.rows_max
+    assert told.rows_max - told.rows_min <= 2 * 40
     assert table.count(KeyRange((5,), (5,))) == lakebed.Count(0, exact=True)
 
 
@@ -298,8 +299,9 @@ def test_a_leaf_whose_share_is_an_estimate_is_counted_exactly_on_demand(instance
     table.write(pa.table({"k": range(20_000), "v": range(20_000)}))
     table.commit(OfferSplit({1: (table.schema.codec.encode((1234,)),)}))
     asked = KeyRange((), (1234,))
-    assert not table.count(asked).exact
-    assert table.count(asked, exact=True) == lakebed.Count(1234, exact=True)
+    assert not any(table.partitions().column("exact").to_pylist())
+    # A file this small has no summary, so its page is read in any case.
+    assert table.count(asked) == table.count(asked, exact=True) == lakebed.Count(1234, exact=True)
     assert table.sample(1000, seed=5).num_rows == 1000
 
 

@@ -8,7 +8,7 @@ from lakebed.keys import EncodedRange
 from lakebed.partitions import Leaves
 from lakebed.state.apply import apply
 from lakebed.state.resolve import resolve
-from lakebed.state.resolve_leaves import FENCES_MAX, files_cut
+from lakebed.state.resolve_leaves import FENCES_MAX, bounds_of_cuts, bounds_of_removal
 from lakebed.state.sums import table_rows
 from lakebed.state.table import check_invariants
 from lakebed.state.transactions import (
@@ -93,13 +93,13 @@ def test_a_split_that_does_not_fit_is_damage(cuts, reference):
 
 
 def test_neighbours_become_one_leaf_with_their_references_summed():
-    """A file in two of them has one reference, exact if both were; the newest file comes last."""
+    """A file in two of them has one reference, exact if both were, or it has no others; the newest comes last."""
     state = step(table("g", "n"), OfferFiles((new_file("f1", "aahz", samples="gn"), new_file("f2", "hi"))))
     state = step(state, OfferFiles((new_file("f3", "abhi", samples=""),)))
     state = step(state, OfferJoin((1, 2)))
-    assert (drawn(state), lettered(state)) == (["f1:3 f2:2 f3:~4", "f1:1"], "n")
+    assert (drawn(state), lettered(state)) == (["f1:3 f2:2 f3:4", "f1:1"], "n")
     state = step(state, OfferJoin((4, 3)))
-    assert drawn(state) == ["f1:4 f2:2 f3:~4"]
+    assert drawn(state) == ["f1:4 f2:2 f3:4"]
     assert dict(state.leaves.parents) == {4: (1, 2), 5: (4, 3)}
     assert through_an_image(state) == state
 
@@ -176,18 +176,33 @@ def test_what_is_left_of_a_file_is_never_counted_as_all_of_it():
     state = step(table("f"), OfferFiles((new_file("f1", "abg", samples="g"),)))
     state = step(state, OfferRemove((span("bc"),)))
     assert drawn(state) == ["f1:~1", "", "f1:~0", "f1:~2"]
-    assert table_rows(state) == (3, False)
+    assert table_rows(state) == (3, 3)
 
 
-def test_shares_that_were_guessed_do_not_add_up_once_some_are_known():
-    """[, e) was thought to have half of the rows, and is known to have 7 of 8 when it is cut again: 11 are too many."""
+def test_a_share_that_was_guessed_is_what_the_known_ones_leave():
+    """[, e) was thought to have half of the rows, and is known to have 7 of 8 when it is cut again: so [e, ) has 1."""
     state = step(table(), OfferFiles((new_file("f1", "aaabbbcz"),)))
     state = step(state, OfferSplit({1: (key("e"),)}))
-    assert (drawn(state), table_rows(state)) == (["f1:~4", "f1:~4"], (8, True))
+    assert (drawn(state), table_rows(state)) == (["f1:~4", "f1:~4"], (8, 0))
     known = {"f1": new_file("f1", "aaabbbcz", samples="be").summary}
     state = step(state, OfferSplit({2: (key("b"),)}, known))
-    assert (drawn(state), table_rows(state)) == (["f1:3", "f1:4", "f1:~4"], (11, False))
-    assert table_rows(through_an_image(state)) == (11, False)
+    assert (drawn(state), table_rows(state)) == (["f1:3", "f1:4", "f1:~4"], (8, 0))
+    assert table_rows(through_an_image(state)) == (8, 0)
+
+
+def test_a_join_that_holds_all_of_a_file_knows_its_rows():
+    """Whatever was thought of the parts."""
+    state = step(table(), OfferFiles((new_file("f1", "aaabbbcz"),)))
+    state = step(state, OfferSplit({1: (key("e"),)}))
+    state = step(state, OfferJoin((2, 3)))
+    assert drawn(state) == ["f1:8"]
+
+
+def test_what_is_left_of_an_exact_share_is_exact():
+    """[m, ) has 2 of the rows; no more is known of the file, whose rows end before the cut at y."""
+    state = step(table("m"), OfferFiles((new_file("f1", "abnox", samples="am"),)))
+    state = step(state, OfferSplit({2: (key("y"),)}, {"f1": new_file("f1", "abnox", samples="a").summary}))
+    assert drawn(state) == ["f1:2", "f1:3", ""]
 
 
 def test_nothing_to_remove_makes_no_entry():
@@ -269,9 +284,20 @@ def test_there_are_at_most_so_many_fences():
     assert "collect garbage" in refused(state, OfferRemove((span("am"),), fence=True))
 
 
-def test_only_the_files_that_an_end_cuts_need_their_summaries():
+def test_only_the_files_that_an_end_cuts_are_asked_for_ranks():
     state = step(table("m"), OfferFiles((new_file("f1", "ac"), new_file("f2", "ce"), new_file("f3", "xz"))))
-    assert [file.id for file in files_cut([span("cz")], state)] == ["f1", "f3"]
+    bounds = bounds_of_removal([span("cz")], state)
+    assert {name: (file.id, keys) for name, (file, keys) in bounds.items()} == {
+        "f1": ("f1", [key("c")]),
+        "f3": ("f3", [key("z")]),
+    }
+
+
+def test_a_file_that_reaches_over_a_leaf_is_asked_for_the_ranks_of_its_ends():
+    state = step(table("f", "p"), OfferFiles((new_file("f1", "agkz"), new_file("f2", "ab"))))
+    (file, keys) = bounds_of_cuts({2: (key("h"), key("k"))}, state)["f1"]
+    assert (file.id, keys) == ("f1", [key(letter) for letter in "fhkp"])
+    assert bounds_of_cuts({2: (key("h"),), 99: (key("b"),)}, state).keys() == {"f1"}
 
 
 def test_a_removal_from_a_leaf_that_is_not_there_is_damage():
