@@ -109,6 +109,9 @@ class Exchange(ABC):
     ) -> duckdb.DuckDBPyRelation:
         """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
 
+        DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
+        that happens later is not found.
+
         On an object store the connection needs access of its own (``INSTALL httpfs``, a secret). Rows come in no order.
         Raises UsageError where DuckDB is missing, and as ``scan``.
         """
@@ -123,6 +126,9 @@ class Exchange(ABC):
         A row for each reference, in key order: the file, its URL, the leaf, and which keys of it count there. Only
         where ``whole`` is true do all rows of a file count, and its URL alone will do; see
         :func:`lakebed.report.files_table`.
+
+        Nothing is verified: an engine that reads the files by itself checks no digests, so a damaged byte may change
+        its answer without an error. ``to_arrow``, ``register`` and ``to_duckdb`` hand over verified rows.
         """
         from lakebed.report import files_table
 
@@ -138,6 +144,7 @@ class Exchange(ABC):
     def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
 
+        The engine checks no digests, so the files are verified here: a process reads each of them once, whole.
         Raises as ``scan``.
         """
         from lakebed.query.frames import register

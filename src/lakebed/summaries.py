@@ -31,6 +31,10 @@ SAMPLES_MAX = 1025
 off by at most half of that: 0.1% of the file's rows."""
 
 
+_DIGEST_MARK = b"xxh3-128:"
+_NO_DIGEST = b"?" * 32
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Noted keys of one sorted file in ascending order, the exact lower rank of each, and the file's rows.
@@ -78,24 +82,39 @@ class Summary:
         return Summary(tuple(key for key, _ in noted), tuple(rank for _, rank in noted), self.rows, self.max_key)
 
     def to_ipc(self) -> bytes:
-        """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata."""
+        """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata.
+
+        The metadata also have the digest of the stored bytes, computed with a placeholder in its place.
+        """
         import pyarrow as pa
 
         schema = pa.schema(
             [("key", pa.binary()), ("rank", pa.int64())],
-            metadata={"lakebed.rows": str(self.rows), "lakebed.max_key": self.max_key.hex()},
+            metadata={
+                "lakebed.rows": str(self.rows),
+                "lakebed.max_key": self.max_key.hex(),
+                "lakebed.digest": (_DIGEST_MARK + _NO_DIGEST).decode(),
+            },
         )
         table = pa.table([pa.array(self.keys, pa.binary()), pa.array(self.ranks, pa.int64())], schema=schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(table)
-        return bytes(sink.getvalue())
+        data = bytes(sink.getvalue())
+        return data.replace(_DIGEST_MARK + _NO_DIGEST, _DIGEST_MARK + _digest(data))
 
     @classmethod
     def from_ipc(cls, data: bytes, name: str) -> Summary:
-        """Read the stored form. Raises DamagedError naming the object if it is none, or its ranks do not ascend."""
+        """Read the stored form, which is verified first if it has a digest.
+
+        Raises DamagedError naming the object if it is not what was written, no summary, or its ranks do not ascend.
+        """
         import pyarrow as pa
 
+        _, mark, rest = data.partition(_DIGEST_MARK)
+        stored = rest[: len(_NO_DIGEST)]
+        if mark and _digest(data.replace(mark + stored, mark + _NO_DIGEST)) != stored:
+            raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
         try:
             table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
             metadata = table.schema.metadata or {}
@@ -105,12 +124,18 @@ class Summary:
                 int(metadata[b"lakebed.rows"]),
                 bytes.fromhex(metadata[b"lakebed.max_key"].decode()),
             )
-        except (pa.ArrowException, KeyError, ValueError) as error:
+        except (pa.ArrowException, KeyError, ValueError, OSError, SystemError) as error:
             raise DamagedError(f"{name} is not a summary; delete it to have it made again", name=name) from error
         steps = zip(found.ranks, (*found.ranks[1:], found.rows), strict=True)
         if any(a > b for a, b in steps) or list(found.keys) != sorted(set(found.keys)):
             raise DamagedError(f"{name}: keys and ranks do not ascend; delete it to have it made again", name=name)
         return found
+
+
+def _digest(data: bytes) -> bytes:
+    import xxhash
+
+    return xxhash.xxh3_128_hexdigest(data).encode()
 
 
 def shares(summary: Summary, boundaries: Sequence[bytes]) -> list[tuple[int, bool]]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from lakebed.errors import DamagedError, Error
 from lakebed.files import DataFile, data_name
 
@@ -22,8 +19,10 @@ if TYPE_CHECKING:
 
 def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFile) -> DamagedError:
     """The error, and the first row group and column that cannot be read, if there are any."""
+    from pyarrow import ArrowException
+
     place: tuple[int, str] | None = None
-    with suppress(Error, OSError, pa.ArrowException), storage.fetch(data_name(table_id, file)) as path:
+    with suppress(Error, OSError, ArrowException), storage.fetch(data_name(table_id, file)) as path:
         place = _first_damaged(path)
     if place is None:
         return damage
@@ -33,11 +32,14 @@ def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFil
 
 
 def _first_damaged(path: Path) -> tuple[int, str] | None:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for group in range(file.num_row_groups):
             for column in file.schema_arrow.names:
                 try:
                     file.read_row_group(group, columns=[column], use_threads=False)
-                except (OSError, pa.ArrowException):
+                except (OSError, ArrowException):
                     return group, column
     return None

@@ -4,7 +4,7 @@ For a point read, or a scan of a few thousand rows, planning and thread hops wou
 Here the pages that are needed, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
 their bytes as they are, with their columns' metadata. What is read of all files is one of them, since to open a little
 file costs as much as to decode a page; and one row group of it, for the same reason, where no dictionary is between.
-Page CRCs are verified on the way, so a flipped bit in a page that is read is an error.
+The blocks that hold the pages were verified, and page CRCs are checked on the way.
 """
 
 from __future__ import annotations

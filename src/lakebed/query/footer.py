@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -20,6 +20,8 @@ from lakebed.files import KEY_FILTERS
 from lakebed.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
 from lakebed.query.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.schema import Field, Schema
+from lakebed.storage.blocks import KEY as BLOCK_DIGESTS
+from lakebed.storage.blocks import BlockList
 
 Value = int | str | bytes
 
@@ -54,7 +56,7 @@ class RowGroup:
 
     ``start`` is a lower bound of its first row's sort key, as values: as many leading fields as the statistics tell
     exactly. ``chunks`` has the flat columns, by field id; ``key_filter`` is the place of a filter over whole keys,
-    where there is one.
+    where there is one. ``extents`` has the places of all pages of each column, nested ones too, by field id.
     """
 
     rows: int
@@ -64,6 +66,7 @@ class RowGroup:
     start: tuple[Value, ...]
     chunks: dict[int, Chunk]
     key_filter: tuple[int, int] | None = None
+    extents: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,42 +100,68 @@ class Fences:
 @dataclass(frozen=True, slots=True)
 class Footer:
     """A file's row groups in order, and its columns by field id: their names in this file, and those that can be read
-    by pages (none, if keys cannot be found so).
+    by pages (none, if keys cannot be found so). ``indexes`` is where all page indexes are, and ``blocks`` where the
+    digests of the file's blocks are.
     """
 
     groups: tuple[RowGroup, ...]
     fences: Fences
     names: Mapping[int, str]
     paged: frozenset[int]
+    indexes: tuple[int, int] = (0, 0)
+    blocks: BlockList | None = None
 
     @classmethod
-    def of(cls, groups: Sequence[RowGroup], names: Mapping[int, str], schema: Schema) -> Footer:
+    def of(
+        cls,
+        groups: Sequence[RowGroup],
+        names: Mapping[int, str],
+        schema: Schema,
+        indexes: tuple[int, int] = (0, 0),
+        blocks: BlockList | None = None,
+    ) -> Footer:
         """The footer of a file with these row groups."""
         paged = set(names)
         for group in groups:
             paged &= {field for field, chunk in group.chunks.items() if chunk.offset_index is not None}
             if any(key.id not in paged or group.chunks[key.id].column_index is None for key in schema.row_key):
                 paged.clear()
-        return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged))
+        return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged), indexes, blocks)
 
     def gives_pages(self, fields: Iterable[Field]) -> bool:
         """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
+    def places_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:
+        """The pages of some columns, by field id, in some row groups (all if none is given), and all page indexes."""
+        wanted = list(numbers)
+        among = self.groups if groups is None else groups
+        return [
+            self.indexes,
+            *(place for group in among for number in wanted for place in group.extents.get(number, ())),
+        ]
 
-def read_footer(footer: bytes, schema: Schema, url: str) -> Footer:
+
+def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None = None) -> Footer:
     """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer.
 
-    Of the schema only ids and types of key fields count: these are the same in all schemas of a table.
+    Of the schema only ids and types of key fields count: these are the same in all schemas of a table. Without the
+    size of the file its block digests are left out.
     """
     try:
         metadata = decode_struct(footer[:-_TAIL_BYTES])
         columns = list(_columns(metadata[2]))
         names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
-        leaves = [leaf for element, parts in columns for leaf in parts]
-        filters = _key_filters(metadata, schema)
-        pairs = zip(metadata[4], filters, strict=True)
-        return Footer.of([_row_group(group, leaves, schema, place) for group, place in pairs], names, schema)
+        leaves = [(element[9], leaf) for element, parts in columns for leaf in parts]
+        said = {pair[1]: pair[2] for pair in metadata.get(5, ()) if 2 in pair}
+        listed = _blocks(said)
+        if listed is not None and size_bytes is not None and not listed.fits(size_bytes, len(footer)):
+            # Another program wrote this file and copied the metadata of the one that it read.
+            listed, said = None, {}
+        filters = _key_filters(said, schema) or [None] * len(metadata[4])
+        groups = [_row_group(group, leaves, schema, place) for group, place in zip(metadata[4], filters, strict=True)]
+        indexes = _indexes(metadata[4])
+        return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
 
@@ -156,44 +185,61 @@ def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any
         yield element, [None] * parts
 
 
-def _key_filters(metadata: dict[int, Any], schema: Schema) -> Sequence[tuple[int, int] | None]:
+def _key_filters(said: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
     """Where the filter over keys of each row group is; None where there is none, or it is over other fields.
 
     An attached file may come from a table whose keys are of other fields.
     """
-    for pair in metadata.get(5, ()):
-        if pair[1] == KEY_FILTERS.encode():
-            said = json.loads(pair[2])
-            if said["fields"] == [field.id for field in schema.row_key]:
-                return [(int(offset), int(length)) for offset, length in said["places"]]
-    return [None] * len(metadata[4])
+    if KEY_FILTERS.encode() not in said:
+        return None
+    filters = json.loads(said[KEY_FILTERS.encode()])
+    if filters["fields"] != [field.id for field in schema.row_key]:
+        return None
+    return [(int(offset), int(length)) for offset, length in filters["places"]]
+
+
+def _blocks(said: Mapping[bytes, bytes]) -> BlockList | None:
+    text = said.get(BLOCK_DIGESTS.encode())
+    return None if text is None else BlockList.parse(text)
+
+
+def _indexes(groups: Sequence[dict[int, Any]]) -> tuple[int, int]:
+    """From the first to the last page index of the file."""
+    columns = [column for group in groups for column in group[1]]
+    places = [place for column in columns for place in (_place(column, 4, 5), _place(column, 6, 7)) if place]
+    begin = min((offset for offset, _ in places), default=0)
+    return begin, max((offset + length for offset, length in places), default=0) - begin
 
 
 def _row_group(
     group: dict[int, Any],
-    leaves: Sequence[dict[int, Any] | None],
+    leaves: Sequence[tuple[int, dict[int, Any] | None]],
     schema: Schema,
     key_filter: tuple[int, int] | None,
 ) -> RowGroup:
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
-    keys = (*schema.row_key, *schema.sort_key)
-    kinds = {field.id: _KINDS[field.width] for field in keys}
-    for leaf, column in zip(leaves, group[1], strict=True):
+    fields = (*schema.row_key, *schema.sort_key)
+    kinds = {field.id: _KINDS[field.width] for field in fields}
+    extents: dict[int, list[tuple[int, int]]] = {}
+    for (number, leaf), column in zip(leaves, group[1], strict=True):
+        head = column[3]
+        begin = min(head[9], head.get(11) or head[9])
+        extents.setdefault(number, []).append((begin, head[7]))
         if leaf is None:
             continue
-        number, kind = leaf[9], column[3][1]
+        kind = head[1]
         chunks[number], statistics[number] = _chunk(leaf[RAW], column), column[3].get(12, {})
         if kind != kinds.get(number, kind):
             # What an attached file says of times of 96 bits, say, is not said in the bytes that are compared here.
             chunks[number] = replace(chunks[number], column_index=None, bloom_filter=None)
             statistics[number] = {}
-    bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in keys]
+    bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in fields]
     size_bytes = sum(column[3][7] for column in group[1])
     content_bytes = sum(column[3][6] for column in group[1])
-    return RowGroup(
-        group[3], size_bytes, content_bytes, _key_bounds(schema, bounds), _leading(bounds)[0], chunks, key_filter
-    )
+    keys = _key_bounds(schema, bounds)
+    start = _leading(bounds)[0]
+    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, key_filter, extents)
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from lakebed.query.live import LiveFile, live_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from datafusion import DataFrame, Expr, SessionContext
 
@@ -45,13 +45,13 @@ class Frame:
         return tuple(opened.file for opened in self.opened)
 
 
-def frame_of(plan: QueryPlan, reader: Reader) -> Frame:
-    """All rows of the plan. Raises as :meth:`Reader.get`."""
+def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> Frame:
+    """All rows of the plan, of which these columns are read (all if None). Raises as :meth:`Reader.get`."""
     from datafusion import SessionContext
 
     engine, schema = reader.engine(), plan.schema
     files = live_files(plan)
-    opened = tuple(reader.open(live.file, schema) for live in files)
+    opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
     for live, one in zip(files, opened, strict=True):
         rows = engine.rows(one, schema)

@@ -12,7 +12,6 @@ filters are kept whole.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -66,12 +65,8 @@ class Membership:
         self._hashes = {field.id: _hashed(_plain(field, value)) for field, value in zip(fields, values, strict=True)}
         self._hashes[KEY] = _hashed(key)
 
-    def may_be_in(self, descriptor: int, group: RowGroup) -> bool:
-        """Whether the key may be in the row group of an open file. Raises OSError if that cannot be read."""
-
-        def read(place: Place) -> bytes:
-            return os.pread(descriptor, place[1], place[0])
-
+    def may_be_in(self, read: Callable[[Place], bytes], group: RowGroup) -> bool:
+        """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does."""
         return all(
             _may_hold(self._hashes[field], _block(read, place, self._hashes[field]))
             for field, place in filters_of(group, self._hashes)
@@ -290,7 +285,7 @@ def _blocks(
 def _block(read: Callable[[Place], bytes], place: Place, hashed: int) -> bytes:
     """The block of a filter that the upper half of a hash leads to."""
     offset, length = place
-    size = _filter_bytes(read((offset, _HEADER_BYTES_MAX)))
+    size = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
     if size is None or size > length:
         return _ANY
     block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32

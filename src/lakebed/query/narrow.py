@@ -70,7 +70,7 @@ class Point:
         if file.is_afar:
             return True
         with file:
-            return self.member.may_be_in(file.descriptor, group)
+            return self.member.may_be_in(file.look, group)
 
 
 @dataclass(frozen=True, slots=True)

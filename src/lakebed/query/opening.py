@@ -4,11 +4,12 @@ Files are immutable, so what was learnt at the first open holds for ever. Openin
 the Parquet footer (a flipped bit there loses rows without an error); the footer then gives the row groups, by which
 scans are sliced and membership filters found. Where the bytes come from:
 
-* ``file://``: read in place by path;
+* ``file://``: read in place by path. Each block is verified once by a process, before its first use. A file without
+  block digests, one that was attached or written before there were any, is verified whole when it is opened;
 * other stores, files of at most 16 MiB, and all files where the engine cannot go (``memory://``): fetched whole in one
   request, verified, and kept in a folder of this process, which goes at exit;
-* larger files elsewhere: by ranges, after one request for the footer and the page indexes before it; wide reads by the
-  engine's own.
+* larger files elsewhere: by ranges of whole blocks, each verified when it arrives, after one request for the footer and
+  the page indexes before it.
 
 What is open is kept in the process's read cache (:mod:`lakebed.query.cache`). A copy goes with the last query that
 holds it, so an open file never vanishes under a query.
@@ -21,7 +22,7 @@ import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -30,14 +31,16 @@ from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
 from lakebed.files import DataFile, data_name
 from lakebed.query.cache import Kind, ReadCache
+from lakebed.query.damage import located
 from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
+from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
 
 Place = tuple[int, int]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lakebed.storage.contract import Storage
 
@@ -74,7 +77,8 @@ class Tail:
 class OpenFile:
     """A file ready to be read: at a ``path``, or on its store, of which the ``tail`` is known.
 
-    ``name`` tells it from files of other tables in the read cache.
+    ``name`` tells it from files of other tables in the read cache. ``blocks`` verifies what is read; None if the whole
+    file was verified, or cannot be.
     """
 
     file: DataFile
@@ -84,6 +88,23 @@ class OpenFile:
     path: Path | None
     copy: LocalCopy | None
     tail: Tail | None = None
+    blocks: Blocks | None = None
+
+    def part(self, descriptor: int, place: Place) -> bytes:
+        """These bytes of a file at a path, verified; fewer where a file without blocks ends. Raises OSError."""
+        if self.blocks is None:
+            return os.pread(descriptor, place[1], place[0])
+        return bytes(self.blocks.read(descriptor, place))
+
+    def verify(self, places: Iterable[Place]) -> None:
+        """Verify these (offset, length) parts of a file at a path, each once. Raises OSError if one is damaged."""
+        if self.blocks is not None and self.path is not None:
+            self.blocks.verify(self.path, places)
+
+    def verify_all(self) -> None:
+        """The same for the whole file."""
+        if self.blocks is not None and self.path is not None:
+            self.blocks.verify_all(self.path)
 
     @property
     def url(self) -> str:
@@ -135,23 +156,30 @@ class OpenFiles:
 
     def read(self, opened: OpenFile, place: Place) -> bytes:
         """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
-        offset, length = place
+        return self._part(opened, place)
+
+    def _part(self, opened: OpenFile, place: Place) -> bytes:
         if opened.path is None:
             return self.fetch(opened, [place])[0]
         with opened.path.open("rb", buffering=0) as stream:
-            return os.pread(stream.fileno(), length, offset)
+            return opened.part(stream.fileno(), place)
 
     def fetch(self, opened: OpenFile, places: Sequence[Place]) -> list[bytes]:
         """Parts of a file on a store, in one round trip or, if all are in its tail, none. Raises as :meth:`read`."""
         assert opened.tail is not None
-        tail = opened.tail
-        afar = [place for place in places if place[0] < tail.offset]
+        tail, blocks = opened.tail, opened.blocks
+        spans = list(places) if blocks is None else [blocks.around(place) for place in places]
+        afar = list(dict.fromkeys(span for span in spans if span[0] < tail.offset))
         found = dict(zip(afar, self._fetch_ranges(opened.file, afar), strict=True)) if afar else {}
-        near = ((begin - tail.offset, length) for begin, length in places)
-        return [
-            found[place] if place in found else tail.content[begin : begin + length]
-            for place, (begin, length) in zip(places, near, strict=True)
-        ]
+        for begin, length in spans:
+            if begin >= tail.offset:
+                at = begin - tail.offset
+                found[begin, length] = tail.content[at : at + length]
+        if blocks is not None:
+            for (begin, _), content in found.items():
+                blocks.check(begin, content)
+        pairs = zip(places, spans, strict=True)
+        return [found[span][at - span[0] : at - span[0] + length] for (at, length), span in pairs]
 
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but with a ``path`` in any case."""
@@ -162,13 +190,18 @@ class OpenFiles:
         return opened
 
     def verify(self, file: DataFile) -> None:
-        """Read all of the file. Raises as :meth:`open`, and DamagedError if any byte of it is not what was written."""
+        """Read all of the file. Raises as :meth:`open`, and DamagedError if any byte of it is not what was written.
+
+        The error says in which row group and column the damage is, where that can be told.
+        """
         name = data_name(self._table_id, file)
         try:
             with self._storage.fetch(name, digest=file.digest):
                 pass
         except NotFoundError as error:
             raise self._missing(file) from error
+        except DamagedError as damage:
+            raise located(damage, self._storage, self._table_id, file) from damage
 
     def forget(self, file: DataFile) -> None:
         """Let go of all that is kept of the file, so that the next use looks at it anew."""
@@ -202,8 +235,21 @@ class OpenFiles:
                 path = copy.path
             footer = self._read_footer(path, file)
         self._check_footer(footer, file)
-        read = read_footer(footer, schema, url)
-        return OpenFile(file, self._name(file), url, read, path, copy, tail)
+        read = read_footer(footer, schema, url, file.size_bytes)
+        opened = OpenFile(file, self._name(file), url, read, path, copy, tail)
+        if copy is not None:
+            return opened
+        if read.blocks is not None:
+            return replace(opened, blocks=self._blocks(opened, read.blocks))
+        if path is not None:
+            self.verify(file)
+        return opened
+
+    def _blocks(self, opened: OpenFile, listed: BlockList) -> Blocks:
+        try:
+            return Blocks(listed, self._part(opened, listed.place))
+        except OSError as error:
+            raise self._damaged(opened.file, str(error)) from error
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -245,8 +291,10 @@ class OpenFiles:
 
     def _look(self, file: DataFile) -> Tail:
         """Of a file on a store what must be known before any of it is read: one request."""
-        length = min(file.size_bytes, max(TAIL_BYTES, file.footer_bytes))
-        offset = file.size_bytes - length
+        # The block digests are in it, and it begins with a block.
+        digests = DIGEST_BYTES * (file.size_bytes // BLOCK_BYTES + 1)
+        offset = max(0, file.size_bytes - max(TAIL_BYTES, file.footer_bytes) - digests) // BLOCK_BYTES * BLOCK_BYTES
+        length = file.size_bytes - offset
         try:
             return Tail(offset, self._fetch_ranges(file, [(offset, length)])[0])
         except OSError as error:

@@ -164,11 +164,6 @@ class PagedFile:
         return self._opened.path is None
 
     @property
-    def descriptor(self) -> int:
-        """The file, while it is held open."""
-        return self._descriptor
-
-    @property
     def name(self) -> str:
         """By which things of the file are kept."""
         return self._name
@@ -184,15 +179,19 @@ class PagedFile:
 
     def read(self, place: Place) -> bytes:
         """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
+        data = self.look(place)
+        self._tally.size_bytes += len(data)
+        return data
+
+    def look(self, place: Place) -> bytes:
+        """The same, but not noted as a part that was read."""
         if self.is_afar:
             data = self._ahead.pop(place, b"") or self._fetch([place])[0]
         else:
-            offset, length = place
             with self:
-                data = os.pread(self._descriptor, length, offset)
+                data = self._opened.part(self._descriptor, place)
         if len(data) != place[1]:
             raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
-        self._tally.size_bytes += len(data)
         return data
 
     def read_into(self, content: memoryview, places: Sequence[Place]) -> int:
@@ -206,8 +205,12 @@ class PagedFile:
                 content[at : at + place[1]] = self.read(place)
                 at += place[1]
             return at
+        blocks = self._opened.blocks
         for run in _near(places):
             begin = end = run[0][0]
+            if blocks is not None and not all(map(blocks.has_seen, run)):
+                at = self._copy(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)), run, content, at)
+                continue
             buffers: list[bytearray | memoryview] = []
             for offset, length in run:
                 if offset > end:
@@ -218,6 +221,15 @@ class PagedFile:
             if count != end - begin:
                 raise OSError(f"{count} of {end - begin} bytes at {begin}")
         self._tally.size_bytes += at
+        return at
+
+    @staticmethod
+    def _copy(data: memoryview, run: Sequence[Place], content: memoryview, at: int) -> int:
+        """Copy the places of a run out of its bytes into ``content`` from ``at`` on; where that ends."""
+        begin = run[0][0]
+        for offset, length in run:
+            content[at : at + length] = data[offset - begin : offset - begin + length]
+            at += length
         return at
 
     def fetch_ahead(self, places: Sequence[Place]) -> None:
@@ -245,7 +257,7 @@ class PagedFile:
     def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
         assert chunk.offset_index is not None
         locations = decode_table(self.read(chunk.offset_index), _LOCATION)
-        # It has no checksum. What ascends and lies inside can still be wrong, but not beyond the row group.
+        # Checked although it was verified: a wrong place would be read as a page.
         ends = np.append(locations[:, 2], rows)
         if not len(locations) or ends[0] or (np.diff(ends) <= 0).any() or (np.diff(locations[:, 0]) <= 0).any():
             raise OSError("a page index that makes no sense")

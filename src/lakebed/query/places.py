@@ -88,6 +88,7 @@ class GroupRows:
         stored = {field.name: names[field.id] for field in fields if field.id in names}
         found = {field.name: pa.nulls(self.group.rows, field.type) for field in fields if field.name not in stored}
         if stored:
+            self.opened.verify(self.opened.footer.places_of([field.id for field in fields], [self.group]))
             with pq.ParquetFile(self.opened.path, page_checksum_verification=True) as file:
                 rows = file.read_row_group(self.position, columns=list(stored.values()), use_threads=False)
             for field in fields:

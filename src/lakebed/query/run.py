@@ -10,11 +10,10 @@ merged. There are three ways to read:
 * *by the engine* (:mod:`lakebed.query.engine`): everything else, streamed through DataFusion in bounded memory: merges
   of many rows, predicates over them, nested columns, and many rows of large files on object stores.
 
-*Damage.* No way says which file it stumbled over, and a panic of the engine is not even an Exception: whatever is
-raised, every file of the part is then read whole against its digest, and the error names the damaged one, with row
-group and column if a page is at fault. Reads by pages verify their CRCs. The engine does not, so there a flipped bit in
-a page that still decodes goes unnoticed; nor do page indexes have a checksum, so one in an index may hide rows from a
-narrow read. Compaction and the scrubber read whole files.
+*Damage.* Each way verifies the bytes that it uses against digests before or while it decodes them
+(:mod:`lakebed.query.opening`, decision 0029); reads by pages also check the CRCs of the pages. Whatever is raised, a
+panic of the engine too, every file of the part is then read whole against its digest, and the error names the damaged
+one, with row group and column if a page is at fault.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import READ_CACHE, ReadCache
-from lakebed.query.damage import located
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
@@ -122,9 +120,16 @@ class Reader:
         schema = _selected(plan.schema, columns)
         return RowStream(schema, self._rows(plan, Wanted(schema, where, limit, reverse), tally))
 
-    def open(self, file: DataFile, schema: Schema) -> OpenFile:
-        """A file made ready, for an engine that reads it itself; raises as :meth:`get`."""
-        return self._files.open(file, schema)
+    def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
+        """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`get`."""
+        with self.blaming([file]):
+            opened = self._files.open(file, schema)
+            if columns is None:
+                opened.verify_all()
+            else:
+                numbers = [schema.by_name[name].id for name in dict.fromkeys((*schema.sort_names, *columns))]
+                opened.verify(opened.footer.places_of(numbers))
+        return opened
 
     @property
     def is_local(self) -> bool:
@@ -304,7 +309,7 @@ class Reader:
                 try:
                     self._files.verify(file)
                 except DamagedError as damage:
-                    raise located(damage, self._storage, self._table_id, file) from error
+                    raise damage from error
             if where is not None:
                 raise where.untold(error) from error
             raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error

@@ -110,9 +110,8 @@ class SqlEngine:
         for name, view in views.items():
             rows = _few(view, scans[name])
             if rows is None:
-                frames[name] = frame_of(
-                    over_leaves(plan(view.state, _ranges(scans[name], view)), view.state), view.reader
-                )
+                planned = over_leaves(plan(view.state, _ranges(scans[name], view)), view.state)
+                frames[name] = frame_of(planned, view.reader, scans[name].columns)
                 tables[name] = Table(frames[name].rows)
                 self._register_store(context, view)
             else:

@@ -97,7 +97,7 @@ class _Slice:
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
         held = decoded([cut], [schema.by_name[name] for name in names])
         for name, column in held.items():
-            # What a page index says has no checksum; what it hides would be missing here, or in the next slice.
+            # An index of a file without block digests may hide rows: they would be missing here, or in the next slice.
             if len(column) != self.end - self.begin:
                 raise OSError(f"{len(column)} of {self.end - self.begin} rows of {name} from row {self.begin} on")
         row_bytes = sum(column.nbytes for column in held.values()) // (self.end - self.begin)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -48,3 +50,8 @@ def one_leaf(files: tuple[DataFile, ...], *ranges: EncodedRange, schema: Schema 
 def object_path(root: Path, file: DataFile) -> Path:
     """Where a data file lies below a local root."""
     return root / data_name(TABLE, file)
+
+
+def parts_of(stream: IO[bytes]) -> Callable[[tuple[int, int]], bytes]:
+    """What reads (offset, length) parts of an open file."""
+    return lambda place: os.pread(stream.fileno(), place[1], place[0])

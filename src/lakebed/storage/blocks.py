@@ -1,0 +1,199 @@
+"""Block digests: what shows that bytes read out of a data file are the bytes that were written.
+
+A Parquet file has checksums for the content of its pages only. A flipped bit in a page header, a page index or a
+filter can lose rows without an error. So a data file ends with a digest of each of its blocks: a list before the
+footer, which covers every byte before the list. The footer holds the digest of the list, and the table state holds the
+digest of the footer. A reader verifies the blocks that it reads, whatever is in them.
+
+:func:`seal` adds the list to a file that Arrow has closed: the Parquet footer holds no offset of its own position, so
+the list goes in front of it, and a value that was written into the footer as a placeholder is replaced by one of the
+same length. :class:`Blocks` verifies, and remembers what it verified: each block is read once more by a process, at its
+first use.
+
+Rules: a digest is the canonical bytes of XXH3-64 (docs/format.md, section 7). Errors: OSError, which readers turn into
+a DamagedError that names the file. Source: decision 0029.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+KEY = "lakebed.block_digests"
+"""The key of the placeholder in the key-value metadata of the footer."""
+
+BLOCK_BYTES = 16 * 1024
+"""A smaller block makes the list longer (0.05% of the file now), a larger one makes a small read longer."""
+
+PLACEHOLDER = "?" * 96
+
+DIGEST_BYTES = 8
+_TAIL_BYTES = 8  # the footer's length and the magic
+_READ_BLOCKS = 256
+"""Blocks verified in one read: 4 MiB."""
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockList:
+    """Where the digests of a file's blocks are: at ``offset``, which is also where the last block ends."""
+
+    block_bytes: int
+    offset: int
+    digest: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> BlockList:
+        """From the value in the footer. Raises ValueError, KeyError or TypeError for another text."""
+        said = json.loads(text)
+        found = cls(int(said["block_bytes"]), int(said["offset"]), str(said["digest"]))
+        if found.block_bytes < 1 or found.offset < 0:
+            raise ValueError(f"blocks of {found.block_bytes} bytes up to {found.offset}")
+        return found
+
+    def to_text(self) -> bytes:
+        """The value in the footer, as long as the placeholder."""
+        said = {"block_bytes": self.block_bytes, "offset": self.offset, "digest": self.digest}
+        text = json.dumps(said, separators=(",", ":")).encode().ljust(len(PLACEHOLDER))
+        assert len(text) == len(PLACEHOLDER)
+        return text
+
+    @property
+    def place(self) -> Place:
+        """Offset and length of the list."""
+        return self.offset, DIGEST_BYTES * -(-self.offset // self.block_bytes)
+
+    def fits(self, size_bytes: int, footer_bytes: int) -> bool:
+        """Whether a file of this size can be the one that the list was made for: the list lies before its footer."""
+        return sum(self.place) + footer_bytes == size_bytes
+
+
+class Blocks:
+    """The blocks of one open file, and which of them were verified. Safe to use from many threads."""
+
+    __slots__ = ("_digests", "_seen", "_size", "block_bytes")
+
+    def __init__(self, listed: BlockList, digests: bytes) -> None:
+        """``digests`` is the list. Raises OSError if it is not the one that the footer tells of."""
+        found = xxhash.xxh3_128_hexdigest(digests)
+        if len(digests) != listed.place[1] or found != listed.digest:
+            raise OSError(f"the digest of its block digests is {found}, {listed.digest} was written")
+        self.block_bytes = listed.block_bytes
+        self._digests = digests
+        self._size = listed.offset
+        self._seen = bytearray(len(digests) // DIGEST_BYTES)
+
+    def around(self, place: Place) -> Place:
+        """The whole blocks that the bytes lie in."""
+        begin = place[0] // self.block_bytes * self.block_bytes
+        end = -(-(place[0] + place[1]) // self.block_bytes) * self.block_bytes
+        return begin, min(end, self._size) - begin
+
+    def check(self, begin: int, content: bytes | memoryview) -> None:
+        """Hold whole blocks that begin at this offset against their digests. Raises OSError for one that differs."""
+        size, view = self.block_bytes, memoryview(content)
+        at = DIGEST_BYTES * (begin // size)
+        for start in range(0, len(view), size):
+            if xxhash.xxh3_64_digest(view[start : start + size]) != self._digests[at : at + DIGEST_BYTES]:
+                end = min(begin + start + size, self._size)
+                raise OSError(f"bytes {begin + start} to {end} are not what was written")
+            at += DIGEST_BYTES
+
+    def read(self, descriptor: int, place: Place) -> memoryview:
+        """These bytes of an open local file. Whole blocks are read around them where one was not verified before.
+
+        Raises OSError if a block differs, or the file ends before the bytes do.
+        """
+        offset, length = place
+        first, end = offset // self.block_bytes, -(-(offset + length) // self.block_bytes)
+        if self._seen.find(0, first, end) < 0 and end <= len(self._seen):
+            content = memoryview(os.pread(descriptor, length, offset))
+        else:
+            begin = first * self.block_bytes
+            content = self._verified(descriptor, first, end)[offset - begin : offset - begin + length]
+        if len(content) != length:
+            raise OSError(f"{len(content)} of {length} bytes at {offset}")
+        return content
+
+    def has_seen(self, place: Place) -> bool:
+        """Whether all blocks of the bytes were verified."""
+        end = -(-(place[0] + place[1]) // self.block_bytes)
+        return self._seen.find(0, place[0] // self.block_bytes, end) < 0 and end <= len(self._seen)
+
+    def verify(self, path: Path, places: Iterable[Place]) -> None:
+        """Verify the blocks of these places of a local file, each once. Raises OSError."""
+        unseen = [place for place in places if not self.has_seen(place)]
+        if unseen:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for offset, length in unseen:
+                    end = -(-(offset + length) // self.block_bytes)
+                    for first in range(offset // self.block_bytes, end, _READ_BLOCKS):
+                        self._verified(descriptor, first, min(end, first + _READ_BLOCKS))
+            finally:
+                os.close(descriptor)
+
+    def verify_all(self, path: Path) -> None:
+        """The same for the whole file."""
+        self.verify(path, [(0, self._size)])
+
+    def _verified(self, descriptor: int, first: int, end: int) -> memoryview:
+        """The blocks ``[first, end)``, verified."""
+        if end > len(self._seen):
+            raise OSError(f"block {end - 1} of {len(self._seen)} was asked for")
+        offset = first * self.block_bytes
+        length = min(end * self.block_bytes, self._size) - offset
+        content = memoryview(os.pread(descriptor, length, offset))
+        if len(content) != length:
+            raise OSError(f"{len(content)} of {length} bytes at {offset}")
+        self.check(offset, content)
+        self._seen[first:end] = b"\x01" * (end - first)
+        return content
+
+
+def block_digests(descriptor: int, size_bytes: int) -> bytes:
+    """The digests of the first ``size_bytes`` bytes of an open file, block by block."""
+    digests: list[bytes] = []
+    step = BLOCK_BYTES * _READ_BLOCKS
+    for begin in range(0, size_bytes, step):
+        view = memoryview(os.pread(descriptor, min(step, size_bytes - begin), begin))
+        digests += [xxhash.xxh3_64_digest(view[at : at + BLOCK_BYTES]) for at in range(0, len(view), BLOCK_BYTES)]
+    return b"".join(digests)
+
+
+def seal(path: Path) -> None:
+    """Add block digests to a closed Parquet file whose footer has the placeholder under :data:`KEY`.
+
+    Raises OSError if the file cannot be read or written, ValueError if its footer has no placeholder.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, _TAIL_BYTES, size_bytes - _TAIL_BYTES)
+        offset = size_bytes - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+        footer = os.pread(descriptor, size_bytes - offset, offset)
+        digests = block_digests(descriptor, offset)
+        value = BlockList(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests)).to_text()
+        # The last one: the metadata come after the row groups, whose statistics hold values of users.
+        at = footer.rfind(PLACEHOLDER.encode())
+        if at < 0:
+            raise ValueError(f"the footer of {path} has no placeholder for block digests")
+        _write(descriptor, [digests, footer[:at], value, footer[at + len(value) :]], offset)
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
+    content = b"".join(parts)
+    written = 0
+    while written < len(content):
+        written += os.pwrite(descriptor, memoryview(content)[written:], offset + written)

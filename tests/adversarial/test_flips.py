@@ -1,0 +1,97 @@
+"""No flipped bit of a stored file changes an answer without an error, through any door that reads in this process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adversarial.flips import DOORS, Finding, Flip, files_of, make, opened, regions_of, try_doors
+
+TABLES = ("flat", "several")
+SEED = int(os.environ.get("LAKEBED_FLIPS_SEED", "12"))
+MANY = int(os.environ.get("LAKEBED_FLIPS", "20000"))
+DOORS_A_FLIP = 3
+"""In the small run each flip is read through so many doors, which take turns."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("flips") / "lake"
+    make(root.as_uri())
+    return root
+
+
+def expected(root: Path, name: str) -> dict[str, Any]:
+    """What each door answers of whole files."""
+    with opened(root.as_uri(), name) as (lake, table):
+        return {door: read(lake, table) for door, read in DOORS.items()}
+
+
+def flipped(root: Path, flips: int, doors_a_flip: int) -> tuple[list[Finding], Counter[str]]:
+    """Flip so many bits, one after another, of both tables; the findings, and in how many reads each region told."""
+    chance = random.Random(SEED)
+    findings: list[Finding] = []
+    told: Counter[str] = Counter()
+    for name in TABLES:
+        answers = expected(root, name)
+        with opened(root.as_uri(), name) as (_, table):
+            among = regions_of(table, root)
+        turns = itertools.cycle(DOORS)
+        for _ in range(flips // len(TABLES)):
+            flip = Flip.any_of(among, chance)
+            doors = list(itertools.islice(turns, doors_a_flip))
+            with flip.on_disk(root), opened(root.as_uri(), name) as (lake, table):
+                found, errors = try_doors(lake, table, doors, answers, flip)
+            findings += found
+            told[flip.region.name] += errors
+    return findings, told
+
+
+def shown(findings: Sequence[Finding]) -> str:
+    return "\n".join(f"{one.door}: {one.flip.region.name}, byte {one.flip.offset}: {one.seen}" for one in findings[:40])
+
+
+def test_every_door_answers_alike_when_asked_again(root: Path) -> None:
+    """Else a difference after a flip would say nothing."""
+    for name in TABLES:
+        assert expected(root, name) == expected(root, name)
+
+
+def test_the_files_have_all_kinds_of_regions(root: Path) -> None:
+    found = set()
+    for name in TABLES:
+        with opened(root.as_uri(), name) as (_, table):
+            assert len(files_of(table)) > 2
+            found |= {region.name for region in regions_of(table, root)}
+    kinds = (
+        "pages",
+        "headers of pages",
+        "dictionary",
+        "headers of dictionary",
+        "offset index",
+        "column index",
+        "filter",
+    )
+    assert all(any(name.startswith(f"{kind} of ") for name in found) for kind in kinds)
+    assert {"footer", "block digests", "filters of keys", "summary"} <= found
+
+
+def test_no_flipped_bit_goes_unnoticed(root: Path) -> None:
+    findings, told = flipped(root, 200, DOORS_A_FLIP)
+    assert not findings, shown(findings)
+    # The flips were seen at all.
+    assert sum(told.values()) > 50
+
+
+@pytest.mark.slow
+def test_no_flipped_bit_of_very_many_goes_unnoticed_through_any_door(root: Path) -> None:
+    findings, told = flipped(root, MANY, len(DOORS))
+    assert not findings, shown(findings)
+    assert all(told[name] for name in ("footer", "block digests", "summary"))
