@@ -126,8 +126,9 @@ def _plan_compaction(arguments: argparse.Namespace, out: Output) -> None:
             "bytes": merge.size_bytes,
             "files": len(merge.inputs),
             "runs": merge.runs,
+            "leaves": len(merge.leaves) or 1,
         }
-        for merge in planned.merges
+        for merge in (*planned.whole, *planned.merges)
     ]
     chains = [
         {"leaf": one.leaf, "bytes": one.size_bytes, "files": len(one.files), "runs": one.runs} for one in planned.chains

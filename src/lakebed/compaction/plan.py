@@ -4,6 +4,9 @@ A strategy (:mod:`lakebed.compaction.strategies`) says which runs of a leaf beco
 looked at; the leaves with most runs come first, because a query merges as many; a leaf, and the table, has at most
 so many jobs at a time. While requests or commits pile up nothing is begun: merging makes neither of them shorter.
 
+Before that, small files that reach many leaves are merged whole, by a job over all leaves that they reach
+(:mod:`lakebed.compaction.whole`).
+
 A batch of runs is one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each
 over a sub-range of the leaf's keys: when the input is larger than one task should take, and when the planned jobs alone
 would leave cores idle. The tasks' ranges tile the leaf, so every row goes through exactly one of them.
@@ -16,6 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from lakebed.compaction.strategies import batches, chained, overdue, runs_of
+from lakebed.compaction.whole import merge_whole
 from lakebed.errors import UsageError
 from lakebed.keys import EncodedRange
 from lakebed.settings import Strategy
@@ -23,7 +27,7 @@ from lakebed.state.sums import leaf_sums
 from lakebed.summaries import even_cuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from lakebed.compaction.strategies import Batch, Run
     from lakebed.files import DataFile
@@ -45,7 +49,10 @@ each border between slices one page of every input is decoded twice, so slices a
 
 @dataclass(frozen=True, slots=True)
 class LeafMerge:
-    """Runs of one leaf, to become one. ``rows`` and ``size_bytes`` are those inside the leaf."""
+    """Runs of one leaf, to become one. ``rows`` and ``size_bytes`` are those inside the leaf.
+
+    Or whole files of several ``leaves``, which are given then; ``leaf`` is the first of them.
+    """
 
     leaf: int
     keys: EncodedRange
@@ -54,6 +61,7 @@ class LeafMerge:
     rows: int
     exact: bool
     size_bytes: int
+    leaves: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +84,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to merge, leaves with most runs first; what to chain; what has to wait."""
+    """What to merge, leaves with most runs first; what to chain; what has to wait.
+
+    ``whole`` are merges of whole files over several leaves. What is to be done in these leaves afterwards is not known
+    before: plan again.
+    """
 
     merges: tuple[LeafMerge, ...] = ()
     chains: tuple[LeafChain, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    whole: tuple[LeafMerge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +117,16 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     """What the strategy, by default the table's own, wants done to this state."""
     chosen = settings.compaction_strategy if strategy is None else strategy
     jobs = _jobs_by_leaf(state)
-    found: list[_LeafPlan] = []
     sums = leaf_sums(state)
-    for leaf in state.leaves.ids:
-        held = sums.get(leaf)
-        if held is not None and held.runs > 1:
-            found.append(_plan_leaf(state, leaf, jobs.get(leaf, ()), (chosen, settings)))
+    room = max(0, settings.compaction_jobs_max - len(state.jobs))
+    several = [leaf for leaf in state.leaves.ids if leaf in sums and sums[leaf].runs > 1]
+    together = _whole_files(state, several, chosen, settings)[:room]
+    claimed = {file.id for merge in together for file in merge.inputs}
+    found = [_plan_leaf(state, leaf, jobs.get(leaf, ()), claimed, (chosen, settings)) for leaf in several]
     # A query merges as many runs as its leaf has, so the leaf with most of them gains most.
     found.sort(key=lambda one: -one.runs)
     merges = list(chain.from_iterable(one.merges for one in found))
-    room = max(0, settings.compaction_jobs_max - len(state.jobs))
+    room -= len(together)
     reason = (
         f"{len(state.jobs)} jobs of the table are open; with others before it at most {settings.compaction_jobs_max}"
     )
@@ -122,7 +135,24 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
         tuple(merges[:room]),
         tuple(chain.from_iterable(one.chains for one in found)),
         (*chain.from_iterable(one.skipped for one in found), *left),
+        tuple(together),
     )
+
+
+def _whole_files(state: TableState, leaves: Sequence[int], strategy: Strategy, settings: Settings) -> list[LeafMerge]:
+    return [
+        LeafMerge(
+            leaf=one.leaves[0],
+            keys=one.keys,
+            inputs=one.files,
+            runs=len(one.files),
+            rows=sum(file.rows for file in one.files),
+            exact=True,
+            size_bytes=sum(file.size_bytes for file in one.files),
+            leaves=one.leaves,
+        )
+        for one in merge_whole(state, leaves, settings, full=strategy is Strategy.FULL)
+    ]
 
 
 def whole(state: TableState, leaves: Iterable[int]) -> CompactionPlan:
@@ -149,12 +179,14 @@ def _jobs_by_leaf(state: TableState) -> Mapping[int, Sequence[Job]]:
     return found
 
 
-def _plan_leaf(state: TableState, leaf: int, jobs: Sequence[Job], rules: tuple[Strategy, Settings]) -> _LeafPlan:
+def _plan_leaf(
+    state: TableState, leaf: int, jobs: Sequence[Job], claimed: Collection[str], rules: tuple[Strategy, Settings]
+) -> _LeafPlan:
     strategy, settings = rules
     runs = runs_of(state.held_by(leaf))
     if jobs and strategy is Strategy.FULL:
         return _LeafPlan(len(runs), skipped=(Skipped(leaf, f"job {jobs[0].id} is open there"),))
-    busy = {name for job in jobs for name in job.inputs}
+    busy = {name for job in jobs for name in job.inputs}.union(claimed)
     free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
     whole = chained(free, settings.compaction_chain_bytes)
     found = batches(strategy, whole, settings) or overdue(strategy, whole, settings)

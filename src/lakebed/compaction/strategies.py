@@ -129,6 +129,18 @@ def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
             assert_never(strategy)
 
 
+def of_like_size(sizes: Sequence[int], ratio: float) -> int:
+    """How many of these ascending sizes, as many as can be, come to ``ratio`` times the largest of them beside it.
+
+    0 if no two do.
+    """
+    passed = list(accumulate(sizes, initial=0))
+    count = len(sizes)
+    while count > 1 and ratio * sizes[count - 1] > passed[count - 1]:
+        count -= 1
+    return count if count > 1 else 0
+
+
 def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
     """What to merge although :func:`batches` finds nothing, so that the number of runs stays bounded.
 
@@ -140,7 +152,8 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.SIZE_RATIO:
         small = [run for run in least_first if run.size_bytes < settings.compaction_run_bytes]
-        found = _basic(small[: _of_like_size(small, settings.compaction_ratio)], settings.compaction_batch_runs)
+        alike = of_like_size([run.size_bytes for run in small], settings.compaction_ratio)
+        found = _basic(small[:alike], settings.compaction_batch_runs)
         if found:
             return found
     if len(least_first) <= RUNS_MAX:
@@ -153,7 +166,7 @@ def _basic(small: Sequence[Run], batch: int) -> list[Batch]:
 
 
 def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
-    count = _of_like_size(small, ratio)
+    count = of_like_size([run.size_bytes for run in small], ratio)
     if count <= batch:
         return [tuple(small[:count])] if count else []
     passed = list(accumulate((run.size_bytes for run in small), initial=0))
@@ -167,15 +180,6 @@ def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
         else:
             begin += 1
     return found
-
-
-def _of_like_size(small: Sequence[Run], ratio: float) -> int:
-    """How many of the least runs together have ``ratio`` times the bytes of the largest of them beside it; at most."""
-    passed = list(accumulate((run.size_bytes for run in small), initial=0))
-    count = len(small)
-    while count > 1 and ratio * small[count - 1].size_bytes > passed[count - 1]:
-        count -= 1
-    return count if count > 1 else 0
 
 
 def _by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:

@@ -358,7 +358,7 @@ class Pipeline:
         return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
-        merges = prepared.planned.merges
+        merges = (*prepared.planned.whole, *prepared.planned.merges)
         rows = sum(merge.rows for merge in merges)
         # With nothing to merge no session is started; else it is here, before several threads ask for it.
         execute = merge_executor(lambda: self.session, self._place, progress, rows)

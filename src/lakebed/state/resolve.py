@@ -8,7 +8,8 @@ The rules that random models broke when they were stated more simply (tests/mode
   estimate is 0. Shares of a count sum to the whole.
 * A job commits leaf by leaf over the leaves now inside its range: a leaf that still holds inputs of it loses those and
   gains the outputs that reach it; a leaf that holds none gets nothing; none at all is a refusal. A closed job commits
-  nothing. A job is opened over exactly one leaf in force that refers to all of its inputs.
+  nothing. A job is opened over exactly one leaf in force that refers to all of its inputs, or over several that
+  together hold every row of its inputs.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from lakebed.files import NewFile
     from lakebed.keys import EncodedRange
     from lakebed.state.table import TableState
-    from lakebed.state.transactions import Offer
+    from lakebed.state.transactions import Job, Offer
 
 
 OPEN_REQUESTS_MAX = 100_000
@@ -211,20 +212,42 @@ def _resolve_open(offer: OpenJob, state: TableState) -> OpenJob | Rejected:
         return Rejected(f"job {job.id} is open already")
     if not job.inputs:
         return Rejected(f"job {job.id} has no inputs")
-    # One leaf, as it is now, with all of the inputs. Anything looser doubles rows: planned on a leaf that was split
-    # meanwhile, an input that another job has merged away in one half would come back there with the output.
     position = state.leaves.position(job.keys.min)
-    if state.leaves.range_at(position) != job.keys:
-        return Rejected(f"the leaf of job {job.id} is gone: it was split or joined; plan again")
-    held = {r.file for r in state.references_of(state.leaves.ids[position])}
-    gone = [name for name in job.inputs if name not in held]
-    if gone:
-        return Rejected(f"input {gone[0]} of job {job.id} is not referenced there any more; plan again")
+    if state.leaves.range_at(position) == job.keys:
+        # One leaf, as it is now, with all of the inputs. Anything looser doubles rows: planned on a leaf that was split
+        # meanwhile, an input that another job has merged away in one half would come back there with the output.
+        held = {r.file for r in state.references_of(state.leaves.ids[position])}
+        if gone := [name for name in job.inputs if name not in held]:
+            return Rejected(f"input {gone[0]} of job {job.id} is not referenced there any more; plan again")
+    elif refused := _part_missing(job, state):
+        return refused
+    inputs = set(job.inputs)
     for other in state.jobs.values():
-        shared = set(other.inputs) & set(job.inputs)
-        if shared and not other.keys.intersect(job.keys).empty:
+        if not other.keys.intersect(job.keys).empty and (shared := inputs.intersection(other.inputs)):
             return Rejected(f"input {min(shared)} belongs to open job {other.id}")
     return offer
+
+
+def _part_missing(job: Job, state: TableState) -> Rejected | None:
+    """Why a job over several leaves may not be opened; None if every row of its inputs counts, so that it may.
+
+    Exact counts prove it: those of the leaves inside the range sum to the rows of each input.
+    """
+    counted = dict.fromkeys(job.inputs, 0)
+    rows: dict[str, int] = {}
+    for position in state.leaves.overlapping(job.keys):
+        if job.keys.covers(state.leaves.range_at(position)):
+            for one in state.held_by(state.leaves.ids[position]):
+                if one.file.id in counted:
+                    counted[one.file.id] += one.rows if one.exact else -one.file.rows
+                    rows[one.file.id] = one.file.rows
+    for name, count in counted.items():
+        if count != rows.get(name):
+            return Rejected(
+                f"job {job.id} is over no single leaf, and its leaves do not hold all rows of its input {name}: a leaf "
+                "was split or joined, or the input was merged or removed in one; plan again"
+            )
+    return None
 
 
 def _resolve_output(offer: OfferOutput, state: TableState) -> Replace | Rejected:

@@ -6,6 +6,8 @@ restarted     two writers of one batch (a stream again)    request keys
 small_table   two writers, splitter, compactor             everything at once
 late_job      two compactors, closer                       a job closed while its task runs, its inputs shared
 halved_job    two compactors, splitter                     a job opened late over a leaf split since
+wide_job      two compactors, one of them wide             over two leaves; an input is merged away in one
+wide_split    wide compactor, splitter, remover, writer    a job over two leaves that are split and emptied meanwhile
 emptied_leaf  compactor, remover, joiner                   half of a job's range emptied, then joined again
 rejoined      writer, compactor, splitter, joiner          a file merged away in one of two leaves
 """
@@ -85,6 +87,8 @@ def swarm(chooser: Chooser) -> Cast:
     files = tuple([DataFile(f"f{write}", _rows(chooser, write)) for write in range(1 + below(START_FILES))])
     boundaries = (1 + below(KEYS - 1),) if below(10) < 4 else ()
     faults_max = _drawn(chooser, 4, 8, 5, 3)
+    if below(10) < 3:
+        clients.append(Compactor(process(), "g0", jobs=1, turns=(0, 2, 8)[below(3)], wide=True))
     return Cast(table(files, *boundaries), tuple(clients), FAULTS, faults_max)
 
 
@@ -176,6 +180,21 @@ def halved_job() -> Cast:
         Splitter("r", "s0", splits=1, at=(KEYS // 2,)),
     )
     return Cast(table(THREE_FILES), clients, (), 0)
+
+
+def wide_job() -> Cast:
+    clients = (Compactor("p", "c0", jobs=1), Compactor("q", "g0", jobs=1, turns=4, wide=True))
+    return Cast(table(THREE_FILES, KEYS // 2), clients, (), 0)
+
+
+def wide_split() -> Cast:
+    clients = (
+        Compactor("p", "g0", jobs=1, turns=6, wide=True),
+        Splitter("q", "s0", splits=1),
+        Remover("r", "x0", 1, KEYS // 2),
+        Writer("q", "w0", (_batch(3),)),
+    )
+    return Cast(table((*THREE_FILES[:1], _file(1, UPPER)), KEYS // 2), clients, ("answer lost",), 1)
 
 
 def emptied_leaf(looks: int = 1) -> Cast:

@@ -37,13 +37,14 @@ class Writer(NamedTuple):
 class Compactor(NamedTuple):
     """Opens a job over some references of a leaf and runs it, or runs a job that another one opened.
 
-    `turns` is how often its task lets others go first before it commits.
+    `turns` is how often its task lets others go first before it commits. A `wide` one opens jobs over all leaves.
     """
 
     process: str
     name: str
     jobs: int
     turns: int = 0
+    wide: bool = False
 
 
 class Closer(NamedTuple):
@@ -167,9 +168,17 @@ def _open_job(desk: Desk, client: Compactor, turn: int, view: TableState) -> Ste
     leaves = [leaf for leaf in view.leaves if leaf.references]
     if not leaves:
         return None
+    if client.wide:
+        files = tuple(dict.fromkeys(file for leaf in leaves for file in leaf.references))
+        chosen = files[: 1 + (yield from _choose(desk, len(files)))]
+        return (yield from _opened(desk, client, view, Job(f"{client.name}-{turn}", 0, KEYS, chosen)))
     leaf = leaves[(yield from _choose(desk, len(leaves)))]
     windows = tuple(dict.fromkeys((leaf.references, leaf.references[:2], leaf.references[-2:])))
     job = Job(f"{client.name}-{turn}", leaf.min, leaf.max, windows[(yield from _choose(desk, len(windows)))])
+    return (yield from _opened(desk, client, view, job))
+
+
+def _opened(desk: Desk, client: Compactor, view: TableState, job: Job) -> Steps[Job | None]:
     outcome = yield from _insist(desk, client.name, view, f"open {job.id}", OpenJob(job))
     return None if outcome.end == "rejected" else job
 

@@ -32,6 +32,7 @@ QUOTA: dict[str, int] = {
     "told not committed": 3,
     "refused: no such open job": 10,
     "refused: an input is gone": 20,
+    "refused: a row of an input does not count": 20,
     "refused: an input is in another open job": 20,
     "refused: no such leaf": 200,
     "refused: a file reaches over": 3,

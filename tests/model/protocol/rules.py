@@ -30,8 +30,8 @@ class Rules:
     read: Literal["slice", "whole file"] = "slice"
     join_files: Literal["must not reach over", "any"] = "must not reach over"
     join_jobs: Literal["none open", "any"] = "none open"
-    # Jobs, as 0005 has them.
+    # Jobs, as 0005 and 0030 have them.
     open_inputs: Literal["in no open job", "any"] = "in no open job"
-    open_range: Literal["one leaf in force", "inputs somewhere in it"] = "one leaf in force"
+    open_range: Literal["every row counts", "inputs somewhere in it"] = "every row counts"
     replace: Literal["leaf by leaf", "original leaf", "every leaf in range"] = "leaf by leaf"
     late_commit: Literal["refused", "accepted"] = "refused"

@@ -4,7 +4,18 @@ import pytest
 
 from ..engine import run_seeds, search
 from ..museum import show_at_random
-from .casts import Cast, emptied_leaf, halved_job, late_job, rejoined, restarted, small_table, two_writers
+from .casts import (
+    Cast,
+    emptied_leaf,
+    halved_job,
+    late_job,
+    rejoined,
+    restarted,
+    small_table,
+    two_writers,
+    wide_job,
+    wide_split,
+)
 from .model import PROTOCOL
 from .rules import Rules
 from .wrong_forms import CLIENT_RETRIES, LOOKS_RIGHT
@@ -16,6 +27,8 @@ CASTS = {
     "small table": small_table(2, 1, faults_max=2),
     "late job": late_job(looks=4),
     "halved job": halved_job(),
+    "wide job": wide_job(),
+    "wide split": wide_split(),
     "emptied leaf": emptied_leaf(looks=6),
     "rejoined": rejoined(),
 }
@@ -38,8 +51,9 @@ def test_two_rules_guard_against_a_retry_of_the_client(rules: Rules) -> None:
         (rejoined(), Rules(join_files="any")),
         (emptied_leaf(), Rules(join_jobs="any")),
         (halved_job(), Rules(open_range="inputs somewhere in it")),
+        (wide_job(), Rules(open_range="inputs somewhere in it")),
     ],
-    ids=("any two leaves join", "leaves with open jobs join", "inputs anywhere in the range"),
+    ids=("any two leaves join", "leaves with open jobs join", "inputs anywhere in the range", "a wide job of a part"),
 )
 def test_the_search_finds_a_wrong_form_too(cast: Cast, rules: Rules) -> None:
     assert search(PROTOCOL.world_of(cast, rules), states_max=10_000).violation is not None

@@ -5,7 +5,7 @@ A right `Change` is only good for the state it was resolved against: the committ
 
 from typing import NamedTuple, assert_never
 
-from .rows import DataFile
+from .rows import DataFile, within
 from .rules import Rules
 from .state import (
     AddFile,
@@ -68,21 +68,24 @@ def _overlap(job: Job, lower: int, upper: int) -> bool:
 
 
 def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
-    """A job may open iff its range is one leaf in force that refers to all its inputs, and no open job has one there.
+    """A job may open iff its range is one leaf in force that refers to all its inputs, or leaves in force inside its
+    range hold every row of its inputs; and no open job has one of them there.
 
-    One leaf, because a job replaces all its inputs or none in each leaf it meets. Were it enough that each input is
-    still somewhere in the range, the planned leaf could have been split meanwhile and one of the inputs merged away in
-    one half; the job's output would bring that input's rows back there.
+    A job replaces all its inputs or none in each leaf it meets. Were it enough that each input is still somewhere in
+    the range, the planned leaf could have been split meanwhile and one of the inputs merged away in one half; the job's
+    output would bring that input's rows back there. Where every row counts, nothing was merged away.
     """
-    if rules.open_range == "one leaf in force":
-        leaf = state.leaf(job.min, job.max)
-        if leaf is None:
-            return Refusal("no such leaf")
-        held: tuple[DataFile, ...] = leaf.references
-    else:
-        held = tuple(f for leaf in state.leaves if job.min <= leaf.min and leaf.max <= job.max for f in leaf.references)
-    if any(file not in held for file in job.inputs):
-        return Refusal("an input is gone")
+    leaf = state.leaf(job.min, job.max)
+    inside = [leaf for leaf in state.leaves if job.min <= leaf.min and leaf.max <= job.max]
+    for file in job.inputs:
+        held = [one for one in inside if file in one.references]
+        counted = 0
+        for one in held:
+            counted |= within(file.rows, one.min, one.max)
+        if not held:
+            return Refusal("an input is gone")
+        if rules.open_range == "every row counts" and leaf is None and counted != file.rows:
+            return Refusal("a row of an input does not count")
     if rules.open_inputs == "in no open job":
         for other in state.jobs:
             if _overlap(other, job.min, job.max) and any(file in other.inputs for file in job.inputs):
