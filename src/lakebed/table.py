@@ -87,9 +87,9 @@ class Table(Exchange):
         """Add all rows of ``data``, atomically; returns the log number from which on they are there.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
-        newest schema known, and rows that fit it are taken even if another process has altered the table since.
-        ``commit_id`` is a request key: a repeat, from any process, adds nothing and returns the first number. Without
-        one every call adds. No rows, no entry.
+        newest schema known, where a field that may be null may be missing, and rows that fit it are taken even if
+        another process has altered the table since. ``commit_id`` is a request key: a repeat, from any process, adds
+        nothing and returns the first number. Without one every call adds. No rows, no entry.
 
         Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
         :attr:`number` of before the first call, and gives it as ``base_number`` to every one: a repeat that is too old
@@ -97,8 +97,8 @@ class Table(Exchange):
 
         Raises:
             UsageError: an id that is no text of 1 to 1,024 characters; a base number without one, or not there yet.
-            SchemaMismatchError: a column is missing, extra, of a type that would lose something, or null in a key; or
-                it holds a value that its type does not allow, such as text that is not UTF-8.
+            SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
+                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
                 the setting ``orphan_age_s`` and a sweep came by. Rows that reach more than two million leaves are

@@ -13,6 +13,9 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError, clock, validity
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.intake import REASON, Intake
+from lakebed.ingest.send import send_run
+from lakebed.state.transactions import OfferFiles
+from tests.unit.cases import compact
 from tests.unit.ingest.cases import ingested
 
 LAYOUTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
@@ -181,7 +184,7 @@ def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning
     columns = [pa.array([1, 2, 3]), BAD]
     pq.write_table(pa.Table.from_arrays(columns, schema=schema.arrow), path)
     with pytest.raises(SchemaMismatchError, match=r"^far.parquet: column v .* not UTF-8; row 2: .*a.\\xff"):
-        check_sorted(path, schema, (), "far.parquet")
+        check_sorted(path, [schema], (), "far.parquet")
 
 
 @pytest.mark.parametrize("form", ["csv", "arrow", "parquet"])
@@ -256,3 +259,116 @@ def test_list_views_are_taken_as_the_lists_that_they_are():
         table = table_of(column)
         table.write(rows(column))
         assert table.scan().read_all().column("v").to_pylist() == expected
+
+
+# -- columns that are not there ---------------------------------------------------------------------------------
+
+GROWN = Schema({"k": "int64"}, {}, {"v": "string", "must": pa.field("must", pa.int64(), nullable=False)})
+"""``v`` may be null and so may be missing; ``must`` may not."""
+
+
+def grown(url=None):
+    instance = lakebed.create(url or f"memory://{clock.random_token()}")
+    return instance.create_table("t", GROWN)
+
+
+def full(*keys):
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": [str(k) for k in keys], "must": pa.array(keys, pa.int64())})
+
+
+def added(table):
+    return table.scan().read_all().column("added").to_pylist()
+
+
+def test_a_writer_goes_on_without_a_field_that_was_added():
+    table = grown()
+    table.write(full(1))
+    table.alter(lakebed.AddField("added", "int64"))
+    table.write(full(2))
+    table.write(full(3).append_column("added", pa.array([3])))
+    assert added(table) == [None, None, 3]
+
+
+def test_a_file_that_was_submitted_before_a_field_was_added_is_ingested(tmp_path):
+    table = grown()
+    pq.write_table(full(1, 2), tmp_path / "before.parquet")
+    table.submit(tmp_path / "before.parquet")
+    table.alter(lakebed.AddField("added", "int64"))
+    assert not ingested(table).failed
+    assert added(table) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (full(1).drop_columns(["must"]), "missing column must"),
+        (full(1).drop_columns(["k"]), "missing column k"),
+        (full(1).rename_columns(["k", "vv", "must"]), "extra column vv; the table has k, v, must"),
+        (full(1).append_column("aded", pa.array([1])), "extra column aded"),
+        (full(1).rename_columns(["a", "b", "c"]), "missing columns k, must"),
+        (full(1).append_column("v", pa.array(["x"])), "duplicate column v"),
+        (pa.table({}), "missing columns k, must"),
+    ],
+)
+def test_a_misspelt_column_is_an_error_and_never_a_null(given, says):
+    table = grown()
+    with pytest.raises(SchemaMismatchError, match=says):
+        table.write(given)
+    assert table.number == 1
+
+
+def test_a_column_that_was_named_has_to_be_there():
+    intake = Intake(GROWN, {"v": "text"})
+    with pytest.raises(SchemaMismatchError, match=r"missing column text; .* v from column text"):
+        intake.conform(full(1).drop_columns(["v"]).to_batches()[0], "here")
+
+
+def test_a_key_is_generated_from_a_column_that_is_missing_as_from_a_null():
+    made = lakebed.Generated("string", "coalesce(region, 'none')")
+    schema = Schema({"bucket": made}, {}, {"region": "string", "n": "int64"})
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
+    table.write(pa.table({"n": [1]}))
+    assert table.get("none").to_pylist() == [{"bucket": "none", "region": None, "n": 1}]
+    with pytest.raises(SchemaMismatchError, match="it has no columns"):
+        table.write(pa.table({}))
+    strict = Schema({"bucket": lakebed.Generated("string", "upper(region)")}, {}, {"region": "string", "n": "int64"})
+    table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", strict)
+    with pytest.raises(SchemaMismatchError, match=r"made of region as upper.region., is null, and is not nullable"):
+        table.write(pa.table({"n": [1]}))
+
+
+def test_an_export_from_before_an_alter_is_attached_as_a_file_from_before_it_is(tmp_path):
+    """Fields are added, renamed, widened and dropped meanwhile."""
+    schema = Schema({"k": "int64"}, {}, {"a": "int32", "b": "string", "c": "string"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
+    rows = pa.table({"k": [1, 2], "a": pa.array([1, 2], pa.int32()), "b": ["x", "y"], "c": ["", None]})
+    path = tmp_path / "export.parquet"
+    pq.write_table(rows.cast(schema.arrow), path)
+    table.alter(
+        lakebed.AddField("added", "int64"), lakebed.RenameField("b", "bee"), lakebed.WidenField("a", "int64"),
+        lakebed.DropField("c"),
+    )  # fmt: skip
+    found = check_sorted(path, table.state().schemas, (), "export.parquet")
+    assert found.schema_version == 1
+    run = send_run(table.storage, table.id, [found], job=clock.new_id())
+    table.commit(OfferFiles(run, None, table.number))
+    wanted = [{"k": k, "a": k, "bee": b, "added": None} for k, b in ((1, "x"), (2, "y"))]
+    assert table.scan().read_all().to_pylist() == wanted
+    assert table.get(2).to_pylist() == wanted[1:]
+    table.write(pa.table({"k": [3]}))
+    wanted += [{"k": 3, "a": None, "bee": None, "added": None}]
+    compact(table)
+    assert table.scan().read_all().to_pylist() == wanted
+
+
+def test_an_export_with_a_null_where_the_newest_schema_has_none_is_not_attached(tmp_path):
+    table = grown()
+    table.alter(lakebed.AddField("added", "int64"))
+    nulls = full(1).set_column(2, "must", pa.array([None], pa.int64()))
+    path = tmp_path / "in.parquet"
+    free = pa.schema([field.with_nullable(nullable=True) for field in GROWN.arrow])
+    pq.write_table(nulls.cast(free), path)
+    with pytest.raises(SchemaMismatchError, match="has a null in must"):
+        check_sorted(path, table.state().schemas, (), "in.parquet")
+    table.alter(lakebed.AllowNulls("must"))
+    assert check_sorted(path, table.state().schemas, (), "in.parquet").rows == 1

@@ -24,7 +24,7 @@ def write(path, rows, schema=SCHEMA.arrow, **options):
 
 
 def check(path, cuts=()):
-    return check_sorted(path, SCHEMA, cuts, "in.parquet")
+    return check_sorted(path, [SCHEMA], cuts, "in.parquet")
 
 
 def test_a_sorted_file_is_known_by_its_rows_and_keys(path):
@@ -73,7 +73,7 @@ SECONDS = Schema({"k": "timestamp[s]"}, {"s": "timestamp[s, tz=UTC]"}, {"v": "ti
 
 def test_a_file_of_whole_seconds_is_taken_although_parquet_keeps_milliseconds(path):
     """So are exports of such tables. What is noted of it are the keys that the table has."""
-    found = check_sorted(write(path, [(1, 1, 1, [1]), (2, 1, None, None)], SECONDS.arrow), SECONDS, (), "in.parquet")
+    found = check_sorted(write(path, [(1, 1, 1, [1]), (2, 1, None, None)], SECONDS.arrow), [SECONDS], (), "in.parquet")
     key = SECONDS.codec.encode_key
     assert (found.min_key, found.max_key) == (key((1,)), key((2,)))
     assert found.summary.rank(key((2,))) == (1, True)
@@ -85,7 +85,7 @@ def test_a_value_between_two_seconds_is_refused(path, column):
     row = [1000, 1000, 1000, [1000]]
     row[column] = [1001] if column == 3 else 1001
     with pytest.raises(SchemaMismatchError, match=f"column {SECONDS.names[column]} .* holds a value that"):
-        check_sorted(write(path, [row], stored), SECONDS, (), "in.parquet")
+        check_sorted(write(path, [row], stored), [SECONDS], (), "in.parquet")
 
 
 def test_a_null_in_a_key_is_refused(path):

@@ -98,7 +98,7 @@ def test_rows_fit_in_any_order_and_from_any_layout_that_loses_nothing():
 @pytest.mark.parametrize(
     ("columns", "error", "says"),
     [
-        ({"v": None}, SchemaMismatchError, "missing column v"),
+        ({"n": None}, SchemaMismatchError, "missing column n"),
         ({"x": pa.array([1])}, SchemaMismatchError, "extra column x"),
         ({"n": pa.array([1.0])}, SchemaMismatchError, "column n is double; the table has int64"),
         ({"n": pa.array([1], pa.uint64())}, SchemaMismatchError, "column n is uint64"),

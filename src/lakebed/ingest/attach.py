@@ -1,8 +1,9 @@
 """Taking a sorted Parquet file as it is: what has to hold of it, looked at row by row, before it becomes a data file.
 
-The bytes stay as they are, so everything that readers rest on is checked here: the columns are those of the newest
-schema, by field id, name and type; no null stands where none may; every row's key is at or above the one before, in
-row key and then sort key. What the file may lack only makes reads quicker: small pages, page indexes, bloom filters.
+The bytes stay as they are, so everything that readers rest on is checked here: the columns are those of the
+newest schema or of an earlier one, by field id, name and type; no null stands where none may; every value is one that
+its type allows; every row's key is at or above the one before, in row key and then sort key. What the
+file may lack only makes reads quicker: small pages, page indexes, bloom filters.
 
 An export is such a file. Others lack field ids as a rule; those are imported, which sorts and writes them anew.
 """
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
 BATCH_ROWS = 65_536
 
 
-def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -> SortedFile | None:
+def check_sorted(path: Path, schemas: Sequence[Schema], cuts: Sequence[bytes], name: str) -> SortedFile | None:
     """The local file as one of a run, read through once; None if it has no rows. ``name`` is what users call it.
 
+    ``schemas`` are those that the table has had, the newest last. The file is of the last one that has its columns, so
+    an export from before an alter is taken as a file from before it is.
     Its summary has the exact ranks of those ``cuts`` (ascending encoded keys) that fall inside it.
 
     Raises:
-        SchemaMismatchError, BadKeyError: its columns are not the schema's, a null is where none may be, a key too long.
+        SchemaMismatchError, BadKeyError: its columns are no schema's, a value is invalid, a null is where none may
+            be, a key too long.
         UsageError: its rows are not sorted; says where.
         DamagedError: it cannot be read as Parquet.
     """
@@ -44,7 +48,8 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
-            _check_columns(parquet.schema_arrow, schema, name)
+            schema = _schema_of(parquet.schema_arrow, schemas, name)
+            nullable = {field.id: field.nullable for field in schemas[-1].fields}
             rows = parquet.metadata.num_rows
             if not rows:
                 return None
@@ -56,7 +61,7 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
                 if stored.num_rows:
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
-                    _check_nulls(batch, schema, name)
+                    _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
@@ -67,16 +72,17 @@ def check_sorted(path: Path, schema: Schema, cuts: Sequence[bytes], name: str) -
     return SortedFile(path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version)
 
 
-def _check_columns(found: pa.Schema, schema: Schema, name: str) -> None:
-    wanted = [(field.id, field.name, field.type) for field in schema.fields]
+def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema:
     given = [(stored_id(column), column.name, column.type) for column in found]
-    if given == [(number, field, types.in_parquet(kind)) for number, field, kind in wanted]:
-        return
+    for schema in reversed(schemas):
+        if given == [(field.id, field.name, types.in_parquet(field.type)) for field in schema.fields]:
+            return schema
     if all(number is None for number, _, _ in given):
         reason = "its columns have no field ids"
     else:
+        wanted = [(field.id, field.name, field.type) for field in schemas[-1].fields]
         shown = [", ".join(f"{number} {name} {kind}" for number, name, kind in some) for some in (given, wanted)]
-        reason = f"its columns are {shown[0]}, and not {shown[1]}"
+        reason = f"its columns are {shown[0]}, and not {shown[1]}, nor those of an earlier schema"
     raise SchemaMismatchError(
         f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name
     )
@@ -111,10 +117,10 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
             )
 
 
-def _check_nulls(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
-    for field in schema.fields:
-        if not field.nullable and batch.column(field.name).null_count:
-            raise SchemaMismatchError(f"{name} has a null in {field.name}, which may have none", column=field.name)
+def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> None:
+    for column in without:
+        if batch.column(column).null_count:
+            raise SchemaMismatchError(f"{name} has a null in {column}, which may have none", column=column)
 
 
 def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:

@@ -5,6 +5,9 @@ number, another unit of time if it keeps each value. A field may be read from a 
 asked for, *cast*: text is read, numbers and times are taken as others if each value is kept
 (:func:`lakebed.types.castable`). A generated field is computed; a source that has its column must agree with it.
 
+A field that may be null may be missing, and is null then. A column of no field is refused, so a misspelt column is an
+error and never a null.
+
 A value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.validity`).
 What does not fit is either an error that names source, column and value, or is *rejected* row by row, with the reason,
 for who keeps it apart. No I/O here.
@@ -103,17 +106,23 @@ class Intake:
         return Intake(keys, kept, self.casts & set(keys.names))
 
     @property
-    def needed(self) -> list[str]:
-        """The columns that a source must have."""
+    def read(self) -> list[str]:
+        """The columns that fields are read from."""
         return list(dict.fromkeys(self.column(f.name) for f in self._brought))
+
+    @cached_property
+    def _required(self) -> list[str]:
+        """The columns that a source must have: those of fields that may not be null, and those that were named."""
+        required = (f.name for f in self._brought if not f.nullable or f.name in self.columns)
+        return list(dict.fromkeys(map(self.column, required)))
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def check(self, found: pa.Schema, source: str) -> None:
         """Raise SchemaMismatchError unless the columns can be made to fit, before any row is read."""
-        needed, given = self.needed, Counter(found.names)
-        known = {*needed, *(f.name for f in self.schema.generated)}
-        missing = [name for name in needed if name not in given]
+        given = Counter(found.names)
+        known = {*self.read, *(f.name for f in self.schema.generated)}
+        missing = [name for name in self._required if name not in given]
         extra = [name for name in given if name not in known]
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
@@ -124,6 +133,10 @@ class Intake:
                     columns=names,
                     source=source,
                 )
+        if not given:
+            raise SchemaMismatchError(
+                f"{source}: it has no columns; the table has {', '.join(self.schema.names)}", columns=[], source=source
+            )
         for wanted in self.schema.fields:
             if self.column(wanted.name) in given:
                 self._check_type(found.field(self.column(wanted.name)), wanted, source)
@@ -201,7 +214,11 @@ class Intake:
         self.check(batch.schema, source)
         sieve = _Sieve(batch, judge, source)
         for wanted in self._brought:
-            _take(sieve, wanted, self.column(wanted.name))
+            name = self.column(wanted.name)
+            if name in batch.schema.names:
+                _take(sieve, wanted, name)
+            else:
+                sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.type)
         for wanted in self.schema.generated:
             _generate(sieve, wanted)
         _drop_long_keys(sieve, self.schema)

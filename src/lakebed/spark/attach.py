@@ -59,13 +59,13 @@ def attach(
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
     found = find_files(source)
-    schema, table_id, cuts = table.schema.to_json(), table.id, state.leaves.boundaries
+    schemas, table_id, cuts = [schema.to_json() for schema in state.schemas], table.id, state.leaves.boundaries
 
     def work(document: Any) -> Any:
         file = Source(**document)
         with task_scratch() as scratch:
             local = _copied(file, scratch)
-            checked = check_sorted(local, Schema.from_json(schema), cuts, file.url)
+            checked = check_sorted(local, [Schema.from_json(schema) for schema in schemas], cuts, file.url)
             # A job of its own: files that overlap are no run.
             sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)

@@ -172,8 +172,9 @@ class Pipeline:
         """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
 
         ``source`` is a path, folder, glob or URI, or several of them. Every row is looked at first: the columns are the
-        newest schema's by field id, name and type, as those of an export are; no null stands where none may; the rows
-        are sorted by row key and sort key. ``job_id`` is as for :meth:`bulk_import`.
+        newest schema's, or an earlier one's, by field id, name and type, as those of an export are; no null stands
+        where none may; every value is one that its type allows; the rows are sorted by row key and sort key.
+        ``job_id`` is as for :meth:`bulk_import`.
 
         Raises:
             NotFoundError: a path or glob matches nothing.

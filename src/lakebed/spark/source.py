@@ -52,7 +52,7 @@ def _read_footer(number: int, file: Source, intake: Intake) -> list[Group]:
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
             columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-            keys = [columns[name] for name in intake.keys.needed if name in columns]
+            keys = [columns[name] for name in intake.keys.read if name in columns]
             groups.append(
                 Group(
                     file=number,
@@ -98,7 +98,7 @@ def sample_keys(file: Source, group: Group, intake: Intake, whole: Schema) -> tu
     import numpy as np
 
     with open_parquet(file) as parquet:
-        rows = plain(parquet.read_row_group(group.index, columns=intake.keys.needed, use_threads=False))
+        rows = plain(parquet.read_row_group(group.index, columns=intake.keys.read, use_threads=False))
         step = max(1, rows.num_rows // SAMPLE_ROWS)
         taken = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step))).combine_chunks().to_batches()
         names = list(intake.schema.sort_names)

@@ -142,8 +142,8 @@ def test_rows_that_do_not_fit_are_rejected_with_the_reason_and_the_others_are_ke
 
 def test_columns_that_do_not_fit_are_no_rows_to_reject():
     """Then none would fit."""
-    with pytest.raises(SchemaMismatchError, match="missing column v"):
-        Intake(SCHEMA).sift(batch(k=["a"], n=[1]), "here")
+    with pytest.raises(SchemaMismatchError, match="missing column n"):
+        Intake(SCHEMA).sift(batch(k=["a"], v=[1.0]), "here")
 
 
 def test_a_long_key_is_named_without_a_quarantine():

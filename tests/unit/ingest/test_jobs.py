@@ -97,7 +97,7 @@ def test_a_file_that_does_not_fit_costs_its_neighbours_nothing(table, inbox):
     seen = []
     report = ingested(table, noting(table, seen))
     assert seen == ["a b c d e f g h", "a b c d f g h", "e"]
-    assert failures(report) == ["e: : missing column v; the table has k, v"]
+    assert failures(report) == ["e: : extra column w; the table has k, v"]
     assert (report.requests, report.waiting, letters(table)) == (7, 1, "abcdfgh")
 
 
@@ -133,7 +133,7 @@ def test_a_request_that_fails_goes_alone_and_is_rejected_at_the_last_try(table, 
     assert report.failed[0].rejected
     (told,) = table.requests().to_pylist()
     assert (told["state"], told["failures"]) == ("rejected", 2)
-    assert "missing column v" in told["reason"]
+    assert "extra column w" in told["reason"]
     assert letters(table) == "ab"
 
 

@@ -156,7 +156,7 @@ def test_filters_over_keys_that_an_attached_file_stores_in_another_type_are_not_
         rows = pa.table({"k": pa.array(range(part, 20, 2), pa.timestamp("ns"))}, schema=schema.arrow)
         bloom = {"k": {"ndv": 10, "fpp": 0.001}}
         pq.write_table(rows, tmp_path / "in", use_deprecated_int96_timestamps=True, bloom_filter_options=bloom)
-        checked = check_sorted(tmp_path / "in", schema, (), "in")
+        checked = check_sorted(tmp_path / "in", [schema], (), "in")
         assert checked is not None
         files += [new.file for new in send_run(storage, TABLE, [checked], job=f"job-{part:08d}")]
     for key in map(schema.codec.encode_key, zip(range(20))):

@@ -32,7 +32,7 @@ def test_footers_tell_rows_and_bounds_of_every_row_group(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"k": ["a"], "n": [1]}, "missing column v"),
+        ({"k": ["a"], "v": [1.0]}, "missing column n"),
         ({"k": ["a"], "n": [1], "v": [1.0], "w": [1]}, "extra column w"),
         ({"k": ["a"], "n": ["1"], "v": [1.0]}, "column n is string; the table has int64"),
     ],

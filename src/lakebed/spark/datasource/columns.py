@@ -95,31 +95,18 @@ def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
 
 
 def check_given(spark: StructType, schema: Schema, source: str) -> None:
-    """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed.
-
-    A value column that may be null may be missing.
-    """
-    given = arrow_of(spark)
-    fields = [_meant(field, schema) for field in given]
-    Intake(schema).check(pa.schema([*fields, *_absent(given, schema)]), source)
+    """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed."""
+    Intake(schema).check(pa.schema([_meant(field, schema) for field in arrow_of(spark)]), source)
 
 
 def from_spark(rows: pa.RecordBatch, schema: Schema, source: str) -> pa.RecordBatch:
-    """Rows that :func:`check_given` let pass, as the table has them; nulls where a column is missing.
+    """Rows that :func:`check_given` let pass, as the table has them.
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
-    meant, absent = [_meant(field, schema) for field in rows.schema], _absent(rows.schema, schema)
-    columns = [
-        *(_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant),
-        *(pa.nulls(rows.num_rows, field.type) for field in absent),
-    ]
-    return Intake(schema).conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema([*meant, *absent])), source)
-
-
-def _absent(given: pa.Schema, schema: Schema) -> list[pa.Field]:
-    """The columns that are null because they are missing."""
-    return [field.arrow for field in schema.values if field.nullable and field.name not in given.names]
+    meant = [_meant(field, schema) for field in rows.schema]
+    columns = [_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant]
+    return Intake(schema).conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
 
 
 def _meant(given: pa.Field, schema: Schema) -> pa.Field:
