@@ -36,6 +36,7 @@ from lakebed.state.shapes import ID
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.reserve import keep_reserve
 from lakebed.table import Table
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
             break
     if storage.get(instance_name()) != data:
         raise ExistsError(f"there is an instance at {storage.url} already; open it, or choose another URL", url=url)
+    keep_reserve(storage)
     if log_url is not None and storage.shared:
         remember(storage.url, log_url)
     return Instance(storage, document, storage_options)

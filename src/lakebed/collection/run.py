@@ -9,7 +9,8 @@ whoever is refused looks again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
@@ -19,12 +20,14 @@ from lakebed.files import object_names
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.pins import read_pins
 from lakebed.state.transactions import ForgetFiles, Mark, MarkDead, RaiseMark
+from lakebed.storage.reserve import with_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lakebed.files import DataFile
+    from lakebed.files import CommittedFile, DataFile
+    from lakebed.pins import Pins
     from lakebed.table import Table
 
 BATCH_FILES = 1_000
@@ -63,29 +66,56 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         ContentionError, UnknownOutcomeError, StorageError: what was marked stays marked for the next round.
         DamagedError, FormatTooNewError: a pin cannot be read; nothing was deleted.
     """
-    planned = _plan(table) if dry_run else _mark(table)
-    doomed = (*planned.marked, *planned.due) if dry_run else planned.marked
-    pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
-    free = [committed.facts for committed in unpinned(doomed, pins.numbers)]
-    number, parts, sides, trimmed = None, 0, 0, Trimmed(0, 0)
-    if not dry_run:
-        number = _finish(table, free)
-        table.storage.delete(pins.dead)
-        _forget_requests(table)
-        trimmed = trim(table)
-        parts, sides = table.log.snapshots.sweep(), table.log.sweep_sides()
-    return CollectionReport(
-        table=table.name,
-        files=len(free),
-        size_bytes=sum(file.size_bytes for file in free),
-        waiting=planned.waiting,
-        pinned=len(doomed) - len(free),
-        dry_run=dry_run,
+    if dry_run:
+        planned = _plan(table)
+        doomed = (*planned.marked, *planned.due)
+        free, _ = _unpinned(table, doomed)
+        return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
+    return with_reserve(table.storage, lambda: _collect(table))
+
+
+def _collect(table: Table) -> CollectionReport:
+    freed: list[DataFile] = []
+    earlier = None
+    # What an earlier round marked goes first: on a full disk that makes the room that new marks need.
+    if marked := _plan(table).marked:
+        freed, _ = _unpinned(table, marked)
+        earlier = _finish(table, freed)
+    planned = _mark(table)
+    free, pins = _unpinned(table, planned.marked)
+    number = _finish(table, free) or earlier
+    table.storage.delete(pins.dead)
+    _forget_requests(table)
+    trimmed = trim(table)
+    parts, sides = table.log.snapshots.sweep(), table.log.sweep_sides()
+    report = _report(table, (*freed, *free), planned.waiting, len(planned.marked) - len(free))
+    return replace(
+        report,
         number=number,
         snapshot_parts=parts,
         entries=trimmed.entries,
         floor=trimmed.floor,
         side_objects=sides,
+    )
+
+
+def _unpinned(table: Table, doomed: Sequence[CommittedFile]) -> tuple[list[DataFile], Pins]:
+    """Those of the files that no pin holds, and the pins."""
+    pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
+    return [committed.facts for committed in unpinned(doomed, pins.numbers)], pins
+
+
+def _report(
+    table: Table, freed: Sequence[DataFile], waiting: int, pinned: int, *, dry_run: bool = False
+) -> CollectionReport:
+    return CollectionReport(
+        table=table.name,
+        files=len(freed),
+        size_bytes=sum(file.size_bytes for file in freed),
+        waiting=waiting,
+        pinned=pinned,
+        dry_run=dry_run,
+        number=None,
     )
 
 
@@ -136,6 +166,7 @@ def _finish(table: Table, dead: Sequence[DataFile]) -> int | None:
     for start in range(0, len(dead), BATCH_FILES):
         batch = dead[start : start + BATCH_FILES]
         table.storage.delete([name for f in batch for name in object_names(table.id, f)])
+        table.newest(max_staleness=inf).reader.forget(batch)
         number = _forget(table, [f.id for f in batch]) or number
     return number
 

@@ -21,6 +21,7 @@ from lakebed.files import data_folder, table_prefix
 from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.stamps import from_us, to_us
 from lakebed.state.transactions import Mark, RaiseMark
+from lakebed.storage.reserve import with_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +84,10 @@ def sweep_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -
         DamagedError: the log has an entry that cannot be reached: what is on record is not known.
         ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next sweep goes on.
     """
+    return with_reserve(table.storage, lambda: _sweep(table, dry_run=dry_run, force=force))
+
+
+def _sweep(table: Table, *, dry_run: bool, force: bool) -> SweepReport:
     last = max(table.log.backend.numbers(), default=0)
     known = table.state()
     _check_reached(table, known, last)

@@ -137,11 +137,12 @@ class ReadCache:
             self._size_bytes += size_bytes
             self._shrink()
 
-    def forget(self, name: str) -> None:
-        """Let go of all values of that name, or of names that are tuples which begin with it. Linear."""
+    def forget(self, *names: str) -> None:
+        """Drop all values of these names, and of names that are tuples which begin with one. Linear in what is kept."""
+        gone = set(names)
         with self._changing:
             for key in list(self._entries):
-                if key[1] == name or (isinstance(key[1], tuple) and key[1][0] == name):
+                if (key[1][0] if isinstance(key[1], tuple) else key[1]) in gone:
                     self._drop(key)
 
     def has_room_for(self, size_bytes: int) -> bool:

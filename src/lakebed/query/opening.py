@@ -203,9 +203,9 @@ class OpenFiles:
         except DamagedError as damage:
             raise located(damage, self._storage, self._table_id, file) from damage
 
-    def forget(self, file: DataFile) -> None:
-        """Let go of all that is kept of the file, so that the next use looks at it anew."""
-        self._cache.forget(self._name(file))
+    def forget(self, *files: DataFile) -> None:
+        """Drop all that is kept of the files, so that the next use looks at them anew."""
+        self._cache.forget(*map(self._name, files))
 
     def _keep(self, opened: OpenFile) -> None:
         size_bytes = _FOOTER_TIMES * opened.file.footer_bytes

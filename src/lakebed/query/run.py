@@ -136,6 +136,10 @@ class Reader:
         """Whether files are read in place, and not over a network."""
         return self._files.at_once < 2
 
+    def forget(self, files: Sequence[DataFile]) -> None:
+        """Drop all that is kept of files that were deleted."""
+        self._files.forget(*files)
+
     def check_there(self, opened: OpenFile) -> None:
         """Raise as :meth:`get` if the object of the file is gone, whatever is kept of it."""
         there = opened.path.exists() if opened.path else self._storage.stamp(data_name(self._table_id, opened.file))

@@ -5,6 +5,7 @@ import pytest
 from lakebed.collection.run import collect_garbage
 from lakebed.errors import UnknownOutcomeError
 from lakebed.log import slots
+from lakebed.query.cache import READ_CACHE
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.cases import compact
 from tests.unit.collection.cases import (
@@ -100,3 +101,18 @@ def test_files_are_marked_and_deleted_in_batches(table, monkeypatch):
     types = [row.type for row in table.history_rows(4)]
     assert types == ["forget_files", "forget_files", "mark_dead", "mark_dead"]
     assert nothing_is_left_over(table)
+
+
+def test_what_is_kept_of_deleted_files_goes_with_them(tmp_path):
+    table = made("ab", "cd", "ab", url=str(tmp_path))
+    assert letters(table) == "aabbcd"
+    names = set(table.state().files)
+    compact(table)
+    assert kept_of(names) == names
+    collect_garbage(table)
+    assert not kept_of(names)
+
+
+def kept_of(ids):
+    cached = str(list(READ_CACHE._entries))
+    return {name for name in ids if name in cached}
