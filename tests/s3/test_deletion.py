@@ -79,11 +79,12 @@ def test_a_writer_of_before_the_horizon_is_refused(table, monkeypatch):
     assert keys(table) == "abcde"
 
 
-def test_clock_objects_of_dead_processes_are_swept_at_the_root(s3_server, table):
-    table.storage.replace(".clock/left", b"")
+@pytest.mark.parametrize("left", [".clock/left", f".probe/{'a' * 32}"])
+def test_what_dead_processes_left_is_swept_at_the_root(s3_server, table, left):
+    table.storage.replace(left, b"")
     before = table.storage.now()
     while before == table.storage.now():
         pass
     assert table.storage.sweep_temporaries("tables", table.storage.now()) == 0
     assert table.storage.sweep_temporaries("", table.storage.now()) == 1
-    assert table.storage.get(".clock/left") is None
+    assert table.storage.get(left) is None

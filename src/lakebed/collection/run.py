@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from lakebed.collection.plan import CollectionPlan, forget_line, horizon, plan, unpinned
-from lakebed.collection.trimming import Trimmed, trim
+from lakebed.collection.trimming import trim
 from lakebed.errors import NotRetainedError
 from lakebed.files import object_names
 from lakebed.log.outcomes import NotCommitted, number_of

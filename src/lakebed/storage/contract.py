@@ -49,6 +49,10 @@ _SEGMENT = re.compile(rf"[A-Za-z0-9_.=-]{{0,{SEGMENT_CHARS_MAX - 1}}}[A-Za-z0-9_
 _NAME = re.compile(rf"{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})*", re.ASCII)
 
 
+PROBE = ".probe"
+"""The folder of the objects by which a store is tried out."""
+
+
 class PutOutcome(Enum):
     """How a conditional put ended: a create-if-absent, or a replace-if-unchanged."""
 

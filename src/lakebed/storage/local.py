@@ -32,9 +32,19 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.storage.contract import Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
+from lakebed.storage.contract import PROBE, Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
 from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
-from lakebed.storage.syscalls import entries, explained, link, locked, stamp_of, unlink_quietly, write_all
+from lakebed.storage.syscalls import (
+    LOCK,
+    entries,
+    explained,
+    link,
+    locked,
+    remove_lock,
+    stamp_of,
+    unlink_quietly,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -49,7 +59,9 @@ RESERVE_BYTES = 1024 * 1024
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
 _INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
-_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}")
+_LEFT_OVER = re.compile(
+    rf"(.*/)?\.[^/]+(\.[0-9a-f]{{32}}|{re.escape(LOCK)})|{re.escape(PROBE)}/[0-9a-f]{{32}}", re.DOTALL
+)
 
 
 class LocalStorage:
@@ -214,7 +226,7 @@ class LocalStorage:
         return f"{self.url}/{check_name(name)}"
 
     def sweep_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove temporaries, left by processes that died in a put."""
+        """Remove temporaries, locks and probe objects, left by processes that died in a put or a probe."""
         swept = 0
         folder = check_prefix(prefix)
         waiting = [self._place(folder) if folder else self._root]
@@ -222,12 +234,19 @@ class LocalStorage:
             for entry in entries(waiting.pop()):
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                elif _TEMPORARY.fullmatch(entry.name):
+                elif _LEFT_OVER.fullmatch(os.path.relpath(entry.path, self._root)):
                     with explained("sweep", entry.path), suppress(FileNotFoundError):
                         if stamp_of(entry.stat(follow_symlinks=False)) < before:
-                            os.unlink(entry.path)
-                            swept += 1
+                            swept += self._sweep(entry.path)
         return swept
+
+    def _sweep(self, path: str) -> bool:
+        """Remove what was left over; a lock only if nobody holds it."""
+        if path.endswith(LOCK):
+            return remove_lock(path)
+        os.unlink(path)
+        self._prune(os.path.dirname(path))
+        return True
 
     def keep_reserve(self) -> None:
         """Set aside ``RESERVE_BYTES`` of the disk, if they are not yet and there is room. Never fails."""

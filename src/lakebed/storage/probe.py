@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.clock import random_token
 from lakebed.errors import StorageError, UnsafeStoreError
-from lakebed.storage.contract import PutOutcome
+from lakebed.storage.contract import PROBE, PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def check_conditional_puts(storage: Storage) -> None:
         UnsafeStoreError: the second create won, the first bytes are gone, or a read is stale.
         StorageError: the store gives no clear answer.
     """
-    name = f".probe/{random_token()}"
+    name = f"{PROBE}/{random_token()}"
     try:
         _expect(storage.get(name) is None, storage, f"a read of {name}, which was never written, found something")
         first = _settled(storage, lambda: storage.create(name, b"first"))
@@ -58,7 +58,7 @@ def keeps_replace_if(storage: Storage) -> bool:
     Raises:
         StorageError: the store gives no clear answer.
     """
-    name = f".probe/{random_token()}"
+    name = f"{PROBE}/{random_token()}"
     try:
         if storage.get(name) is not None:
             return False

@@ -29,6 +29,7 @@ import xxhash
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UnsafeStoreError
 from lakebed.storage.contract import (
+    PROBE,
     Listed,
     PutOutcome,
     Stored,
@@ -206,14 +207,16 @@ class ObjectStorage:
                     yield Listed(name, found["size"], self._whole(found["last_modified"]))
 
     def sweep_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove clock objects, which lie at the root; uploads that broke off are left to the bucket's rules."""
+        """Remove clock and probe objects, which lie at the root; a bucket's rules remove uploads that broke off."""
         import obstore
 
         if check_prefix(prefix):
             return 0
-        with explained("list", self.object_url(_CLOCKS)):
-            pages = obstore.list(self.clients.retrying, self._key(_CLOCKS), chunk_size=_LIST_CHUNK)
-            listed = [found for page in pages for found in page]
+        listed = []
+        for folder in (_CLOCKS, PROBE):
+            with explained("list", self.object_url(folder)):
+                pages = obstore.list(self.clients.retrying, self._key(folder), chunk_size=_LIST_CHUNK)
+                listed += [found for page in pages for found in page]
         old = [f["path"][len(self._below) :] for f in listed if self._whole(f["last_modified"]) < before]
         self.delete(old)
         return len(old)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LOCK_WAIT_S = 10.0
 """How long a lock is waited for. It is held for a few fsyncs; longer only by a process that stands still."""
 
+LOCK = ".lock"
+"""How the name of a lock file ends."""
+
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REMEDIES = {
@@ -111,7 +114,7 @@ def locked(target: str) -> Iterator[bool]:
         UnsafeStoreError: the file system has no locks.
     """
     directory, base = os.path.split(target)
-    path = os.path.join(directory, f".{base}.lock")
+    path = os.path.join(directory, f".{base}{LOCK}")
     give_up_s = clock.monotonic_s() + LOCK_WAIT_S
     while True:
         try:
@@ -133,6 +136,18 @@ def locked(target: str) -> Iterator[bool]:
         if clock.monotonic_s() > give_up_s:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
         clock.sleep(clock.jitter_s(0.01))
+
+
+def remove_lock(path: str) -> bool:
+    """Remove the lock file of a process that died; False if a living one holds it. Raises FileNotFoundError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        free = _locked(descriptor, path)
+        if free:
+            unlink_quietly(path)
+        return free
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int, path: str) -> bool:

@@ -501,6 +501,18 @@ def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> No
     assert tree(storage.root) == ["log/.keep", "log/1"]
 
 
+def test_locks_and_probes_of_dead_processes_are_swept(storage: LocalStorage) -> None:
+    probe = f".probe/{'a' * 32}"
+    storage.create("log/floor", b"1")
+    storage.create(probe, b"first")
+    for left in (storage.root / "log/.floor.lock", storage.root / f".probe/.{'a' * 32}.lock"):
+        left.touch()
+    assert storage.sweep_temporaries("", storage.now() - timedelta(days=1)) == 0
+    with syscalls.locked(str(storage.root / "log/held")):
+        assert storage.sweep_temporaries("", storage.now() + timedelta(seconds=1)) == 3
+        assert tree(storage.root) == ["log/.held.lock", "log/floor"]
+
+
 def test_a_listing_leaves_out_what_no_call_could_name(storage: LocalStorage) -> None:
     storage.create("a", b"")
     (storage.root / "not ours.txt").touch()
