@@ -114,8 +114,8 @@ class Table(Exchange):
 
         Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
         compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
-        are there. With a ``fence``, writes and compactions that began before the removal are refused if the key bounds of
-        one of their files overlap a range, even without a row inside: repeat them. No rows and no fence: no entry.
+        are there. With a ``fence``, writes and compactions that began before it are refused if the key bounds of one of
+        their files overlap a range, even without a row inside: repeat them. No rows and no fence: no entry.
 
         Raises:
             UsageError: no range; for all rows give ``KeyRange()``.
