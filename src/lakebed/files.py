@@ -237,6 +237,12 @@ def parse_entry_name(prefix: str, name: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
 
 
+def log_of_entry(name: str) -> str | None:
+    """The prefix of the log that an object is an entry of; None if it is not one."""
+    prefix, found, _ = name.rpartition("/log/")
+    return prefix if found and parse_entry_name(prefix, name) is not None else None
+
+
 def floor_name(prefix: str) -> str:
     """The object of a log's floor; it lies among the entries."""
     return f"{prefix}/log/floor.ndjson"

@@ -25,6 +25,7 @@ from lakebed.log.trust import check_trusted, remember
 from lakebed.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
+    FenceCreations,
     ForgetTable,
     RegisterTable,
     RenameTable,
@@ -166,18 +167,20 @@ class Instance:
 
         Raises:
             ExistsError: the name is taken.
+            RejectedError: a sweep of dropped tables came by; create it again.
             UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
         _check_name(name)
         boundaries = _boundaries(schema, split_points)
         own = _validated(settings or {})
-        if self._catalog.follow().named(name) is not None:
+        catalog = self._catalog.follow()
+        if catalog.named(name) is not None:
             raise _taken(name)
         table = self._handle(clock.new_id(), name)
         # A schema taken from another table may be any of its versions; here it is the first.
         first = _first(schema)
         table.commit(CreateTable(table.id, first, own, boundaries))
-        self._change(RegisterTable(table.id, name), name)
+        self._change(RegisterTable(table.id, name, catalog.number), name)
         return table
 
     def table(self, name: str) -> Table:
@@ -253,6 +256,22 @@ class Instance:
     def table_ids(self) -> Collection[str]:
         """The ids of all tables that have a name."""
         return self._catalog.follow().tables.keys()
+
+    def unnamed_logs(self) -> list[str]:
+        """The ids of tables that have a log and never had a name: creations that lost their name, died or go on.
+
+        Lists all logs; where there is a candidate, reads the whole log of the catalog.
+        """
+        there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
+        found = there - set(self.table_ids())
+        if found:
+            documents = (document for stored in self._catalog.newest_first() for document in stored.entry.documents)
+            found -= {document["table"] for document in documents if document["type"] == "register_table"}
+        return sorted(found)
+
+    def fence_creations(self) -> None:
+        """Refuse every creation of a table that is under way: its log may be deleted as that of a lost one."""
+        self._change(FenceCreations(), "creations")
 
     def unnamed(self, table_id: str) -> Table:
         """A table by its id, whether the catalog knows it or not."""

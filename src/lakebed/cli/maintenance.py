@@ -258,6 +258,8 @@ def _sweep_dropped(arguments: argparse.Namespace, out: Output) -> None:
     ]
     if report.temporaries:
         lines.append(f"{count_text(report.temporaries, 'temporary object')} deleted")
+    if report.logs:
+        lines.append(f"{count_text(report.logs, 'log')} of tables that were never made {verb}")
     out.document(plain(report), lines or ["dropped tables have left nothing"])
 
 

@@ -6,6 +6,10 @@ until then a reader may be at work. The log stays, a few small objects: while it
 slept through the drop is refused. A table that is neither named nor dropped, as a drop that broke off leaves it, is
 told and left alone.
 
+So go the logs of creations that lost the race for their name, or died before it: one entry each, with no table that
+ever had a name. A creation under way looks the same. So only logs older than ``orphan_age_s`` go, and before that an
+entry of the catalog refuses every creation that began earlier, however long it slept.
+
 To find them every object of the instance is listed: a request a thousand.
 """
 
@@ -39,11 +43,15 @@ class DroppedTable:
 
 @dataclass(frozen=True, slots=True)
 class DroppedReport:
-    """What was deleted, or with ``dry_run`` would be; ``temporaries`` are those of puts anywhere in the instance."""
+    """What was deleted, or with ``dry_run`` would be; ``temporaries`` are those of puts anywhere in the instance.
+
+    ``logs`` counts those of tables that never had a name.
+    """
 
     tables: tuple[DroppedTable, ...]
     temporaries: int
     dry_run: bool
+    logs: int = 0
 
 
 def sweep_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport:
@@ -67,10 +75,27 @@ def sweep_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport
         if waiting is None and not dry_run:
             instance.storage.delete([listed.name for listed in objects])
     temporaries = 0
+    age = timedelta(seconds=settings.in_force(instance.settings(), {}).orphan_age_s)
     if not dry_run:
-        age = timedelta(seconds=settings.in_force(instance.settings(), {}).orphan_age_s)
         temporaries = instance.storage.sweep_temporaries("", instance.storage.now() - age)
-    return DroppedReport(tuple(tables), temporaries, dry_run)
+    return DroppedReport(tuple(tables), temporaries, dry_run, _sweep_lost(instance, age, dry_run=dry_run))
+
+
+def _sweep_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:
+    """Delete the logs of creations that were given up so long ago; returns how many."""
+    lost = [table_id for table_id in instance.unnamed_logs() if _is_lost(instance.unnamed(table_id), age)]
+    if not lost or dry_run:
+        return len(lost)
+    instance.fence_creations()
+    # After the fence: none of them can get a name any more, and one that has got it stays.
+    lost = sorted(set(lost) & set(instance.unnamed_logs()))
+    for table_id in lost:
+        instance.unnamed(table_id).log.backend.remove([1])
+    return len(lost)
+
+
+def _is_lost(table: Table, age: timedelta) -> bool:
+    return table.state().number == 1 and table.log.entry_stamp(1) <= table.log.now() - age
 
 
 def _waiting(table: Table, *, dry_run: bool) -> str | None:

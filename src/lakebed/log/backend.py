@@ -88,5 +88,8 @@ class LogPlace(Protocol):
     def open(self, prefix: str) -> LogBackend:
         """The log of that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
 
+    def prefixes(self) -> Iterator[str]:
+        """The prefixes of all logs of the instance, each once, in any order. For collection only: it may list much."""
+
     def check(self) -> None:
         """Raise UnsafeStoreError if the place cannot keep a log, StorageError if it cannot be reached or written."""

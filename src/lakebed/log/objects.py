@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import entry_folder, entry_name, floor_name, parse_entry_name, parse_side_name
+from lakebed.files import entry_folder, entry_name, floor_name, log_of_entry, parse_entry_name, parse_side_name
 from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
 from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
 
@@ -98,6 +98,15 @@ class ObjectLogs:
     def open(self, prefix: str) -> ObjectLog:
         """The log of that prefix."""
         return ObjectLog(self.storage, prefix)
+
+    def prefixes(self) -> Iterator[str]:
+        """The prefixes of all logs: every object below the root is listed."""
+        seen = set()
+        for listed in self.storage.list(""):
+            prefix = log_of_entry(listed.name)
+            if prefix is not None and prefix not in seen:
+                seen.add(prefix)
+                yield prefix
 
     def check(self) -> None:
         """Raise UnsafeStoreError if the store ignores create-if-absent."""

@@ -1,8 +1,8 @@
 """The catalog: which tables an instance has, by name, and the defaults of their settings.
 
 A log of its own, with the same rules as a table's. A table is addressed by id, so a rename moves nothing. A name is
-won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan.
-Pure.
+won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan log.
+Before such logs are deleted, a fence keeps out every creation that began earlier. Pure.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class CatalogState:
     number: int = 0
     tables: Mapping[str, CatalogTable] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    creations_from: int = 0
 
     def named(self, name: str) -> CatalogTable | None:
         """The table of that name."""
@@ -42,10 +43,11 @@ class CatalogState:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTable:
-    """Give a table, whose log has begun, its name."""
+    """Give a table, whose log has begun, its name. ``base_number``: the catalog's number when the creation began."""
 
     table: str
     name: str
+    base_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,12 @@ class SetDefaults:
     changes: Mapping[str, Any]
 
 
-CatalogChange = RegisterTable | RenameTable | ForgetTable | SetOnline | SetDefaults
+@dataclass(frozen=True, slots=True)
+class FenceCreations:
+    """Refuse to name tables whose creation began before this entry: their logs may be deleted."""
+
+
+CatalogChange = RegisterTable | RenameTable | ForgetTable | SetOnline | SetDefaults | FenceCreations
 
 _TYPES: dict[str, type[CatalogChange]] = {
     "register_table": RegisterTable,
@@ -86,6 +93,7 @@ _TYPES: dict[str, type[CatalogChange]] = {
     "forget_table": ForgetTable,
     "set_online": SetOnline,
     "set_defaults": SetDefaults,
+    "fence_creations": FenceCreations,
 }
 
 
@@ -98,14 +106,21 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
                 return Rejected(f"a table named {change.name!r} exists already")
             if isinstance(change, RenameTable) and change.table not in state.tables:
                 return Rejected("the table is gone")
+            if isinstance(change, RegisterTable) and _began(change, state) < state.creations_from:
+                return Rejected("logs of tables without a name were deleted meanwhile; create the table again")
         case ForgetTable() | SetOnline():
             if change.table not in state.tables:
                 return Rejected("the table is gone")
-        case SetDefaults():
+        case SetDefaults() | FenceCreations():
             pass
         case _:
             assert_never(change)
     return change
+
+
+def _began(change: RegisterTable, state: CatalogState) -> int:
+    """When the creation began; entries of earlier versions do not say, and are taken as of now."""
+    return state.number if change.base_number is None else change.base_number
 
 
 def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogState:
@@ -113,7 +128,7 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
     if isinstance(resolve(change, state), Rejected):
         raise DamagedError(f"catalog entry {number} does not fit the catalog: {change}", number=number)
     tables = dict(state.tables)
-    defaults = state.defaults
+    defaults, creations_from = state.defaults, state.creations_from
     match change:
         case RegisterTable():
             tables[change.table] = CatalogTable(change.table, change.name)
@@ -125,15 +140,18 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
             tables[change.table] = replace(tables[change.table], online=change.online)
         case SetDefaults():
             defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
+        case FenceCreations():
+            creations_from = number
         case _:
             assert_never(change)
-    return CatalogState(number, tables, defaults)
+    return CatalogState(number, tables, defaults, creations_from)
 
 
 def encode_change(change: CatalogChange) -> dict[str, Any]:
     """The JSON document of a change. Raises UsageError for a value of a type or range that the format does not have."""
     kind = next(name for name, cls in _TYPES.items() if isinstance(change, cls))
-    document = {"type": kind} | {name: getattr(change, name) for name in change.__dataclass_fields__}
+    values = {name: getattr(change, name) for name in change.__dataclass_fields__}
+    document = {"type": kind} | {name: value for name, value in values.items() if value is not None}
     try:
         shapes.check(document, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
     except ValueError as error:
@@ -157,7 +175,8 @@ def decode_change(document: Mapping[str, Any]) -> CatalogChange:
 def encode_state(state: CatalogState) -> dict[str, Any]:
     """The JSON document of the whole catalog."""
     tables = [[t.id, t.name, t.online] for t in state.tables.values()]
-    return {"number": state.number, "tables": tables, "defaults": dict(state.defaults)}
+    document = {"number": state.number, "tables": tables, "defaults": dict(state.defaults)}
+    return document | ({"creations_from": state.creations_from} if state.creations_from else {})
 
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
@@ -166,4 +185,4 @@ def decode_state(document: Mapping[str, Any]) -> CatalogState:
         listed = [[table, name, healed_online(online)] for table, name, online in document["tables"]]
         shapes.check({**document, "tables": listed}, shapes.CATALOG_STATE, "a catalog")
         tables = {table: CatalogTable(table, name, online) for table, name, online in listed}
-        return CatalogState(document["number"], tables, document["defaults"])
+        return CatalogState(document["number"], tables, document["defaults"], document.get("creations_from", 0))

@@ -24,16 +24,19 @@ _REFERENCE = [str, int, int, bool, str]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a field may be: in words, and as a predicate."""
+    """What a field may be: in words, and as a predicate. One that is not ``required`` may be missing, too."""
 
     what: str
     holds: Callable[[Any], bool]
+    required: bool = True
 
 
 def check(document: Mapping[str, Any], shape: Mapping[str, Kind], name: str) -> None:
     """Raise ValueError, which names the field and its value, unless every field of the shape is there and fits."""
     for field, kind in shape.items():
         if field not in document:
+            if not kind.required:
+                continue
             raise ValueError(f"{name} has no {field}")
         if not kind.holds(document[field]):
             raise ValueError(f"{field} of {name} is {shown(document[field])}, not {kind.what}")
@@ -49,6 +52,11 @@ def _listed(kind: Kind) -> Kind:
 
 def _optional(kind: Kind) -> Kind:
     return Kind(f"{kind.what} or null", lambda value: value is None or kind.holds(value))
+
+
+def _newer(kind: Kind) -> Kind:
+    """Of a field that writers of earlier versions did not know."""
+    return Kind(kind.what, kind.holds, required=False)
 
 
 def _row(*kinds: Kind) -> Kind:
@@ -67,7 +75,7 @@ def _row(*kinds: Kind) -> Kind:
 def _object(shape: Mapping[str, Kind], what: str) -> Kind:
     def holds(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
-            field in value and kind.holds(value[field]) for field, kind in shape.items()
+            kind.holds(value[field]) if field in value else not kind.required for field, kind in shape.items()
         )
 
     return Kind(what, holds)
@@ -172,11 +180,12 @@ TRANSACTIONS: Mapping[str, Mapping[str, Kind]] = {
 """The fields of each type of transaction of a table."""
 
 CATALOG_CHANGES: Mapping[str, Mapping[str, Kind]] = {
-    "register_table": {"table": ID, "name": TABLE},
+    "register_table": {"table": ID, "name": TABLE, "base_number": _newer(WHOLE)},
     "rename_table": {"table": ID, "name": TABLE},
     "forget_table": {"table": ID},
     "set_online": {"table": ID, "online": FLAG},
     "set_defaults": {"changes": CHANGES},
+    "fence_creations": {},
 }
 """Those of the catalog."""
 
@@ -184,6 +193,7 @@ CATALOG_STATE: Mapping[str, Kind] = {
     "number": WHOLE,
     "tables": _listed(_row(ID, TABLE, FLAG)),
     "defaults": SETTINGS,
+    "creations_from": _newer(WHOLE),
 }
 
 TABLE_STATE: Mapping[str, Kind] = {

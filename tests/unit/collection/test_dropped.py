@@ -7,8 +7,10 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.collection.dropped import sweep_dropped
-from lakebed.errors import RejectedError
+from lakebed.errors import ExistsError, RejectedError
 from lakebed.state.catalog import ForgetTable
+from lakebed.state.transactions import CreateTable
+from lakebed.table import Table
 from tests.unit.collection.cases import AT_ONCE, SCHEMA, Ahead, letters, objects, rows
 
 HOUR = dt.timedelta(hours=1)
@@ -92,3 +94,70 @@ def test_temporaries_of_the_whole_instance_go(tmp_path):
     assert sweep_dropped(instance, dry_run=True).temporaries == 0
     assert sweep_dropped(instance).temporaries == 2
     assert not any(path.exists() for path in left)
+
+
+def lost(instance):
+    """A creation that died between its log and its name, or lost the race for it; its log."""
+    table = instance.unnamed(clock.new_id())
+    table.commit(CreateTable(table.id, SCHEMA, {}, ()))
+    return table.log.backend
+
+
+def test_the_log_of_a_creation_that_got_no_name_goes(instance):
+    log = lost(instance)
+    assert sweep_dropped(instance, dry_run=True).logs == 1
+    assert list(log.numbers()) == [1]
+    assert sweep_dropped(instance).logs == 1
+    assert list(log.numbers()) == []
+    assert sweep_dropped(instance).logs == 0
+    assert letters(instance.table("kept")) == "ab"
+
+
+def test_the_loser_of_a_race_for_a_name_leaves_a_log_that_goes(instance, monkeypatch):
+    other = lakebed.open(instance.url)
+    begun = Table.commit
+
+    def overtaken(table, offer):
+        if isinstance(offer, CreateTable) and table.name == "new":
+            monkeypatch.setattr(Table, "commit", begun)
+            other.create_table("new", SCHEMA).write(rows("xy"))
+        return begun(table, offer)
+
+    monkeypatch.setattr(Table, "commit", overtaken)
+    with pytest.raises(ExistsError):
+        instance.create_table("new", SCHEMA)
+    assert sweep_dropped(instance).logs == 1
+    assert letters(instance.table("new")) == "xy"
+
+
+def test_a_young_creation_is_left_alone(instance):
+    instance.set(orphan_age_s=3600)
+    log = lost(instance)
+    assert sweep_dropped(instance).logs == 0
+    assert list(log.numbers()) == [1]
+
+
+def test_a_creation_that_slept_through_a_sweep_is_refused_and_can_be_repeated(instance, monkeypatch):
+    lost(instance)
+    begun = Table.commit
+
+    def slept(table, offer):
+        number = begun(table, offer)
+        if isinstance(offer, CreateTable):
+            monkeypatch.setattr(Table, "commit", begun)
+            assert sweep_dropped(lakebed.open(instance.url)).logs == 2
+        return number
+
+    monkeypatch.setattr(Table, "commit", slept)
+    with pytest.raises(RejectedError, match="create the table again"):
+        instance.create_table("new", SCHEMA)
+    assert instance.tables() == ["gone", "kept"]
+    assert instance.create_table("new", SCHEMA).write(rows("x")) == 2
+
+
+def test_a_table_whose_drop_broke_off_keeps_its_log(instance):
+    """It had a name once, so somebody may hold it."""
+    empty = instance.create_table("empty", SCHEMA)
+    instance._change(ForgetTable(empty.id), "empty")
+    assert sweep_dropped(instance).logs == 0
+    assert list(empty.log.backend.numbers()) == [1]

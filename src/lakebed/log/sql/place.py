@@ -64,6 +64,11 @@ _THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
 _DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
 _STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
 _REMOVE = sa.delete(ENTRIES).where(_OF_LOG, ENTRIES.c.number.in_(sa.bindparam("of_numbers", expanding=True)))
+_LOGS = (
+    sa.select(ENTRIES.c.log)
+    .distinct()
+    .where(ENTRIES.c.number > 0, ENTRIES.c.log.startswith(sa.bindparam("of_instance")))
+)
 _NUMBERS = sa.select(ENTRIES.c.number).where(_OF_LOG).order_by(ENTRIES.c.number)
 
 Told = TypeVar("Told")
@@ -191,6 +196,14 @@ class SqlLogs:
     def open(self, prefix: str) -> SqlLog:
         """The log of that prefix."""
         return SqlLog(self, f"{self.instance}/{prefix}")
+
+    def prefixes(self) -> Iterator[str]:
+        """The prefixes of all logs of the instance."""
+        own = f"{self.instance}/"
+        for (name,) in self.read(_LOGS, {"of_instance": own}):
+            prefix = name.removeprefix(own)
+            if not prefix.startswith(".probe/"):
+                yield prefix
 
     def check(self) -> None:
         """Make the table if it is not there, and try it out.
