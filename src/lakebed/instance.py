@@ -55,15 +55,23 @@ CREATE_PUTS_MAX = 5
 """How often an unclear answer to the instance's first object is put again."""
 
 
-def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_url: str | None = None) -> Instance:
+def create(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    among_others: bool = False,
+) -> Instance:
     """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
 
     ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``sqlite:////path``,
     ``postgresql://…``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
     are never stored, and a password in ``log_url``, which is, is refused.
 
+    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.
+
     Raises:
-        UsageError: a URL cannot be meant, or holds a password.
+        UsageError: a URL cannot be meant, or holds a password; or there are other files.
         ExistsError: there is an instance already.
         UnsafeStoreError: the store ignores create-if-absent.
         StorageError: it cannot be reached or written.
@@ -71,6 +79,10 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
     storage = connect(url, storage_options)
     instance = clock.new_id()
     logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
+    if storage.get(instance_name()) is not None:
+        raise _exists(storage)
+    if not among_others:
+        _check_empty(storage)
     check_conditional_puts(storage)
     if log_url is not None:
         logs.check()
@@ -81,11 +93,26 @@ def create(url: str, *, storage_options: Mapping[str, str] | None = None, log_ur
         if outcome is not PutOutcome.UNCLEAR:
             break
     if storage.get(instance_name()) != data:
-        raise ExistsError(f"there is an instance at {storage.url} already; open it, or choose another URL", url=url)
+        raise _exists(storage)
     keep_reserve(storage)
     if log_url is not None and storage.shared:
         remember(storage.url, log_url)
     return Instance(storage, document, storage_options)
+
+
+def _exists(storage: Storage) -> ExistsError:
+    url = storage.url
+    return ExistsError(f"there is an instance at {url} already; open it, or choose another URL", url=url)
+
+
+def _check_empty(storage: Storage) -> None:
+    found = next(iter(storage.list("")), None)
+    if found is not None:
+        raise UsageError(
+            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or pass among_others=True "
+            "(in a shell --among-others) to make an instance beside them",
+            url=storage.url,
+        )
 
 
 def open(

@@ -6,6 +6,7 @@ import pytest
 
 import lakebed
 from lakebed import ExistsError, FormatTooNewError, NotFoundError, RejectedError, Schema, UnsafeStoreError, UsageError
+from lakebed.cli.run import main
 from lakebed.storage import probe
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -143,3 +144,16 @@ def test_the_log_may_live_elsewhere(tmp_path):
     made._catalog.wait_for_snapshot()
     assert {path.parent.name for path in (tmp_path / "lake").rglob("*.ndjson")} == {"latest"}
     assert {path.parent.name for path in (tmp_path / "logs").rglob("*.ndjson")} == {"log"}
+
+
+def test_a_folder_with_other_files_is_asked_about_first(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"such as photos/cat\.jpg: choose an empty folder"):
+        lakebed.create(str(tmp_path))
+    assert main(["init", str(tmp_path)]) == 2
+    assert "--among-others" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cat.jpg", "photos"]
+    assert main(["init", str(tmp_path), "--among-others"]) == 0
+    with pytest.raises(ExistsError):
+        lakebed.create(str(tmp_path))

@@ -29,6 +29,7 @@ def add_init(commands: args.Commands) -> None:
     """``lakebed init``."""
     parser = args.add_command(commands, "init", "make a new instance", _init)
     parser.add_argument("url", metavar="URL", nargs="?", help="where: a path, file://, s3://, gs:// or az://")
+    parser.add_argument("--among-others", action="store_true", help="even if the folder holds other files")
 
 
 def add_table(commands: args.Commands) -> None:
@@ -60,7 +61,12 @@ def add_table(commands: args.Commands) -> None:
 
 def _init(arguments: argparse.Namespace, out: Output) -> None:
     url = arguments.url or args.instance_url(arguments)
-    instance = lakebed.create(url, storage_options=args.storage_options(arguments), log_url=arguments.log_url)
+    instance = lakebed.create(
+        url,
+        storage_options=args.storage_options(arguments),
+        log_url=arguments.log_url,
+        among_others=arguments.among_others,
+    )
     document = {"url": instance.url, "instance": instance.id, "log_url": instance.log_url}
     out.document(document, [f"made an instance at {instance.url}"])
 
