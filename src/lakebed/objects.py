@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lakebed.schema import Schema
     from lakebed.storage.contract import Storage
 
-READ_ROWS = 131_072
-
 
 def load_summaries(
     storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema, *, cuts: Sequence[bytes] = ()
@@ -50,16 +48,17 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
 
     from lakebed.kernels.inputs import stored_id
     from lakebed.kernels.ranks import RankNotes
+    from lakebed.kernels.row_groups import read_row_groups
+    from lakebed.kernels.sizes import decoded_rows
 
     notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
     keys = schema.arrow_of(schema.row_key_names)
-    with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pq.ParquetFile(path) as parquet:
-        stored = {stored_id(column): column.name for column in parquet.schema_arrow}
+    with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pa.OSFile(str(path)) as source:
+        stored = {stored_id(column): column.name for column in pq.read_schema(source)}
         names = [stored[field.id] for field in schema.row_key]
-        for batch in parquet.iter_batches(batch_size=READ_ROWS, columns=names, use_threads=False):
-            if batch.num_rows:
-                # Parquet has no seconds: what it gives back are milliseconds.
-                notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys.names)]).cast(keys))
+        for batch in map(decoded_rows, read_row_groups(source, file.id, columns=names)):
+            # Parquet has no seconds: what it gives back are milliseconds.
+            notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys.names)]).cast(keys))
     if notes.rows != file.rows:
         raise DamagedError(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
     return notes.summary()

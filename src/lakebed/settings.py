@@ -59,6 +59,9 @@ class Settings:
     memory_limit_bytes: int = _setting(
         512 * MIB, "bytes", 64 * MIB, 2**40, "memory that one sort or merge may use for rows"
     )
+    value_bytes_max: int = _setting(
+        64 * MIB, "bytes", 8192, GIB, "a row whose values take more in memory, alone or together, is refused"
+    )
     merge_task_bytes: int = _setting(
         1 * GIB, "bytes", MIB, 2**50, "a compaction with more input is cut into tasks over sub-ranges of keys"
     )

@@ -42,10 +42,16 @@ def invalid(column: pa.Array) -> pa.Array | None:
     if _is_valid(column):
         return None
     # With every value as mere bytes and integers, what is left to be wrong is the layout.
-    column.view(_raw(column.type)).validate(full=True)
+    check_layout(column)
     rows = canonical(column)
     bad = _bad_rows(rows)
     return pa.array([index in bad for index in range(len(rows))], pa.bool_()) if bad else None
+
+
+def check_layout(column: pa.Array) -> None:
+    """Raise ArrowInvalid if the array is malformed. What follows may then read anywhere, whatever its values are."""
+    column.validate()
+    column.view(_raw(column.type)).validate(full=True)
 
 
 def reason(column: pa.Array, row: int) -> str:

@@ -178,7 +178,7 @@ def test_a_submitted_file_is_given_up_by_name_and_the_others_are_ingested(tmp_pa
 
 
 def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.ingest.attach.BATCH_ROWS", 2)
+    monkeypatch.setattr("lakebed.kernels.row_groups.BATCH_ROWS", 2)
     schema = Schema({"k": "int64"}, {}, {"v": "string"})
     path = tmp_path / "sorted.parquet"
     columns = [pa.array([1, 2, 3]), BAD]

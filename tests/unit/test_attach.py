@@ -6,8 +6,8 @@ import pytest
 
 from lakebed import Schema, types
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
-from lakebed.ingest import attach
 from lakebed.ingest.attach import check_sorted
+from lakebed.kernels import row_groups
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})
 
@@ -47,7 +47,7 @@ def test_a_file_without_rows_is_nothing(path):
 @pytest.mark.parametrize("batch_rows", [1, 3, 100])
 def test_a_row_below_the_one_before_is_named(path, monkeypatch, rows, wrong, batch_rows):
     """Whether it begins a batch or is inside one."""
-    monkeypatch.setattr(attach, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(row_groups, "BATCH_ROWS", batch_rows)
     with pytest.raises(UsageError, match=f"not sorted by k, s: row {wrong} is below the one before"):
         check(write(path, [(*row, 0.0) for row in rows]))
 

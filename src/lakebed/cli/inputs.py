@@ -18,6 +18,7 @@ from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, Sto
 
 if TYPE_CHECKING:
     import lakebed
+    from lakebed.ingest.intake import Intake
 
 _PARQUET_MAGIC = b"PAR1"
 _IPC_FILE_MAGIC = b"ARROW1"
@@ -73,29 +74,36 @@ def arrow_schema(path: Path) -> pa.Schema:
         return schema
 
 
-def read_rows(paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]) -> pa.RecordBatchReader:
+def read_rows(
+    paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None], *, value_bytes_max: int
+) -> pa.RecordBatchReader:
     """All rows of the files in order, as the table has them; ``progress`` is told the rows read so far.
+
+    ``value_bytes_max`` is the table's setting.
 
     Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
     BadKeyError.
     """
-    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, progress))
+    from lakebed.ingest.intake import Intake
+
+    intake = Intake(schema, value_bytes_max=value_bytes_max)
+    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, intake, progress))
 
 
 def _batches(
-    paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None]
+    paths: Sequence[Path], schema: lakebed.Schema, intake: Intake, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    from lakebed.ingest.intake import Intake
+    from lakebed.kernels.sizes import BATCH_BYTES, cut
 
     done = 0
-    intake = Intake(schema)
     for path in paths:
         with _reading(path), _open(path, schema) as (found, batches):
             intake.check(found, str(path))
             for batch in batches:
-                yield intake.conform(batch, str(path))
-                done += batch.num_rows
-                progress(done)
+                for rows in cut(batch, BATCH_BYTES):
+                    yield intake.conform(rows, str(path))
+                    done += rows.num_rows
+                    progress(done)
 
 
 @contextlib.contextmanager
@@ -104,9 +112,12 @@ def _open(path: Path, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema
         case Kind.PARQUET:
             import pyarrow.parquet as pq
 
-            # Not pre-buffered: that would hold whole row groups.
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                yield file.schema_arrow, file.iter_batches()
+            from lakebed.ingest.sources import plain
+            from lakebed.kernels.row_groups import read_row_groups
+
+            with pa.OSFile(str(path)) as source:
+                found = pq.read_schema(source)
+                yield found, map(plain, read_row_groups(source, str(path)))
         case Kind.IPC_FILE:
             with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
                 yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))

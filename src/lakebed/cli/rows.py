@@ -181,7 +181,9 @@ def _write(arguments: argparse.Namespace, out: Output) -> None:
             read = done
             bar.update(done, total)
 
-        number = table.write(read_rows(arguments.files, table.schema, progress), commit_id=arguments.commit_id)
+        limit = table.settings_in_force().value_bytes_max
+        rows = read_rows(arguments.files, table.schema, progress, value_bytes_max=limit)
+        number = table.write(rows, commit_id=arguments.commit_id)
     document = {"table": table.name, "number": number, "rows_read": read}
     out.document(document, [f"table {table.name} at number {number}: {count_text(read, 'row')} read"])
 

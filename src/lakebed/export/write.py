@@ -20,7 +20,8 @@ from lakebed.errors import UsageError
 from lakebed.export.plan import FORMATS
 from lakebed.kernels.layout import Layout
 from lakebed.kernels.scratch import scratch_folder, writing_to
-from lakebed.kernels.write import as_schema, gather, write_run
+from lakebed.kernels.sizes import gather
+from lakebed.kernels.write import as_schema, write_run
 
 if TYPE_CHECKING:
     from lakebed.schema import Schema

@@ -71,13 +71,14 @@ def add(table: Target, data: Any, commit_id: str | None, base_number: int | None
         # Another process may have altered the table since this one looked.
         table.state()
     layout = table.layout()
-    batches = conformed(reader, layout.schema, "write")
+    settings = table.settings_in_force()
+    batches = conformed(reader, layout.schema, "write", value_bytes_max=settings.value_bytes_max)
     try:
         files = write_files(
             batches,
             layout,
             (table.storage, table.id, clock.new_id()),
-            memory_limit_bytes=table.settings_in_force().memory_limit_bytes,
+            memory_limit_bytes=settings.memory_limit_bytes,
             cuts=table.log.head.state.leaves.boundaries,
         )
     except SchemaMismatchError:

@@ -21,17 +21,25 @@ from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, Usage
 from lakebed.kernels.inputs import stored_id
 from lakebed.kernels.layout import SortedFile
 from lakebed.kernels.ranks import RankNotes
+from lakebed.kernels.row_groups import read_row_groups
+from lakebed.kernels.sizes import decoded_rows, size_of
 from lakebed.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.schema import Schema
 
-BATCH_ROWS = 65_536
 
-
-def check_sorted(path: Path, schemas: Sequence[Schema], cuts: Sequence[bytes], name: str) -> SortedFile | None:
+def check_sorted(
+    path: Path,
+    schemas: Sequence[Schema],
+    cuts: Sequence[bytes],
+    name: str,
+    *,
+    value_bytes_max: int = Settings().value_bytes_max,
+) -> SortedFile | None:
     """The local file as one of a run, read through once; None if it has no rows. ``name`` is what users call it.
 
     ``schemas`` are those that the table has had, the newest last. The file is of the last one that has its columns, so
@@ -47,7 +55,7 @@ def check_sorted(path: Path, schemas: Sequence[Schema], cuts: Sequence[bytes], n
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
+        with pa.OSFile(str(path)) as source, pq.ParquetFile(source) as parquet:
             schema = _schema_of(parquet.schema_arrow, schemas, name)
             nullable = {field.id: field.nullable for field in schemas[-1].fields}
             rows = parquet.metadata.num_rows
@@ -57,8 +65,10 @@ def check_sorted(path: Path, schemas: Sequence[Schema], cuts: Sequence[bytes], n
             codec = KeyCodec((*schema.row_key, *schema.sort_key))
             last: bytes | None = None
             # All columns, so that damage in any of them is found before the file is anybody's.
-            for stored in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
+            for stored in read_row_groups(source, name):
                 if stored.num_rows:
+                    _check_sizes(stored, value_bytes_max, name)
+                    stored = decoded_rows(stored)  # noqa: PLW2901 - nothing else may look at the values behind it
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
@@ -121,6 +131,17 @@ def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> No
     for column in without:
         if batch.column(column).null_count:
             raise SchemaMismatchError(f"{name} has a null in {column}, which may have none", column=column)
+
+
+def _check_sizes(stored: pa.RecordBatch, value_bytes_max: int, name: str) -> None:
+    # A batch of more has one row.
+    size = size_of(stored)
+    if size > value_bytes_max and stored.num_rows == 1:
+        raise SchemaMismatchError(
+            f"{name} has a row of {size} bytes, and at most {value_bytes_max} are allowed: split its values, or raise "
+            "the table's setting value_bytes_max",
+            name=name,
+        )
 
 
 def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:

@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed import types, validity
 from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
+from lakebed.kernels.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
 from lakebed.keys import KEY_BYTES_MAX
 from lakebed.schema import Field, Schema
+from lakebed.settings import Settings
 
 REASON = "_lakebed_reason"
 SOURCE = "_lakebed_source"
@@ -70,12 +74,14 @@ class _Sieve:
 @dataclass(frozen=True)
 class Intake:
     """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
-    own name; ``casts`` are the fields that may be cast. Raises UsageError for names of no field.
+    own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. Raises UsageError
+    for names of no field.
     """
 
     schema: Schema
     columns: Mapping[str, str] = field(default_factory=dict)
     casts: frozenset[str] = frozenset()
+    value_bytes_max: int = Settings().value_bytes_max
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -103,7 +109,7 @@ class Intake:
         values = tuple(f for f in self.schema.values if f.name in used)
         keys = Schema(self.schema.row_key, self.schema.sort_key, values)
         kept = {name: column for name, column in self.columns.items() if name in keys.by_name}
-        return Intake(keys, kept, self.casts & set(keys.names))
+        return replace(self, schema=keys, columns=kept, casts=self.casts & set(keys.names))
 
     @property
     def read(self) -> list[str]:
@@ -209,9 +215,46 @@ class Intake:
 
         return self._fitted(batch, source, put_aside), rejected
 
+    def _small(self, batch: pa.RecordBatch, source: str, judge: _Judge) -> pa.RecordBatch:
+        """The rows of at most ``value_bytes_max``, without dictionaries; before that nothing is made of them.
+
+        Of a row that is larger the judge gets no value that is more than its share of that.
+        """
+        plain = not any(map(has_dictionary, batch.schema.types))
+        if plain and batch.nbytes <= self.value_bytes_max:
+            return batch
+        # Sizes and references are followed below, and a malformed array would lead anywhere.
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            with _malformed(source, name, column):
+                validity.check_layout(column)
+        if size_of(batch) > self.value_bytes_max:
+            sizes = [np.diff(value_ends(column)) for column in batch.columns]
+            total = np.diff(row_ends(batch))
+            large = total > self.value_bytes_max
+            if large.any():
+                first = int(np.argmax(large))
+                name = batch.schema.names[max(range(len(sizes)), key=lambda index: sizes[index][first])]
+                share = self.value_bytes_max // len(sizes)
+                columns = [_without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
+                shown = pa.RecordBatch.from_arrays([decoded(c) for c in columns], names=batch.schema.names)
+                wanted = next(f for f in self.schema.fields if name in (self.column(f.name), f.name))
+                judge(
+                    shown,
+                    _Fault(wanted, pa.array(large), self._said_of_size(name, int(total[first])), SchemaMismatchError),
+                )
+                batch = batch.filter(pa.array(~large))
+        return decoded_rows(batch)
+
+    def _said_of_size(self, name: str, size: int) -> str:
+        return (
+            f"the row takes {size} bytes, most of them in column {name}, and {self.value_bytes_max} are allowed: split "
+            "the value, or raise the table's setting value_bytes_max"
+        )
+
     def _fitted(self, batch: pa.RecordBatch, source: str, judge: _Judge) -> pa.RecordBatch:
         """The rows without a fault; the judge is told of the others, of each once."""
         self.check(batch.schema, source)
+        batch = self._small(batch, source, judge)
         sieve = _Sieve(batch, judge, source)
         for wanted in self._brought:
             name = self.column(wanted.name)
@@ -223,6 +266,24 @@ class Intake:
             _generate(sieve, wanted)
         _drop_long_keys(sieve, self.schema)
         return pa.RecordBatch.from_arrays([sieve.columns[n] for n in self.schema.names], schema=self.schema.arrow)
+
+
+@contextlib.contextmanager
+def _malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"{source}: column {name} is not a valid {column.type} array ({error}); its producer is at fault",
+            column=name,
+            source=source,
+        ) from error
+
+
+def _without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+    """The column with null in place of some values."""
+    places = np.arange(len(column))
+    return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
 
 
 def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
@@ -238,14 +299,8 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
 def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
     """Drop rows with a value that the column's own type does not allow, before anything is computed from it."""
     column = sieve.given.column(name)
-    try:
+    with _malformed(sieve.source, name, column):
         bad = validity.invalid(column)
-    except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(
-            f"{sieve.source}: column {name} is not a valid {column.type} array ({error}); its producer is at fault",
-            column=wanted.name,
-            source=sieve.source,
-        ) from error
     if bad is not None:
         first = pc.index(bad, pa.scalar(value=True)).as_py()
         sieve.drop(wanted, bad, f"column {name} is {column.type} and holds {validity.reason(column, first)}")

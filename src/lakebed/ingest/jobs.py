@@ -36,8 +36,10 @@ from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, p
 from lakebed.ingest.send import send_run
 from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
 from lakebed.kernels.layout import Layout
+from lakebed.kernels.sizes import pages_bytes_max
 from lakebed.keys import EncodedRange
 from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.settings import Settings
 from lakebed.state.transactions import FailRequest, OfferFiles, RejectRequest, Request, Source
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Target:
     layout: Layout
     memory_limit_bytes: int
     cuts: tuple[bytes, ...]
+    value_bytes_max: int = Settings().value_bytes_max
 
 
 TaskResult = tuple[NewFile, ...] | Error
@@ -193,9 +196,10 @@ def run_ingest_task(task: IngestTask, target: Target, storage: Storage, scratch:
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
-        intake = Intake(target.layout.schema)
+        intake = Intake(target.layout.schema, value_bytes_max=target.value_bytes_max)
+        pages_bytes = pages_bytes_max(target.memory_limit_bytes)
         for part in task.parts:
-            for batch in read_file(part.file, intake):
+            for batch in read_file(part.file, intake, pages_bytes=pages_bytes):
                 rows = _outside(batch, part.without, target.layout.schema)
                 taken += rows.num_rows
                 yield rows
@@ -240,7 +244,10 @@ def _run_wave(table: Table, execute: Execute, wave: Sequence[_Try], tally: _Tall
         requests = [request for request in one.job.requests if request.id in found]
         if requests:
             ready.append(_Try(job_of(requests, one.job.method), one.refusals))
-    target = Target(table.id, table.layout(), table.settings_in_force().memory_limit_bytes, state.leaves.boundaries)
+    settings = table.settings_in_force()
+    target = Target(
+        table.id, table.layout(), settings.memory_limit_bytes, state.leaves.boundaries, settings.value_bytes_max
+    )
     results = _execute(execute, target, [_task(one.job, state) for one in ready])
     again: list[_Try] = []
     for one, result in zip(ready, results, strict=True):

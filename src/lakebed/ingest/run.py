@@ -16,6 +16,8 @@ import pyarrow as pa
 from lakebed.errors import StorageError, UsageError
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.send import send_run
+from lakebed.kernels.sizes import BATCH_BYTES, cut
+from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 BATCH_ROWS_MAX = 65_536
-"""Larger batches are sliced, so that one batch of a careless producer does not break the memory bound."""
+"""Larger batches are sliced, by rows and by bytes: a producer's batch may be all of its rows, and they may be wide."""
 
 
 def open_stream(data: Any) -> pa.RecordBatchReader:
@@ -43,17 +45,31 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def conformed(reader: pa.RecordBatchReader, schema: Schema, source: str) -> Iterator[pa.RecordBatch]:
+def conformed(
+    reader: pa.RecordBatchReader,
+    schema: Schema,
+    source: str,
+    *,
+    value_bytes_max: int = Settings().value_bytes_max,
+) -> Iterator[pa.RecordBatch]:
     """The reader's rows as the schema has them; the columns are checked before the first row is read."""
-    intake = Intake(schema)
+    intake = Intake(schema, value_bytes_max=value_bytes_max)
     intake.check(reader.schema, source)
     return _conform_batches(reader, intake, source)
 
 
 def _conform_batches(reader: pa.RecordBatchReader, intake: Intake, source: str) -> Iterator[pa.RecordBatch]:
     for batch in reader:
-        for start in range(0, batch.num_rows, BATCH_ROWS_MAX):
-            yield intake.conform(batch.slice(start, BATCH_ROWS_MAX), source)
+        for rows in _pieces(batch):
+            yield intake.conform(rows, source)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from cut(batch, BATCH_BYTES, BATCH_ROWS_MAX)
+    except (ValueError, IndexError):
+        # An array whose offsets lie: the intake says which.
+        yield batch
 
 
 def write_files(

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ import pyarrow as pa
 from lakebed import types
 from lakebed.checks import is_text, is_whole, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.kernels.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from lakebed.ingest.intake import Intake
 
 SUFFIXES = (".parquet", ".parq", ".pq")
-BATCH_ROWS = 65_536
 CHECK_THREADS = 16
 """A look at a file is one or two small requests: many at once hide the waiting."""
 
@@ -40,8 +40,6 @@ PARQUET_BYTES_MIN = 12
 """Two marks of four bytes, and the length of the footer."""
 
 _GLOB = re.compile(r"[*?\[]")
-
-_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 # -- finding ----------------------------------------------------------------------------------------------------
@@ -254,7 +252,14 @@ def check_unchanged(file: Source) -> None:
 
 @contextlib.contextmanager
 def open_parquet(file: Source) -> Iterator[Any]:
-    """A Parquet file opened for reading; what fails inside the block names it, too.
+    """A Parquet file opened for reading; raises as :func:`open_source`."""
+    with open_source(file) as (_, parquet):
+        yield parquet
+
+
+@contextlib.contextmanager
+def open_source(file: Source) -> Iterator[tuple[pa.NativeFile, Any]]:
+    """A file opened for reading, and as Parquet; what fails inside the block names it, too.
 
     Raises DamagedError if its bytes are not Parquet, StorageError if it cannot be read, or is another file by now.
     """
@@ -268,7 +273,7 @@ def open_parquet(file: Source) -> Iterator[Any]:
             system.open_input_file(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
-            yield parquet
+            yield source, parquet
     except OSError as error:
         # A file that was written over meanwhile reads as damaged.
         check_unchanged(file)
@@ -289,16 +294,20 @@ def _unreadable(file: Source, error: Exception) -> DamagedError:
     )
 
 
-def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    file: Source, groups: Sequence[int] | None = None, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some of its row groups, as they are there but for layouts, in order, on the calling
-    thread.
+    thread. Batches and pages are bounded as :func:`~lakebed.kernels.row_groups.read_row_groups` says.
 
     Raises DamagedError if they are not as many as its footer says.
     """
-    with open_parquet(file) as parquet:
+    from lakebed.kernels.row_groups import read_row_groups
+
+    with open_source(file) as (source, parquet):
         wanted = list(range(parquet.num_row_groups) if groups is None else groups)
         rows = 0
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, row_groups=wanted, use_threads=False):
+        for batch in read_row_groups(source, file.url, wanted, pages_bytes=pages_bytes):
             rows += batch.num_rows
             yield plain(batch)
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
@@ -307,13 +316,17 @@ def read_rows(file: Source, groups: Sequence[int] | None = None) -> Iterator[pa.
     check_unchanged(file)
 
 
-def plain(rows: _Rows) -> _Rows:
-    """The same rows with text, bytes and lists laid out as in tables: Arrow can neither take nor filter views."""
-    return rows.cast(pa.schema([column.with_type(types.canonical(column.type)) for column in rows.schema]))
+def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with text, bytes and lists laid out as in tables: Arrow can neither take nor filter views.
+
+    Dictionaries stay: how large their values are, all together, is for the intake to see first.
+    """
+    columns = [column if has_dictionary(column.type) else column.cast(types.canonical(column.type)) for column in rows]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def read_file(file: Source, intake: Intake) -> Iterator[pa.RecordBatch]:
+def read_file(file: Source, intake: Intake, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX) -> Iterator[pa.RecordBatch]:
     """All rows of a file as the intake takes them in; its columns are checked before the first."""
     with open_parquet(file) as parquet:
         intake.check(parquet.schema_arrow, file.url)
-    return (intake.conform(batch, file.url) for batch in read_rows(file))
+    return (intake.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes))

@@ -21,8 +21,9 @@ import pyarrow as pa
 from lakebed.errors import DamagedError
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.scratch import scratch_folder
+from lakebed.kernels.sizes import gather
 from lakebed.kernels.spill import arrow_options, batch_rows_for, write_spill
-from lakebed.kernels.write import as_schema, gather, write_run
+from lakebed.kernels.write import as_schema, write_run
 from lakebed.schema import Schema
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024

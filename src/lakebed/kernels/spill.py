@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lakebed.kernels.scratch import writing_to
-from lakebed.kernels.write import gather
+from lakebed.kernels.sizes import gather
 from lakebed.schema import Schema
 
 BATCH_ROWS_MAX = 8192

@@ -41,6 +41,7 @@ from lakebed.files import KEY_FILTERS
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.ranks import RankNotes
 from lakebed.kernels.scratch import writing_to
+from lakebed.kernels.sizes import gather
 from lakebed.keys import KeyCodec
 from lakebed.schema import Schema
 from lakebed.storage import blocks
@@ -124,36 +125,6 @@ def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema.fields, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
-
-
-def gather(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> Iterator[pa.Table]:
-    """The same rows in tables of at most ``rows_max`` rows and about ``bytes_max`` bytes; a row is never cut."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        rest = batch
-        while rest.num_rows:
-            row_bytes = max(1.0, rest.nbytes / rest.num_rows)
-            room = min(rows_max - rows, int((bytes_max - size) / row_bytes))
-            taken = rest.slice(0, max(room, 0 if held else 1))
-            rest = rest.slice(taken.num_rows)
-            if taken.num_rows:
-                held.append(taken)
-                rows += taken.num_rows
-                size += int(taken.num_rows * row_bytes)
-            if rest.num_rows:
-                yield _drain(held)
-                rows = size = 0
-        del batch, rest
-    if held:
-        yield _drain(held)
-
-
-def _drain(held: list[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table that nobody else holds: a suspended generator keeps whatever it names."""
-    table = pa.Table.from_batches(held)
-    held.clear()
-    return table
 
 
 class _OpenFile:

@@ -60,12 +60,14 @@ def attach(
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
     found = find_files(source)
     schemas, table_id, cuts = [schema.to_json() for schema in state.schemas], table.id, state.leaves.boundaries
+    value_bytes_max = table.settings_in_force().value_bytes_max
 
     def work(document: Any) -> Any:
         file = Source(**document)
         with task_scratch() as scratch:
             local = _copied(file, scratch)
-            checked = check_sorted(local, [Schema.from_json(schema) for schema in schemas], cuts, file.url)
+            own = [Schema.from_json(schema) for schema in schemas]
+            checked = check_sorted(local, own, cuts, file.url, value_bytes_max=value_bytes_max)
             # A job of its own: files that overlap are no run.
             sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.intake import Intake
-from lakebed.ingest.sources import BATCH_ROWS, find_files, read_rows
+from lakebed.ingest.sources import find_files
+from lakebed.kernels.sizes import pages_bytes_max
 from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.spark import frames, source, wire
@@ -145,13 +146,14 @@ class Importer:
         shuffle = self._shuffle(layout)
         reading = reading or Reading()
         is_frame = _is_frame(given)
-        intake = reading.intake(layout.schema, "" if is_frame else format)
+        intake = self._limited(reading.intake(layout.schema, "" if is_frame else format))
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
             found = _native(find_files(given), shuffle, intake)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
-            frame, rows, text = scattered(self.start(), found.documents), _source_rows, str(given)
+            rows = partial(_source_rows, pages_bytes=pages_bytes_max(shuffle.memory_limit_bytes))
+            frame, text = scattered(self.start(), found.documents), str(given)
         else:
             frame = frames.typed(frames.read_frame(self.start(), given, format, reading.select), intake)
             text = "the DataFrame" if is_frame else str(given)
@@ -164,6 +166,9 @@ class Importer:
                 quarantine.discard()
             raise frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
+
+    def _limited(self, intake: Intake) -> Intake:
+        return replace(intake, value_bytes_max=self.table.settings_in_force().value_bytes_max)
 
     def _quarantine(self, reading: Reading, job: str, attempt: str) -> Quarantine | None:
         if reading.quarantine is None:
@@ -212,7 +217,7 @@ class Importer:
     def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
-        found = _native(files, shuffle, Intake(shuffle.layout.schema))
+        found = _native(files, shuffle, self._limited(Intake(shuffle.layout.schema)))
         return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
 
     def _divided(self, found: _Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
@@ -342,22 +347,16 @@ def native_chunks(document: Any, shuffle: Shuffle, intake: Intake) -> Iterator[p
     """A map task: read row groups, sort them in chunks."""
     from lakebed.kernels.sort import sort_chunks
 
-    rows = (intake.conform(batch, uri) for batch, uri in _rows(document))
+    stored = source.read_task(document, pages_bytes_max(shuffle.memory_limit_bytes))
+    rows = (intake.conform(batch, uri) for batch, uri in stored)
     yield from sort_chunks(rows, intake.schema, memory_limit_bytes=shuffle.memory_limit_bytes)
 
 
-def _rows(document: Any) -> Iterator[tuple[pa.RecordBatch, str]]:
-    for *found, groups in document:
-        file = Source(*found)
-        for batch in read_rows(file, groups):
-            yield batch, file.url
-
-
-def _source_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, str]]:
+def _source_rows(batches: Iterator[pa.RecordBatch], pages_bytes: int) -> Iterator[tuple[pa.RecordBatch, str]]:
     """The rows of a staging task whose partition is one document."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():
-            yield from _rows(wire.load(payload))
+            yield from source.read_task(wire.load(payload), pages_bytes)
 
 
 def _named(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
@@ -382,18 +381,20 @@ def _restaged(staged: Sequence[Staged]) -> _Input:
 
 def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
     """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
     from lakebed.files import data_name
-    from lakebed.kernels.write import as_schema, gather
+    from lakebed.kernels.row_groups import read_row_groups
+    from lakebed.kernels.sizes import decoded_rows, gather
+    from lakebed.kernels.write import as_schema
 
     file = wire.decode_file(document)
     storage = shuffle.place.connect()
     with (
         storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
-        pq.ParquetFile(path, memory_map=True) as parquet,
+        pa.OSFile(str(path)) as source,
     ):
         # Parquet gives seconds back as milliseconds, and reducers' boundaries are of the schema's own keys.
-        stored = parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
-        batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
+        stored = read_row_groups(source, file.id, pages_bytes=pages_bytes_max(shuffle.memory_limit_bytes))
+        batches = (as_schema(decoded_rows(batch), shuffle.layout.schema) for batch in stored)
         yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

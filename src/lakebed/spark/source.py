@@ -6,14 +6,16 @@ while nothing has been written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from lakebed.ingest.sources import CHECK_THREADS, open_parquet, plain
+from lakebed.ingest.sources import CHECK_THREADS, open_parquet, open_source, plain, read_rows
+from lakebed.kernels.row_groups import read_row_groups
 from lakebed.state.transactions import Source
 
 if TYPE_CHECKING:
@@ -95,13 +97,27 @@ def chosen_groups(groups: Sequence[Group]) -> list[int]:
 
 def sample_keys(file: Source, group: Group, intake: Intake, whole: Schema) -> tuple[bytes, ...]:
     """Keys of a row group at even distances, encoded with ``whole``, whose row key is row key and sort key."""
-    import numpy as np
+    step = max(1, group.rows // SAMPLE_ROWS)
+    names = list(intake.schema.sort_names)
+    found: list[bytes] = []
+    passed = 0
+    with open_source(file) as (source, _):
+        for stored in read_row_groups(source, file.url, [group.index], intake.keys.read):
+            wanted = np.arange((step // 2 - passed) % step, stored.num_rows, step)
+            passed += stored.num_rows
+            if len(wanted):
+                # What does not fit is refused where the rows are read.
+                rows, _ = intake.keys.sift(plain(stored.take(pa.array(wanted))), file.url)
+                found += whole.codec.encode_columns(rows.select(names)).to_pylist()
+    return tuple(found)
 
-    with open_parquet(file) as parquet:
-        rows = plain(parquet.read_row_group(group.index, columns=intake.keys.read, use_threads=False))
-        step = max(1, rows.num_rows // SAMPLE_ROWS)
-        taken = rows.take(pa.array(np.arange(step // 2, rows.num_rows, step))).combine_chunks().to_batches()
-        names = list(intake.schema.sort_names)
-        # What does not fit is refused where the rows are read.
-        keys = [intake.keys.sift(batch, file.url)[0] for batch in taken]
-        return tuple(key for batch in keys for key in whole.codec.encode_columns(batch.select(names)).to_pylist())
+
+# -- reading -----------------------------------------------------------------------------------------------------
+
+
+def read_task(document: Any, pages_bytes: int) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of a map task's files and row groups, each batch with the file's URL."""
+    for *found, groups in document:
+        file = Source(*found)
+        for batch in read_rows(file, groups, pages_bytes=pages_bytes):
+            yield batch, file.url

@@ -3,6 +3,7 @@
 import datetime as dt
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -149,3 +150,41 @@ def test_columns_that_do_not_fit_are_no_rows_to_reject():
 def test_a_long_key_is_named_without_a_quarantine():
     with pytest.raises(BadKeyError, match="the key is too long"):
         Intake(SCHEMA).conform(batch(k=["x" * 9000], n=[1], v=[0.5]), "here")
+
+
+# -- large values -----------------------------------------------------------------------------------------------
+
+LARGE = Schema({"k": "int64"}, values={"v": "string", "tags": pa.list_(pa.string())})
+
+
+def large_rows(*sizes):
+    return pa.record_batch({"k": range(len(sizes)), "v": ["x" * n for n in sizes], "tags": [["t"]] * len(sizes)})
+
+
+def test_a_value_above_the_limit_is_refused_with_column_row_and_size():
+    intake = Intake(LARGE, value_bytes_max=8192)
+    assert intake.conform(large_rows(1, 8000), "here").num_rows == 2
+    with pytest.raises(SchemaMismatchError, match=r"here: the row takes 90\d\d bytes, most of them in column v.*8192"):
+        intake.conform(large_rows(1, 2, 9000), "here")
+    tags = pa.record_batch({"k": [1], "v": ["x"], "tags": [["t" * 100] * 100]})
+    with pytest.raises(SchemaMismatchError, match="most of them in column tags"):
+        intake.conform(tags, "here")
+
+
+def test_rows_above_the_limit_are_put_aside_without_their_large_values():
+    kept, rejected = Intake(LARGE, value_bytes_max=8192).sift(large_rows(1, 9000, 2, 20_000), "here")
+    assert kept.column("k").to_pylist() == [0, 2]
+    assert [part.column("k").to_pylist() for part in rejected] == [[1, 3]]
+    assert rejected[0].column("v").to_pylist() == [None, None]
+    assert "value_bytes_max" in rejected[0].column(REASON)[0].as_py()
+
+
+def test_references_to_a_large_value_are_judged_before_they_are_followed():
+    """A list of a million of them would be a terabyte."""
+    value = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1_000_000, np.int32)), pa.array(["x" * 1_000_000]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 1_000_000], pa.int32()), value)
+    rows = pa.record_batch({"k": [1], "v": ["x"], "tags": lists})
+    with pytest.raises(SchemaMismatchError, match="the row takes 1000004000"):
+        Intake(LARGE).conform(rows, "here")
+    _, (rejected,) = Intake(LARGE).sift(rows, "here")
+    assert rejected.column("tags").to_pylist() == [None]

@@ -99,14 +99,14 @@ def check_given(spark: StructType, schema: Schema, source: str) -> None:
     Intake(schema).check(pa.schema([_meant(field, schema) for field in arrow_of(spark)]), source)
 
 
-def from_spark(rows: pa.RecordBatch, schema: Schema, source: str) -> pa.RecordBatch:
+def from_spark(rows: pa.RecordBatch, intake: Intake, source: str) -> pa.RecordBatch:
     """Rows that :func:`check_given` let pass, as the table has them.
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
-    meant = [_meant(field, schema) for field in rows.schema]
+    meant = [_meant(field, intake.schema) for field in rows.schema]
     columns = [_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant]
-    return Intake(schema).conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
+    return intake.conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
 
 
 def _meant(given: pa.Field, schema: Schema) -> pa.Field:

@@ -54,6 +54,7 @@ class Sender:
     table_id: str
     layout: Layout
     memory_limit_bytes: int
+    value_bytes_max: int
     cuts: tuple[bytes, ...]
     base_number: int
 
@@ -64,18 +65,27 @@ class Sender:
         state = table.state()
         layout = table.layout()
         columns.check_given(spark, layout.schema, SOURCE)
-        limit = table.settings_in_force().memory_limit_bytes
-        return cls(options.place, table.id, layout, limit, state.leaves.boundaries, state.number)
+        limits = table.settings_in_force()
+        return cls(
+            options.place,
+            table.id,
+            layout,
+            limits.memory_limit_bytes,
+            limits.value_bytes_max,
+            state.leaves.boundaries,
+            state.number,
+        )
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> bytes:
         """Sort the rows into one run and send it. Raises SchemaMismatchError, BadKeyError, StorageError."""
         from lakebed import clock
+        from lakebed.ingest.intake import Intake
         from lakebed.ingest.send import send_run
         from lakebed.kernels.sort import sort_runs
 
         on_one_core()
-        schema = self.layout.schema
-        rows = (columns.from_spark(batch, schema, SOURCE) for batch in batches if batch.num_rows)
+        intake = Intake(self.layout.schema, value_bytes_max=self.value_bytes_max)
+        rows = (columns.from_spark(batch, intake, SOURCE) for batch in batches if batch.num_rows)
         with task_scratch() as scratch:
             run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)
             files = send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
