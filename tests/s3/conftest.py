@@ -91,8 +91,9 @@ class S3Server:
             environ.pop("HTTP_IF_NONE_MATCH", None)
             environ.pop("HTTP_IF_MATCH", None)
         spoilt = self.spoil(seen) if self.spoil else None
-        if spoilt is None and (seen.if_none_match or seen.if_match) and self.honours_conditions:
-            # S3 decides between racing conditions; moto looks first and puts afterwards.
+        of_dynamodb = environ.get("HTTP_X_AMZ_TARGET", "").startswith("DynamoDB")
+        if spoilt is None and (of_dynamodb or seen.if_none_match or seen.if_match) and self.honours_conditions:
+            # S3 and DynamoDB decide between racing conditions; moto looks first and puts afterwards.
             with self._one_condition_at_a_time:
                 return list(inner(environ, start))
         if spoilt is None:

@@ -22,8 +22,8 @@ def connect_logs(
 ) -> LogPlace:
     """Where an instance keeps its logs: at a URL of their own, or (None) in the store that holds its data.
 
-    The URL is one of a store, ``sqlite:////path`` or ``postgresql://…``; the storage options are for stores only.
-    Nothing is read or written yet.
+    The URL is one of a store, ``sqlite:////path``, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are
+    for stores, and their credentials for DynamoDB. Nothing is read or written yet.
 
     Raises:
         UsageError: as :func:`lakebed.storage.connect` does; or a database's URL holds a password, or its driver is not
@@ -31,6 +31,8 @@ def connect_logs(
     """
     if url is not None and url.startswith(_SQL):
         return _connect_sql(url, instance)
+    if url is not None and url.startswith("dynamodb:"):
+        return _connect_dynamodb(url, instance, storage_options)
     return ObjectLogs(storage if url is None else connect(url, storage_options))
 
 
@@ -42,5 +44,17 @@ def _connect_sql(url: str, instance: str) -> LogPlace:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"a log in a database needs {error.name}, which is not installed: pip install 'lakebed[sql]'",
+            module=error.name,
+        ) from error
+
+
+def _connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str] | None) -> LogPlace:
+    try:
+        from lakebed.log.dynamodb import connect_dynamodb
+
+        return connect_dynamodb(url, instance, storage_options)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"a log in DynamoDB needs {error.name}, which is not installed: pip install 'lakebed[dynamodb]'",
             module=error.name,
         ) from error

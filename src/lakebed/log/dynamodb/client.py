@@ -1,0 +1,274 @@
+"""Requests to a DynamoDB table: items put on a condition, read consistently, deleted; its clock; what errors mean."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+
+from lakebed import clock
+from lakebed.errors import StorageError
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+READS_MAX = 8
+PUTS_MAX = 8
+BATCH_ITEMS = 25
+"""As many as DynamoDB deletes in one request."""
+
+WAIT_TABLE_S = 60.0
+_SAID_CHARS_MAX = 200
+ABSENT = "attribute_not_exists(#log)"
+"""The condition of a put that creates."""
+
+_LOST = "ConditionalCheckFailedException"
+_REFUSED = {
+    "ResourceNotFoundException": "the table is not there: create the instance anew, or restore the table",
+    "AccessDeniedException": "access denied: allow GetItem, PutItem, Query, Scan, BatchWriteItem, DescribeTable",
+    "UnrecognizedClientException": "the credentials are not known: correct the access key",
+    "InvalidSignatureException": "the credentials are wrong, or the clock is: correct the secret key",
+    "ExpiredTokenException": "the credentials have expired: renew them",
+    "ValidationException": "the table has other keys than a log: use a table that Lakebed made",
+    "ItemCollectionSizeLimitExceededException": "the table has a local index: use a table that Lakebed made",
+}
+_THROTTLED = {
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "LimitExceededException",
+}
+
+
+@dataclass(slots=True)
+class _Clock:
+    """The server's clock, by the dates of its responses. Safe to use from many threads: the last one counts."""
+
+    seen: tuple[float, float] | None = None
+
+    def note(self, headers: Mapping[str, str], at_s: float) -> None:
+        """Read a response's date; it arrived at that monotonic time."""
+        text = headers.get("date")
+        if text is None:
+            return
+        date_s = parsedate_to_datetime(text).timestamp()
+        # A date is cut to its second: what an earlier response told, and the time since, may be nearer to the truth.
+        reckoned_s = self.now_s(at_s)
+        near = reckoned_s is not None and date_s <= reckoned_s < date_s + 1
+        self.seen = (reckoned_s if near and reckoned_s is not None else date_s, at_s)
+
+    def now_s(self, at_s: float) -> float | None:
+        """The time by that clock, in seconds since 1970; None: no response was seen yet."""
+        seen = self.seen
+        return None if seen is None else seen[0] + (at_s - seen[1])
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoTable:
+    """One table; safe to use from many threads, and from forked processes."""
+
+    name: str
+    url: str
+    options: tuple[tuple[str, str], ...] = field(repr=False)
+    _clock: _Clock = field(default_factory=_Clock, repr=False, compare=False)
+
+    def now(self, *, anew: bool = True) -> datetime:
+        """DynamoDB's clock: read off a response now, or with ``anew`` false one that was seen already."""
+        if anew or self._clock.seen is None:
+            self.item("clock", 0)
+        found = self._clock.now_s(clock.monotonic_s())
+        if found is None:
+            raise StorageError(f"{self.url} tells no time: no Date in its responses", url=self.url, transient=False)
+        return datetime.fromtimestamp(found, UTC)
+
+    def item(self, log: str, number: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
+        """One item, or None; a consistent read."""
+        key = {"log": {"S": log}, "number": {"N": str(number)}}
+        given: dict[str, Any] = {"ProjectionExpression": ", ".join(only)} if only else {}
+        answer = self._read("get_item", Key=key, ConsistentRead=True, **given)
+        found: dict[str, Any] | None = answer.get("Item")
+        return found
+
+    def query(
+        self, log: str, only: Sequence[str] = (), *, between: tuple[int, int] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """The items of a log, ascending by number."""
+        names = {"#log": "log"} | {f"#{name}": name for name in only}
+        values = {":log": {"S": log}}
+        condition = "#log = :log"
+        if between is not None:
+            names["#number"] = "number"
+            values |= {":low": {"N": str(between[0])}, ":high": {"N": str(between[1])}}
+            condition += " AND #number BETWEEN :low AND :high"
+        given: dict[str, Any] = {"ProjectionExpression": ", ".join(f"#{name}" for name in only)} if only else {}
+        return self.pages(
+            "query",
+            KeyConditionExpression=condition,
+            ExpressionAttributeNames=names,
+            ExpressionAttributeValues=values,
+            **given,
+        )
+
+    def put(self, action: str, item: Mapping[str, Any], condition: str | None, values: Mapping[str, Any]) -> PutOutcome:
+        """Put an item on a condition, in one request. Raises StorageError if it was refused; nothing is stored then."""
+        given: dict[str, Any] = {}
+        if condition is not None:
+            names = {f"#{name}": name for name in ("log", "data") if f"#{name}" in condition}
+            given = {"ConditionExpression": condition, "ExpressionAttributeNames": names}
+            if values:
+                given["ExpressionAttributeValues"] = dict(values)
+        try:
+            self._send("put_item", Item=dict(item), **given)
+        except ClientError as error:
+            if _code(error) == _LOST:
+                return PutOutcome.EXISTS
+            if _code(error) not in _REFUSED and _code(error) not in _THROTTLED:
+                return PutOutcome.UNCLEAR
+            raise self._failure(action, error) from error
+        except BotoCoreError as error:
+            if not isinstance(error, _UNSENT):
+                return PutOutcome.UNCLEAR
+            raise self._failure(action, error) from error
+        return PutOutcome.CREATED
+
+    def delete(self, keys: Sequence[tuple[str, int]]) -> None:
+        """Delete items; one that is not there is fine."""
+        for start in range(0, len(keys), BATCH_ITEMS):
+            requests = [
+                {"DeleteRequest": {"Key": {"log": {"S": log}, "number": {"N": str(number)}}}}
+                for log, number in keys[start : start + BATCH_ITEMS]
+            ]
+            for attempt in range(PUTS_MAX):
+                answer = self._call("delete entries from", "batch_write_item", RequestItems={self.name: requests})
+                requests = answer.get("UnprocessedItems", {}).get(self.name, [])
+                if not requests:
+                    break
+                clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
+            else:
+                raise StorageError(f"{self.url} left deletes undone: try again later", url=self.url, transient=True)
+
+    def pages(self, operation: str, **given: Any) -> Iterator[dict[str, Any]]:
+        """The items that a ``query`` or ``scan`` gives, page by page; consistent reads."""
+        start: dict[str, Any] = {}
+        while True:
+            answer = self._read(operation, ConsistentRead=True, **start, **given)
+            yield from answer["Items"]
+            if not answer.get("LastEvaluatedKey"):
+                return
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def _read(self, operation: str, **given: Any) -> dict[str, Any]:
+        """Ask, and ask again within a bound: reads change nothing."""
+        for attempt in range(1, READS_MAX + 1):
+            try:
+                return self._call("read the log in", operation, TableName=self.name, **given)
+            except StorageError as failure:
+                if attempt == READS_MAX or not failure.transient:
+                    raise
+            clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
+        raise AssertionError
+
+    def _call(self, action: str, operation: str, **given: Any) -> dict[str, Any]:
+        try:
+            return self._request(operation, **given)
+        except (ClientError, BotoCoreError) as error:
+            raise self._failure(action, error) from error
+
+    def _send(self, operation: str, **given: Any) -> dict[str, Any]:
+        return self._request(operation, TableName=self.name, **given)
+
+    def _request(self, operation: str, **given: Any) -> dict[str, Any]:
+        client = _client(os.getpid(), self.options)
+        answer: dict[str, Any] = getattr(client, operation)(**given)
+        self._clock.note(answer["ResponseMetadata"]["HTTPHeaders"], clock.monotonic_s())
+        return answer
+
+    def make(self) -> None:
+        """Make the table if it is not there. Raises StorageError."""
+        try:
+            self._send("describe_table")
+        except ClientError as error:
+            if _code(error) != "ResourceNotFoundException":
+                raise self._failure("check", error) from error
+        except BotoCoreError as error:
+            raise self._failure("check", error) from error
+        else:
+            return
+        keys = {"log": ("HASH", "S"), "number": ("RANGE", "N")}
+        try:
+            self._send(
+                "create_table",
+                KeySchema=[{"AttributeName": name, "KeyType": kind} for name, (kind, _) in keys.items()],
+                AttributeDefinitions=[{"AttributeName": n, "AttributeType": kind} for n, (_, kind) in keys.items()],
+                BillingMode="PAY_PER_REQUEST",
+            )
+        except ClientError as error:
+            if _code(error) != "ResourceInUseException":  # another process made it meanwhile
+                raise self._failure("create", error) from error
+        give_up_s = clock.monotonic_s() + WAIT_TABLE_S
+        while self._call("check", "describe_table", TableName=self.name)["Table"]["TableStatus"] != "ACTIVE":
+            if clock.monotonic_s() > give_up_s:
+                raise StorageError(f"{self.url} was created and is not ready yet: try again", transient=True)
+            clock.sleep(0.5)
+
+    def _failure(self, action: str, error: Exception) -> StorageError:
+        """The error as one that says what, where and the remedy."""
+        code = _code(error)
+        said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
+        lasting = code in _REFUSED or isinstance(error, _MISCONFIGURED)
+        remedy = _REFUSED.get(code, "correct the configuration" if lasting else "try again later")
+        return StorageError(f"cannot {action} {self.url}: {remedy} ({said})", url=self.url, transient=not lasting)
+
+
+_MISCONFIGURED = (NoCredentialsError, NoRegionError, PartialCredentialsError, ProfileNotFound)
+_UNSENT = (*_MISCONFIGURED, EndpointConnectionError, ConnectTimeoutError)
+"""What fails before a request is sent."""
+
+_making = threading.Lock()
+
+
+@lru_cache(maxsize=64)
+def _client_of(process: int, options: tuple[tuple[str, str], ...]) -> Any:  # noqa: ARG001 - a forked child has its own
+    # Nothing below a put retries silently: who calls settles what is unclear.
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=20, max_pool_connections=32)
+    return boto3.session.Session().client("dynamodb", config=config, **dict(options))
+
+
+def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
+    with _making:
+        try:
+            return _client_of(process, options)
+        except ValueError as error:
+            raise StorageError(f"cannot connect to DynamoDB: {error}", transient=False) from error
+
+
+def _code(error: Exception) -> str:
+    return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""
+
+
+def until_clear(put: Callable[[], PutOutcome], table: DynamoTable) -> PutOutcome:
+    """Repeat a put until its outcome is clear. Raises StorageError if it stays unclear."""
+    for attempt in range(PUTS_MAX):
+        outcome = put()
+        if outcome is not PutOutcome.UNCLEAR:
+            return outcome
+        clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
+    raise StorageError(f"{table.url} gave no clear answer to {PUTS_MAX} puts: try again later", transient=True)

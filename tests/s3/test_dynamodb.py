@@ -1,0 +1,112 @@
+"""Logs in DynamoDB keep the contract of all places, from one process and from several; an instance works on one."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema, clock
+from lakebed.collection.dropped import sweep_dropped
+from lakebed.errors import StorageError, UsageError
+from lakebed.log.dynamodb import connect_dynamodb, items
+from lakebed.storage.contract import PutOutcome
+from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
+
+SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
+
+
+def url_of(server):
+    return f"dynamodb://test-{clock.random_token()[:12]}?region=us-east-1&endpoint_url={server.endpoint}"
+
+
+def credentials(server):
+    return {name: server.storage_options[name] for name in ("aws_access_key_id", "aws_secret_access_key")}
+
+
+class Table:
+    @pytest.fixture
+    def place(self, s3_server):
+        place = LogUrl(url_of(s3_server), credentials(s3_server))
+        place.connect().check()
+        return place
+
+
+class TestDynamoDb(Table, LogConformance):
+    pass
+
+
+class TestDynamoDbAcrossProcesses(Table, LogProcesses):
+    pass
+
+
+@pytest.fixture
+def log(s3_server):
+    logs = connect_dynamodb(url_of(s3_server), "0192aaaa-1", credentials(s3_server))
+    logs.check()
+    return logs.open("catalog")
+
+
+def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spoilt, log):
+    answers = iter([spoilt(None, after_effect=True)])
+    s3_server.spoil = lambda request: next(answers, None) if request.method == "POST" else None
+    assert log.create(1, b"one") is PutOutcome.UNCLEAR
+    assert log.create(1, b"one") is PutOutcome.EXISTS
+    assert log.get(1) == b"one"
+
+
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
+def test_reads_are_repeated_while_the_service_fails(s3_server, spoilt, log, status):
+    log.create(1, b"one")
+    answers = iter([spoilt(status), spoilt(status)])
+    s3_server.spoil = lambda request: next(answers, None)
+    assert log.get(1) == b"one"
+
+
+def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log, monkeypatch):
+    monkeypatch.setattr(items, "PART_BYTES", 10)
+    assert log.create(1, b"a" * 95) is PutOutcome.CREATED
+    assert log.create(1, b"b" * 95) is PutOutcome.EXISTS
+    assert log.get(1) == b"a" * 95
+    log.raise_floor(0, 1)
+    log.remove([1])
+    assert log.get(1) is None
+
+
+def test_an_instance_keeps_its_log_in_dynamodb_and_its_data_in_s3(s3_server):
+    url, log_url = s3_server.new_bucket() + "/lake", url_of(s3_server)
+    lake = lakebed.create(url, log_url=log_url, storage_options=s3_server.storage_options)
+    table = lake.create_table("t", SCHEMA)
+    number = table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once")
+    assert table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once") == number
+    again = lakebed.open(url, storage_options=s3_server.storage_options).table("t")
+    assert again.get("b").to_pydict() == {"k": ["b"], "v": [2]}
+    assert again.history().num_rows == 2
+    assert again.verify(files=True).sound
+    assert sweep_dropped(lake).logs == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("dynamodb://", "3 to 255"),
+        ("dynamodb://t/x", "3 to 255"),
+        ("dynamodb://key:secret@table", "credentials do not belong"),
+        ("dynamodb://table?endpoint_url=http://key:secret@host", "credentials do not belong"),
+        ("dynamodb://table?color=red", "region= and endpoint_url= only"),
+        ("dynamodb://table?region=a&region=b", "once each"),
+    ],
+)
+def test_a_url_that_means_no_table_is_refused(url, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        connect_dynamodb(url, "0192aaaa-1")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_service_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setattr("lakebed.log.dynamodb.client.READS_MAX", 1)
+    options = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
+    logs = connect_dynamodb("dynamodb://table?region=r&endpoint_url=http://127.0.0.1:9", "0192aaaa-1", options)
+    with pytest.raises(StorageError, match="dynamodb://table") as caught:
+        logs.check()
+    assert caught.value.transient
