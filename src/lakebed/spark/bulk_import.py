@@ -158,7 +158,9 @@ class Importer:
             frame = frames.typed(frames.read_frame(self.start(), given, format, reading.select), intake)
             text = "the DataFrame" if is_frame else str(given)
             frames.check_frame(frame, intake, text)
-            rows = partial(_named, source=text)
+            if reading.select is None and not is_frame:
+                frame = frames.with_files(frame, format)
+            rows = partial(frames.named_rows, source=text)
         try:
             staged = stage(frame, Staging(shuffle, intake, quarantine), rows)
         except Error as error:
@@ -357,11 +359,6 @@ def _source_rows(batches: Iterator[pa.RecordBatch], pages_bytes: int) -> Iterato
     for batch in batches:
         for payload in batch.column(1).to_pylist():
             yield from source.read_task(wire.load(payload), pages_bytes)
-
-
-def _named(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a DataFrame's partition."""
-    return ((batch, source) for batch in batches)
 
 
 # -- staged files -----------------------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ cell is null, and quotes with nothing between them are an empty text.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -36,7 +38,13 @@ _DATA_ERRORS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CAST_INVALID_INPUT", "C
 """Spark's error conditions that are about the data, not about Spark."""
 
 _NULL = "\ufdd0"
-"""What stands for null in CSV: a code point that is no character, so that an empty text is another thing."""
+"""What stands for null in CSV: a code point that no byte is read as, so that an empty text is another thing."""
+
+_BYTES = "ISO-8859-1"
+"""How CSV is read, for it keeps every byte: as UTF-8, Spark would put U+FFFD in place of what is none, unseen."""
+
+_FILES = ("csv", "json", "orc")
+_FILE = "_lakebed_file"
 
 
 def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
@@ -69,8 +77,30 @@ def typed(frame: DataFrame, intake: Intake) -> DataFrame:
             continue
         if not types.widens(found.field(name).type, field.type):
             kind = from_arrow_type(field.type, prefer_timestamp_ntz=True)
-            frame = frame.withColumn(name, frame[f"`{name.replace('`', '``')}`"].cast(kind))
+            frame = frame.withColumn(name, frame[_quoted(name)].cast(kind))
     return frame
+
+
+def with_files(frame: DataFrame, format: str) -> DataFrame:
+    """The frame with one column more, the file of each row, if it was read from files of this format."""
+    return frame.selectExpr("*", f"_metadata.file_path AS {_FILE}") if format in _FILES else frame
+
+
+def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of a partition of :func:`with_files`, with the name of their file, or else of the source."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if _FILE not in batch.schema.names or not batch.num_rows:
+            yield batch.drop_columns([c for c in (_FILE,) if c in batch.schema.names]), source
+            continue
+        files = batch.column(_FILE)
+        rows, begin = batch.drop_columns([_FILE]), 0
+        # One file comes after another.
+        changes = pc.indices_nonzero(pc.not_equal(files[1:], files[:-1])).to_pylist()
+        for end in [*(change + 1 for change in changes), len(files)]:
+            yield rows.slice(begin, end - begin), re.sub("^file:(//)?", "", unquote(files[begin].as_py()))
+            begin = end
 
 
 def _arrow(frame: DataFrame) -> pa.Schema:
@@ -109,7 +139,7 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
             # Every file's header is checked: columns are matched by name, and files by their place otherwise.
             # Quotes within quotes are doubled, as everybody but Spark has them.
             options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
-            return reader.options(**options).csv(paths)
+            return _as_utf8(reader.options(**options, encoding=_BYTES).csv(paths))
         case "json":
             return reader.option("primitivesAsString", "true").json(paths)
         case "parquet" | "orc":
@@ -119,6 +149,21 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
             return reader.format(format).load(paths[0])
         case _:
             return reader.format(format).load(paths)
+
+
+def _as_utf8(frame: DataFrame) -> DataFrame:
+    """Text that was read byte by byte, as the bytes that it was; whether they are UTF-8 is told by the intake."""
+    from pyspark.sql import functions as fn
+
+    columns = []
+    for name in frame.columns:
+        column = fn.encode(frame[_quoted(name)], _BYTES).cast("string")
+        columns.append(column.alias(name.encode(_BYTES).decode("utf-8", "replace")))
+    return frame.select(columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
