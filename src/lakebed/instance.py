@@ -22,7 +22,7 @@ from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.log.trust import check_trusted, remember
-from lakebed.schema import Schema
+from lakebed.schema import Schema, check_new
 from lakebed.state.catalog import (
     CatalogChange,
     FenceCreations,
@@ -364,6 +364,7 @@ def _validated(own: Mapping[str, Any]) -> dict[str, Any]:
 def _first(schema: Schema) -> Schema:
     """The schema as that of a new table, its expressions checked."""
     first = Schema(schema.row_key, schema.sort_key, schema.values)
+    check_new(first)
     if not first.generated:
         return first
 

@@ -311,6 +311,13 @@ def _field_to_json(field: Field) -> dict[str, Any]:
     return document | computed
 
 
+def check_new(schema: Schema) -> None:
+    """Raise UsageError for names and types that a new table must not have. Tables that have them can be opened."""
+    for field in schema.fields:
+        types.check_name(field.name)
+        types.check_new_type(field.name, field.type)
+
+
 def _check(schema: Schema) -> None:
     if not schema.row_key:
         raise UsageError("a schema needs at least one row key field")

@@ -8,6 +8,7 @@ it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list"
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,10 @@ def key_kind(kind: pa.DataType) -> str | None:
 def parse(kind: Any) -> pa.DataType:
     """An Arrow type from a type or its name. Raises UsageError for a name that is none."""
     if isinstance(kind, pa.DataType):
-        return canonical(kind)
+        try:
+            return canonical(kind)
+        except RecursionError:
+            raise UsageError("a type is nested too deeply", levels_max=NESTING_MAX) from None
     if isinstance(kind, str):
         return _parse_name(kind.strip())
     raise UsageError(f"not a type: {kind!r}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'")
@@ -133,15 +137,58 @@ def is_list(kind: pa.DataType) -> bool:
     )
 
 
+NESTING_MAX = 30
+"""Levels of lists, structs and maps (which count twice) that a new column may have. Parquet readers end at 100 levels,
+two for a list; Arrow's C interface at 64, two for a map; and the schema that Parquet files carry at about 60."""
+
+
+def check_new_type(name: str, kind: pa.DataType) -> None:
+    """Raise UsageError for a type that some reader or writer of data files cannot hold, though Arrow has it."""
+    check_value_type(name, kind)
+    flaw = _flaw(kind, NESTING_MAX)
+    if flaw:
+        raise UsageError(f"column {name} cannot be {str(kind)[:200]}: {flaw}", column=name)
+
+
+def check_name(name: Any) -> None:
+    """Raise UsageError for what cannot be the name of a column or of a struct's member."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"not a name for a field: {name!r}; give a text that is not empty")
+    # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
+        raise UsageError(f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates")
+
+
+def _flaw(kind: pa.DataType, levels: int) -> str | None:
+    """What is wrong with a type, at any depth; None if nothing is."""
+    if pa.types.is_nested(kind) and not levels:
+        return f"it is nested deeper than {NESTING_MAX} levels"
+    if pa.types.is_struct(kind):
+        names = [member.name for member in kind]
+        for name in names:
+            check_name(name)
+        if len(set(names)) != len(names) or not names:
+            return "a struct needs members, each with a name of its own"
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        return "the scale of a decimal is from 0 to its precision"
+    if pa.types.is_fixed_size_binary(kind) and not kind.byte_width:
+        return "it has no bytes"
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not kind.tz.isprintable():
+        return "its time zone has a name that cannot be"
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return next(filter(None, (_flaw(one, levels - 1) for one in inner)), None)
+
+
 def check_value_type(name: str, kind: pa.DataType) -> None:
     """Raise UsageError for a type that data files cannot hold and give back."""
     try:
         known = from_json(to_json(kind)) == kind
-    except UsageError:
+    except (UsageError, RecursionError):
         known = False
     if not known:
         raise UsageError(
-            f"column {name} cannot be {kind}: tables keep numbers, text, bytes, times, decimals, lists, structs, maps",
+            f"column {name} cannot be {str(kind)[:200]}: tables keep numbers, text, bytes, times, decimals, lists, "
+            "structs, maps",
             column=name,
         )
 

@@ -44,8 +44,19 @@ def invalid(column: pa.Array) -> pa.Array | None:
     # With every value as mere bytes and integers, what is left to be wrong is the layout.
     check_layout(column)
     rows = canonical(column)
-    bad = _bad_rows(rows)
-    return pa.array([index in bad for index in range(len(rows))], pa.bool_()) if bad else None
+    return _bad_rows(rows, lambda part: part.validate(full=True))
+
+
+def unstorable(column: pa.Array) -> pa.Array | None:
+    """Marks the rows with a value that Parquet cannot keep: seconds so many that they are no milliseconds. As above."""
+    kind = types.in_parquet(column.type)
+    if kind == column.type:
+        return None
+    try:
+        column.cast(kind)
+    except pa.ArrowInvalid:
+        return _bad_rows(column, lambda part: part.cast(kind))
+    return None
 
 
 def check_layout(column: pa.Array) -> None:
@@ -141,20 +152,21 @@ def _compact(column: pa.Array) -> pa.Array:
     return pa.concat_arrays([column, column.slice(0, 0)]) if pa.types.is_nested(column.type) else column
 
 
-def _bad_rows(rows: pa.Array) -> set[int]:
-    """The rows at fault, by halving."""
+def _bad_rows(rows: pa.Array, check: Callable[[pa.Array], Any]) -> pa.Array | None:
+    """Marks the rows for which the check raises ArrowInvalid, found by halving; None if there is none."""
     bad: set[int] = set()
     parts = [(0, len(rows))]
     while parts:
         begin, end = parts.pop()
-        if _is_valid(_compact(rows.slice(begin, end - begin))):
-            continue
-        if end - begin == 1:
-            bad.add(begin)
-        else:
-            middle = (begin + end) // 2
-            parts += [(begin, middle), (middle, end)]
-    return bad
+        try:
+            check(_compact(rows.slice(begin, end - begin)))
+        except pa.ArrowInvalid:
+            if end - begin == 1:
+                bad.add(begin)
+            else:
+                middle = (begin + end) // 2
+                parts += [(begin, middle), (middle, end)]
+    return pa.array([index in bad for index in range(len(rows))], pa.bool_()) if bad else None
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:

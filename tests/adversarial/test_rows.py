@@ -1,7 +1,9 @@
 """Rows that no table can keep, offered through every way in: each is refused with its column and row, nothing lands."""
 
 import struct
+import tempfile
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import Schema, SchemaMismatchError, clock, validity
+from lakebed import Schema, SchemaMismatchError, clock, types, validity
+from lakebed.compaction.run import compact as compaction
+from lakebed.compaction.run import prepare, run_merge_task
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.intake import REASON, Intake
 from lakebed.ingest.send import send_run
@@ -59,7 +63,7 @@ FAULTS = {
 
 
 def table_of(column, *, key=False):
-    schema = Schema({"k": "string"} if key else {"k": "int64"}, {}, {"v": validity.types.canonical(column.type)})
+    schema = Schema({"k": "string"} if key else {"k": "int64"}, {}, {"v": types.canonical(column.type)})
     instance = lakebed.create(f"memory://{clock.random_token()}")
     return instance.create_table("t", schema)
 
@@ -90,7 +94,7 @@ def test_rows_beside_an_invalid_one_are_kept_and_the_rejected_one_can_be_stored_
     if "view" in name:
         column = validity.canonical(column)
     batch = rows(column).to_batches()[0]
-    schema = Schema({"k": "int64"}, {}, {"v": validity.types.canonical(column.type)})
+    schema = Schema({"k": "int64"}, {}, {"v": types.canonical(column.type)})
     kept, (rejected,) = Intake(schema).sift(batch, "here")
     bad = validity.invalid(column).to_pylist()
     assert kept.column("k").to_pylist() == [row for row in range(len(column)) if not bad[row]]
@@ -372,3 +376,102 @@ def test_an_export_with_a_null_where_the_newest_schema_has_none_is_not_attached(
         check_sorted(path, table.state().schemas, (), "in.parquet")
     table.alter(lakebed.AllowNulls("must"))
     assert check_sorted(path, table.state().schemas, (), "in.parquet").rows == 1
+
+
+# -- schemas that no table can have -----------------------------------------------------------------------------
+
+
+def nested(levels, wrap, kind="int8"):
+    kind = types.parse(kind)
+    for _ in range(levels):
+        kind = wrap(kind)
+    return kind
+
+
+WRAPS = {
+    "list": pa.list_,
+    "struct": lambda kind: pa.struct([("x", kind)]),
+    "map": lambda kind: pa.map_("string", kind),
+    "mixed": lambda kind: pa.list_(pa.struct([("x", kind)])),
+}
+TYPES = {
+    "empty struct": pa.struct([]),
+    "list of empty structs": pa.list_(pa.struct([])),
+    "struct with one name twice": pa.struct([("a", "int8"), ("a", "int8")]),
+    "struct with a nameless member": pa.struct([("", "int8")]),
+    "NUL in a member": pa.struct([("a\0b", "int8")]),
+    "negative scale": pa.decimal128(5, -2),
+    "scale above precision": pa.list_(pa.decimal128(5, 10)),
+    "no bytes": pa.binary(0),
+    "NUL in a zone": pa.timestamp("us", "a\0"),
+    **{f"deep {name}": nested(31, wrap) for name, wrap in WRAPS.items()},
+    **{f"very deep {name}": nested(1_500, wrap) for name, wrap in WRAPS.items()},
+}
+NAMES = ["a\0b", "\ud800", "a\nb", "\u2028", "\x85", "\x1b[31m", "", 7, None]
+
+
+def refused(schema, says):
+    instance = lakebed.create(f"memory://{clock.random_token()}")
+    with pytest.raises(lakebed.UsageError, match=says):
+        instance.create_table("t", schema())
+    assert not instance.tables()
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_type_that_some_reader_or_writer_cannot_hold_is_refused_at_creation_and_alter(name):
+    kind = TYPES[name]
+    refused(lambda: Schema({"k": "int64"}, {}, {"v": kind}), "v cannot be|not a name|nested too deeply")
+    refused(lambda: Schema({"k": "int64"}, {}, {"v": pa.field("v", kind)}), "v cannot be|not a name|nested too deeply")
+    with pytest.raises(lakebed.UsageError, match=r"v cannot be|not a name|nested too deeply"):
+        lakebed.AddField("v", kind)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_a_name_that_some_layer_cannot_hold_is_refused_at_creation_and_alter(name):
+    refused(lambda: Schema({name: "int64"}), "not a name for a field|must be unique and not empty")
+    refused(lambda: Schema({"k": "int64"}, {}, {name: "int64"}), "not a name for a field|must be unique and not empty")
+    for change in (lambda: lakebed.AddField(name, "int8"), lambda: lakebed.RenameField("v", name)):
+        with pytest.raises(lakebed.UsageError, match="not a name for a field"):
+            change()
+
+
+@pytest.mark.parametrize("name", WRAPS)
+def test_what_is_nested_as_deep_as_may_be_is_written_read_and_compacted(name):
+    levels = 15 if name in ("map", "mixed") else 30
+    kind = nested(levels, WRAPS[name])
+    table = table_of(pa.nulls(0, kind))
+    value = 1
+    for _ in range(levels):
+        value = {"list": [value], "struct": {"x": value}, "map": [("a", value)], "mixed": [{"x": value}]}[name]
+    for k in (1, 2, 3):
+        table.write(pa.table({"k": [k], "v": pa.array([value], kind)}))
+    compact_by_merge(table)
+    assert table.scan().read_all().column("v").to_pylist() == [value] * 3
+    assert table.get(2).column("v").to_pylist() == [value]
+
+
+def compact_by_merge(table):
+    """As a compaction does it, with the merge of its tasks."""
+
+    def execute(tasks):
+        with tempfile.TemporaryDirectory() as scratch:
+            return [run_merge_task(task, table.storage, Path(scratch)) for task in tasks]
+
+    report = compaction(table, prepare(table, "full"), execute, cores=1)
+    assert (report.jobs, report.failed) == (1, ())
+
+
+def test_rows_nested_deeper_than_arrow_hands_over_are_refused():
+    table = table_of(BAD)
+    with pytest.raises(SchemaMismatchError, match=r"cannot read rows from Table: .*level"):
+        table.write(rows(pa.nulls(1, nested(80, pa.list_))))
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.list_(pa.timestamp("s"))], ids=str)
+def test_seconds_that_parquet_has_no_milliseconds_for_are_refused(kind):
+    column = pa.array([0, 2**62], pa.int64()).view(pa.timestamp("s"))
+    column = lists(column, 0, 1, 2) if pa.types.is_list(kind) else column
+    table = table_of(column)
+    with pytest.raises(SchemaMismatchError, match=r"holds a value of .* that Parquet cannot keep; .*first row 1"):
+        table.write(rows(column))
+    assert is_empty(table)

@@ -293,6 +293,9 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     if taken.null_count > column.null_count:
         lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
         sieve.drop(wanted, lost, f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep")
+    bad = validity.unstorable(sieve.columns[wanted.name])
+    if bad is not None:
+        sieve.drop(wanted, bad, f"column {name} holds a value of {wanted.type} that Parquet cannot keep")
     _drop_nulls(sieve, wanted, f"column {name}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import StorageError, UsageError
+from lakebed.errors import SchemaMismatchError, StorageError, UsageError
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.send import send_run
 from lakebed.kernels.sizes import BATCH_BYTES, cut
@@ -38,7 +38,10 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        try:
+            return pa.RecordBatchReader.from_stream(data)
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}: {error}") from error
     raise UsageError(
         f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
         "DuckDB relation, or anything else with __arrow_c_stream__"

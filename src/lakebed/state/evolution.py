@@ -35,9 +35,9 @@ class AddField:
     type: Any
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        types.check_name(self.name)
         object.__setattr__(self, "type", types.parse(self.type))
-        types.check_value_type(self.name, self.type)
+        types.check_new_type(self.name, self.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RenameField:
     new_name: str
 
     def __post_init__(self) -> None:
-        _check_name(self.new_name)
+        types.check_name(self.new_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,6 @@ class AllowNulls:
 
 
 SchemaChange = AddField | DropField | RenameField | WidenField | AllowNulls
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"not a name for a field: {name!r}; give a text that is not empty")
 
 
 def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
