@@ -227,7 +227,8 @@ def test_nothing_on_the_way_of_a_read_or_a_commit_rests_on_a_listing(store):
 def test_a_file_of_another_schema_is_not_committed(store):
     """Files of several schemas lie side by side, and a merge of them loses a column without a word, or fails.
 
-    Schemas do not change yet. What reading files of an older one must do is to be shown with the rows themselves.
+    Here every file names its schema version, and one that the table does not have yet is refused. How files of older
+    versions are read and merged is shown with rows, in tests/unit/test_alter.py.
     """
     log = committed(created(store), adding("f1"), OpenJob(job("j1", "f1")))
     new = new_file("f2", "abyz")

@@ -9,7 +9,8 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.collection.run import collect_garbage
-from lakebed.errors import StorageError, UnknownOutcomeError
+from lakebed.collection.sweep import sweep_orphans
+from lakebed.errors import NotRetainedError, StorageError, UnknownOutcomeError
 from lakebed.files import data_folder, data_name
 from lakebed.ingest.run import write_files
 from lakebed.keys import ALL_KEYS
@@ -150,7 +151,7 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
 def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instance):
     """A file is deleted under the query that reads it.
 
-    Here the delay is its protection: a query longer than that is told so. Leases that hold files back do not exist yet.
+    Here the delay protects it; a query that takes longer fails with a clear error, or holds its files by a pin.
     """
     table = instance.create_table("t", SCHEMA, settings={"history_s": 0})
     for text in ("ab", "cd"):
@@ -161,13 +162,28 @@ def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instanc
     assert query.read_all().column("k").to_pylist() == list("abcd")
 
 
+def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(instance):
+    """A file is deleted under the query that reads it, however long that may take."""
+    table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
+    for text in ("ab", "cd"):
+        table.write(rows(text))
+    reader, late = on(table, table.storage), on(table, table.storage).newest()
+    with reader.pin() as pinned:
+        merge(table, KeyRange())
+        assert collect_garbage(table).pinned == 2
+        assert pinned.scan().read_all().column("k").to_pylist() == list("abcd")
+    assert collect_garbage(table).files == 2
+    with pytest.raises(NotRetainedError):
+        late.scan().read_all()
+
+
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
 def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
     """A data file whose entry never came is counted by whoever reads the folder, and is never swept.
 
-    Here no reader looks into the folder. Sweeping what no entry names is yet to come.
+    Here no reader looks into the folder, and a sweep deletes what no entry names.
     """
     full = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FULL, "create", "*/log/*", calls={1})]))
     with pytest.raises(StorageError):
@@ -177,6 +193,10 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
     assert letters(table) == ""
     table.write(rows("ab"))
     merge(table, LOW)
+    assert letters(table) == "ab"
+    table.set(orphan_age_s=0)
+    assert sweep_orphans(table, force=True).orphans == 1
+    assert table.storage.stamp(uploaded[0]) is None
     assert letters(table) == "ab"
 
 
@@ -208,14 +228,14 @@ def test_rows_of_another_type_are_refused_and_a_column_of_nulls_fits(table):
 def test_every_file_has_the_columns_that_the_log_says(table):
     """A query that shapes an insert or a merge changes the files' columns, and the schema in the log says otherwise.
 
-    Here nothing shapes rows on their way yet: they are made to fit or refused, and the footers prove it.
+    Here rows are made to fit the schema or refused, and the footers prove it.
     """
     table.write(pa.table({"v": pa.array([1, 2], pa.int32()), "k": pa.array(["a", "z"], pa.large_string())}))
     table.write(rows("bc"))
     with pytest.raises(SchemaMismatchError):
         table.write(rows("d").append_column("extra", pa.array([1])))
     with pytest.raises(SchemaMismatchError):
-        table.write(rows("d").drop_columns(["v"]))
+        table.write(rows("d").drop_columns(["k"]))
     merge(table, LOW)
     files = known_files(table.state())
     assert len(files) == 3
