@@ -95,6 +95,9 @@ class Settings:
     )
     compaction_jobs_max: int = _setting(10_000, "jobs", 1, 100_000, "compaction jobs of the table open at a time")
     compaction_leaf_jobs_max: int = _setting(100, "jobs", 1, 100_000, "compaction jobs of one leaf open at a time")
+    runs_max: int = _setting(
+        10_000, "runs", 0, 2**31, "files for a leaf with more runs are refused until it is compacted; 0: never"
+    )
     compaction_requests_max: int = _setting(
         1_000, "requests", 0, 100_000, "while more requests are open, no compaction job is begun"
     )

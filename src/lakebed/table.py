@@ -361,8 +361,7 @@ class Table(Exchange):
 
     def settings_in_force(self) -> Settings:
         """The same as one value, of the newest state known: no request once the table was read."""
-        state = self.log.head.state if self.number else self.state()
-        return settings.in_force(self._defaults(), state.settings)
+        return settings.in_force(self._defaults(), (self.log.head.state if self.number else self.state()).settings)
 
     def set(self, **changes: Any) -> int:
         """Change settings of this table; None takes the instance's default again. Returns the log number."""
@@ -389,11 +388,13 @@ class Table(Exchange):
 
     def try_commit(self, offer: Offer) -> Outcome:
         """Offer a change to the table's state; the outcome is a value."""
-        return self.log.commit(offer)
+        from lakebed.ingest.backpressure import try_commit
+
+        return try_commit(self, offer)
 
     def commit(self, offer: Offer) -> int:
         """As :meth:`try_commit`, for callers who cannot go on without it: returns the log number.
 
         Raises RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
-        return number_of(self.log.commit(offer), f"table {self.name}")
+        return number_of(self.try_commit(offer), f"table {self.name}")

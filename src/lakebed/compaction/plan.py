@@ -162,12 +162,18 @@ def whole(state: TableState, leaves: Iterable[int]) -> CompactionPlan:
 
 
 def why_wait(open_requests: int, commits_waiting: int, settings: Settings) -> str | None:
-    """Why no job should be begun now; None: go on."""
+    """Why no job should be begun now; None: go on. But see :func:`pressing`."""
     if open_requests > settings.compaction_requests_max:
         return f"{open_requests} requests are open; compaction goes on when they are {settings.compaction_requests_max}"
     if commits_waiting > COMMITS_WAITING_MAX:
         return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
     return None
+
+
+def pressing(state: TableState, settings: Settings) -> bool:
+    """Whether a leaf has so many files that soon it takes no more: then requests wait for compaction."""
+    bound = settings.runs_max // 2
+    return bound > 0 and any(state.references.exceeds(leaf, bound) for leaf in state.leaves.ids)
 
 
 def _jobs_by_leaf(state: TableState) -> Mapping[int, Sequence[Job]]:

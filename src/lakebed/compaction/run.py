@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.compaction.owner import is_gone
-from lakebed.compaction.plan import CompactionPlan, LeafChain, Skipped, check_strategy, plan, why_wait
+from lakebed.compaction.plan import CompactionPlan, LeafChain, Skipped, check_strategy, plan, pressing, why_wait
 from lakebed.compaction.waves import Execute, FailedMerge, MergeTask, Tally, in_threads, run_waves
 from lakebed.files import NewFile, data_name
 from lakebed.ingest.send import send_run
@@ -91,6 +91,8 @@ def prepare(table: Table, strategy: str | None = None) -> Prepared:
     released = release_jobs(table)
     state, settings = table.state(), table.settings_in_force()
     waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+    if waits and pressing(state, settings):
+        waits = None
     planned = CompactionPlan() if waits else plan(state, settings, chosen)
     return Prepared(planned, released, waits, chosen)
 

@@ -146,8 +146,9 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
 
     A batch of ``compaction_batch_runs`` may be too small for ``compaction_ratio``: four runs, of which three must have
     three times the bytes of the fourth, must be of exactly one size. Then runs that only together are of like size are
-    merged as basic merges them. Beyond RUNS_MAX runs the least are merged, however large they are, so that half of
-    that bound is left: each row is merged again only when as many runs have come.
+    merged as basic merges them. Beyond RUNS_MAX runs, or half of the setting ``runs_max``, beyond which writes are
+    refused, the least are merged, however large they are, so that half of that bound is left: each row is merged again
+    only when as many runs have come.
     """
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.SIZE_RATIO:
@@ -156,9 +157,10 @@ def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
         found = _basic(small[:alike], settings.compaction_batch_runs)
         if found:
             return found
-    if len(least_first) <= RUNS_MAX:
+    bound = min(RUNS_MAX, max(1, settings.runs_max // 2)) if settings.runs_max else RUNS_MAX
+    if len(least_first) <= bound:
         return []
-    return [tuple(least_first[: len(least_first) - RUNS_MAX // 2 + 1])]
+    return [tuple(least_first[: len(least_first) - max(1, bound // 2) + 1])]
 
 
 def _basic(small: Sequence[Run], batch: int) -> list[Batch]:

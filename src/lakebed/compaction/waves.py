@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lakebed import clock
 from lakebed.compaction.owner import this_process
-from lakebed.compaction.plan import SLICE_SHARE, LeafMerge, Skipped, inputs_of, share_out, tasks_of, why_wait
+from lakebed.compaction.plan import SLICE_SHARE, LeafMerge, Skipped, inputs_of, pressing, share_out, tasks_of, why_wait
 from lakebed.errors import DamagedError, Error
 from lakebed.files import DataFile, NewFile
 from lakebed.kernels.layout import Layout
@@ -118,8 +118,9 @@ def run_waves(table: Table, execute: Execute, merges: Sequence[LeafMerge], tally
     def run(wave: Sequence[Planned]) -> None:
         if stopped.is_set():
             return
-        waits = why_wait(len(table.log.head.state.open_requests), len(table.log.waiting), table.settings_in_force())
-        if waits is not None:
+        state, settings = table.log.head.state, table.settings_in_force()
+        waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+        if waits is not None and not pressing(state, settings):
             tally.waits = waits
             return
         try:

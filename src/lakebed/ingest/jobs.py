@@ -38,9 +38,9 @@ from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
 from lakebed.kernels.layout import Layout
 from lakebed.kernels.sizes import pages_bytes_max
 from lakebed.keys import EncodedRange
-from lakebed.log.outcomes import NotCommitted, number_of
+from lakebed.log.outcomes import NotCommitted, number_of, refusal
 from lakebed.settings import Settings
-from lakebed.state.transactions import FailRequest, OfferFiles, RejectRequest, Request, Source
+from lakebed.state.transactions import FailRequest, OfferFiles, RejectRequest, Request, Source, TooManyRuns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -317,6 +317,10 @@ def _commit(table: Table, one: _Try, files: tuple[NewFile, ...], at: tuple[int, 
             return [_Try(job_of(left, one.job.method), one.refusals + 1)]
         if left:
             tally.errors.append(RejectedError(f"table {table.name}: {outcome.reason}", reason=outcome.reason))
+        return []
+    if isinstance(outcome, TooManyRuns):
+        # Nobody's fault: the requests stay open, and whoever maintains the table compacts it next.
+        tally.errors.append(refusal(outcome, f"ingest into {table.name}"))
         return []
     tally.number = number_of(outcome, f"ingest into {table.name}")
     tally.done.append(one.job)

@@ -13,7 +13,7 @@ from lakebed.errors import UsageError
 from lakebed.log import entry as entries
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.state.machine import State
-from lakebed.state.transactions import Rejected, Repeated, TooOld
+from lakebed.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ def judge(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[Stat
         if isinstance(resolved, Repeated):
             outcomes[ticket] = Committed(resolved.number, repeated=True)
             continue
-        if isinstance(resolved, TooOld):
+        if isinstance(resolved, TooOld | TooManyRuns):
             outcomes[ticket] = resolved
             continue
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lakebed.errors import ContentionError, RejectedError, UnknownOutcomeError
-from lakebed.state.transactions import TooOld
+from lakebed.state.transactions import TooManyRuns, TooOld
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Unknown:
     number: int
 
 
-Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld
+Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | TooManyRuns
 
 
 def number_of(outcome: Outcome, what: str) -> int:
@@ -80,5 +80,19 @@ def number_of(outcome: Outcome, what: str) -> int:
                 base_number=base_number,
                 forget_line=forget_line,
             )
+        case TooManyRuns():
+            raise refusal(outcome, what)
         case _:
             assert_never(outcome)
+
+
+def refusal(outcome: TooManyRuns, what: str) -> ContentionError:
+    """The error for files that were refused because a leaf has too many runs."""
+    return ContentionError(
+        f"{what}: leaf {outcome.leaf} has {outcome.runs} runs, more than {outcome.runs_max} (setting runs_max), and "
+        "reads merge all of them; nothing was changed. Compact the table (lakebed maintain), then write again; write "
+        "more rows at a time; or raise the setting (0: no limit)",
+        leaf=outcome.leaf,
+        runs=outcome.runs,
+        runs_max=outcome.runs_max,
+    )

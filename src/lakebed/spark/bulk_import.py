@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
+from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.sources import find_files
 from lakebed.kernels.sizes import pages_bytes_max
@@ -138,9 +139,9 @@ class Importer:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         state = self.table.state()
         request = _Request(job_id, state.number)
-        first = committed_at(state, "job_id", job_id)
-        if first is not None:
+        if (first := committed_at(state, "job_id", job_id)) is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
+        check_runs(self.table)
         # One schema from here to the end, whoever alters the table meanwhile.
         layout = self.table.layout()
         shuffle = self._shuffle(layout)

@@ -136,6 +136,14 @@ class Columns(Mapping[K, V], Generic[K, V]):
         position = rows.position(key)
         return None if position is None else (rows, position)
 
+    def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
+        """How many values the key's row has in that column of lists; 0 if its part has less than so many bytes."""
+        index = bisect_right(self._firsts, key) - 1
+        if index < 0 or self.parts[index].size_bytes < bytes_min:
+            return 0
+        found = self._find(key)
+        return 0 if found is None else len(found[0].batch.column(name)[found[1]])
+
     def __getitem__(self, key: K) -> V:
         found = self._find(key)
         if found is None:

@@ -18,9 +18,13 @@ from dataclasses import dataclass
 from rpds import HashTrieMap
 
 from lakebed.files import LeafFile
+from lakebed.state.columns import Columns
 
 Held = tuple[LeafFile, ...]
 
+
+FACTS_BYTES = 150
+"""A part has the facts of each file that it names: two ids of 36 characters, two digests of 32, counts."""
 
 AT_HAND_MAX = 16_384
 """References at hand: about 0.7 kB each, so 11 MB of each open table."""
@@ -107,6 +111,16 @@ class LeafFiles(Mapping[int, Held]):
     def changes(self) -> Mapping[int, Held | None]:
         """The leaves that differ from the base and what they hold now; None: nothing. Put together as it is asked."""
         return _Changed(self, self._changes)
+
+    def exceeds(self, leaf: int, count: int) -> bool:
+        """Whether the leaf refers to more files than ``count``. Decodes none; reads no part that cannot hold them."""
+        change = self._changes.get(leaf, _NONE)
+        left = count - len(change.came) + len(change.gone)
+        if left < 0:
+            return True
+        if isinstance(self._base, Columns):
+            return self._base.length(leaf, "file", bytes_min=left * FACTS_BYTES) > left
+        return len(self._base.get(leaf, ())) > left
 
     def added(self, came: Mapping[int, Sequence[LeafFile]]) -> LeafFiles:
         """With these files behind those that the leaves hold."""

@@ -15,7 +15,7 @@ from lakebed.state.codec import Encoded
 from lakebed.state.columns import Form, Part
 from lakebed.state.image import Image
 from lakebed.state.table import TableState
-from lakebed.state.transactions import Offer, Rejected, Repeated, TooOld, Transaction
+from lakebed.state.transactions import Offer, Rejected, Repeated, TooManyRuns, TooOld, Transaction
 
 State = TypeVar("State")
 Offered = TypeVar("Offered")
@@ -32,7 +32,7 @@ class Machine(Generic[State, Offered, Change]):
     """
 
     empty: State
-    resolve: Callable[[Offered, State], Change | Rejected | Repeated | TooOld]
+    resolve: Callable[[Offered, State], Change | Rejected | Repeated | TooOld | TooManyRuns]
     apply: Callable[[State, Change, int], State]
     encode: Callable[[Change], Encoded]
     decode: Callable[[Mapping[str, Any], Mapping[str, bytes]], Change]
@@ -43,7 +43,7 @@ class Machine(Generic[State, Offered, Change]):
     trimmed: bool
 
 
-def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld | TooManyRuns:
     # Of writers alone: a process that only reads does not load it.
     from lakebed.state.resolve import resolve
 

@@ -49,6 +49,7 @@ from lakebed.state.transactions import (
     SetTag,
     SplitLeaves,
     SubmitRequests,
+    TooManyRuns,
     TooOld,
     Transaction,
 )
@@ -63,14 +64,20 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Job, Offer
 
 
+Resolved = Transaction | Rejected | Repeated | TooOld | TooManyRuns
+"""What becomes of an offer."""
+
 OPEN_REQUESTS_MAX = 100_000
 """Who submits faster than requests are carried out is to notice before the state is full of them."""
 
 REFERENCES_MAX = 2_000_000
 """References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
 
+LOOKS_MAX = 2
+"""Leaves at which a commit of files looks for too many runs: it may reach a hundred thousand, and is to take 1 ms."""
 
-def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+
+def resolve(offer: Offer, state: TableState) -> Resolved:
     """The transaction that the offer means in this state, or why there is none."""
     resolved = _resolve(offer, state)
     added = _added(resolved)
@@ -82,7 +89,7 @@ def resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeate
     return resolved
 
 
-def _added(resolved: Transaction | Rejected | Repeated | TooOld) -> int:
+def _added(resolved: Resolved) -> int:
     """How many references it brings."""
     match resolved:
         case AddFiles() | Replace() | SplitLeaves() | JoinLeaves():
@@ -93,7 +100,7 @@ def _added(resolved: Transaction | Rejected | Repeated | TooOld) -> int:
             return 0
 
 
-def _resolve(offer: Offer, state: TableState) -> Transaction | Rejected | Repeated | TooOld:
+def _resolve(offer: Offer, state: TableState) -> Resolved:
     if isinstance(offer, CreateTable):
         return offer if state.number == 0 else Rejected("the table exists already")
     if state.number == 0:
@@ -158,7 +165,7 @@ def _refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | No
     return None
 
 
-def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated | TooOld:
+def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected | Repeated | TooOld | TooManyRuns:
     first = None if offer.request_key is None else state.answered(offer.request_key)
     if first is not None:
         return Repeated(first)
@@ -179,9 +186,27 @@ def _resolve_files(offer: OfferFiles, state: TableState) -> AddFiles | Rejected 
     if offer.request_key in offer.requests:
         return Rejected(f"{offer.request_key} is the key of the add, and of a request that it carries out")
     references = [r for new in offer.files for r in _references(new, state, ALL_KEYS)]
+    if offer.runs_max and (crowded := _crowded(references, state, offer.runs_max)):
+        return crowded
     return AddFiles(
         tuple(new.file for new in offer.files), tuple(references), offer.request_key, offer.base_number, offer.requests
     )
+
+
+def _crowded(references: Sequence[Reference], state: TableState, runs_max: int) -> TooManyRuns | None:
+    """Whether a leaf that gains a file has more runs than it may; of many leaves, each commit looks at two others."""
+    for turn in range(min(LOOKS_MAX, len(references))):
+        leaf = references[(state.number * LOOKS_MAX + turn) % len(references)].leaf
+        if state.references.exceeds(leaf, runs_max):
+            # As many files may be few runs.
+            runs = len({one.run for one in state.held_by(leaf)})
+            if runs > runs_max:
+                position = state.leaves.position_of(leaf)
+                assert position is not None
+                keys = state.leaves.range_at(position)
+                busy = any(not job.keys.intersect(keys).empty for job in state.jobs.values())
+                return TooManyRuns(leaf, runs, runs_max, busy)
+    return None
 
 
 def _fenced_files(offer: OfferFiles, state: TableState) -> Rejected | None:

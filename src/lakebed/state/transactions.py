@@ -102,13 +102,15 @@ class OfferFiles:
     """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome.
 
     ``base_number`` is the head as it was when the request was offered first, in whichever process; 0 is older than any.
-    ``requests`` are the open requests that the files carry out, all of which it closes.
+    ``requests`` are the open requests that the files carry out, all of which it closes. They are refused for a leaf
+    that has more than ``runs_max`` runs; 0: never.
     """
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
     base_number: int = 0
     requests: tuple[str, ...] = ()
+    runs_max: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +379,16 @@ class TooOld:
 
     base_number: int
     forget_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyRuns:
+    """A leaf that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
+
+    leaf: int
+    runs: int
+    runs_max: int
+    job_open: bool
 
 
 @dataclass(frozen=True, slots=True)

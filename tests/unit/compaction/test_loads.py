@@ -76,6 +76,7 @@ SETTINGS = st.builds(
     compaction_batch_runs=st.one_of(st.integers(2, 20), st.integers(2, 1000)),
     compaction_ratio=st.one_of(st.floats(0.1, 5), st.floats(0.1, 100)),
     compaction_run_bytes=st.sampled_from([KIB, MIB, GIB]),
+    runs_max=st.one_of(st.integers(0, 20), st.integers(0, 10_000)),
 )
 SIZES = st.one_of(
     st.lists(st.integers(1, 10**9), min_size=1, max_size=400),
@@ -92,6 +93,8 @@ def test_no_settings_and_no_sizes_leave_more_runs_than_are_allowed(settings, siz
         leaf.add(*chunk)
         leaf.compact()
     assert len(leaf.runs) <= RUNS_MAX
+    if settings.runs_max:
+        assert len(leaf.runs) <= settings.runs_max, "or writes would be refused for ever"
     if settings.compaction_strategy is Strategy.SIZE_RATIO:
         assert len(leaf.runs) <= leaf.bound()
 
