@@ -1,0 +1,223 @@
+"""Processes that write and maintain a table until they are killed, and a ledger outside that knows what they were told.
+
+``python -m tests.adversarial.torture ROLE NAME CONFIG``: a writer notes in its ledger what it is about to add, adds it
+under that commit id, and notes the answer. After a kill it repeats what has no answer. So each id that was begun must
+be in the table once, whenever and wherever its process died. A maintainer compacts, splits, collects and sweeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+import lakebed
+from lakebed import Schema
+from lakebed.collection.run import collect_garbage
+from lakebed.collection.sweep import sweep_orphans
+from lakebed.compaction.run import compact, prepare, run_merge_task
+from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UnknownOutcomeError
+from lakebed.splitting.run import split
+from lakebed.table import Table
+
+SCHEMA = Schema({"k": "int64"}, values={"id": "string"})
+SETTINGS = {
+    "gc_delay_s": 0,
+    "history_s": 0,
+    "orphan_age_s": 5,
+    "log_s": 5,
+    "split_rows": 400,
+    "compaction_batch_runs": 4,
+}
+ROWS_MAX = 60
+AGAIN = (ContentionError, RejectedError, StorageError, UnknownOutcomeError)
+"""What a caller meets where others win, a sweep came by, or the store fails: the same call is repeated."""
+
+SETTLE_S = 240
+SLOWEST_START_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a worker is told: where the instance is, and where its ledgers are."""
+
+    url: str
+    folder: str
+    options: dict[str, str] = field(default_factory=dict)
+    log_url: str | None = None
+
+    @property
+    def stop(self) -> Path:
+        """The file that tells workers to come to an end."""
+        return Path(self.folder, "stop")
+
+    def ledger(self, name: str) -> Path:
+        return Path(self.folder, f"{name}.ledger")
+
+    def table(self) -> Table:
+        """Opened as by a new process; again while the store fails."""
+        while True:
+            try:
+                lake = lakebed.open(self.url, storage_options=self.options, log_url=self.log_url)
+                return lake.table("t")
+            except StorageError:
+                time.sleep(0.05)
+
+
+def rows_of(commit_id: str) -> pa.Table:
+    """The rows of an id, the same each time: some over all keys, some of a few hot ones."""
+    chance = random.Random(commit_id)
+    count = chance.randint(1, ROWS_MAX)
+    keys = [chance.choice((chance.randrange(10**6), chance.randrange(10))) for _ in range(count)]
+    return pa.table({"k": pa.array(keys, pa.int64()), "id": [commit_id] * count})
+
+
+def note(ledger: Path, *words: object) -> None:
+    """A line, on disk before anything follows."""
+    with ledger.open("a") as lines:
+        lines.write(" ".join(map(str, words)) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+def begun_and_done(ledger: Path) -> tuple[list[str], set[str]]:
+    lines = [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
+    return [words[1] for words in lines if words[0] == "begin"], {words[1] for words in lines if words[0] == "done"}
+
+
+def write(name: str, config: Config) -> None:
+    ledger, table = config.ledger(name), config.table()
+    begun, done = begun_and_done(ledger)
+    for commit_id in begun:
+        if commit_id not in done:
+            add(table, ledger, commit_id)
+    count = len(begun)
+    while not config.stop.exists():
+        commit_id = f"{name}-{count}"
+        note(ledger, "begin", commit_id)
+        add(table, ledger, commit_id)
+        count += 1
+
+
+def add(table: Table, ledger: Path, commit_id: str) -> None:
+    while True:
+        try:
+            number = table.write(rows_of(commit_id), commit_id=commit_id)
+        except AGAIN:
+            time.sleep(0.02)
+        else:
+            note(ledger, "done", commit_id, number)
+            return
+
+
+def maintain(name: str, config: Config) -> None:
+    table, chance = config.table(), random.Random(f"{name} {time.time_ns()}")
+    steps = [merge, split, collect_garbage, lambda of: sweep_orphans(of, force=True)]
+    while not config.stop.exists():
+        try:
+            chance.choice(steps)(table)
+        except AGAIN:
+            time.sleep(0.02)
+
+
+def merge(table: Table) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def execute(tasks):
+            return [attempt(task) for task in tasks]
+
+        def attempt(task):
+            try:
+                return run_merge_task(task, table.storage, Path(scratch))
+            except Error as error:
+                return error
+
+        compact(table, prepare(table), execute, cores=1)
+
+
+ROLES = {"write": write, "maintain": maintain}
+
+
+class Torture:
+    """Workers, killed one after another and started again."""
+
+    def __init__(self, config: Config, seed: int, writers: int = 2) -> None:
+        self.config, self.chance = config, random.Random(seed)
+        names = [("write", f"w{n}") for n in range(writers)] + [("maintain", "m0")]
+        self.running = {name: (role, self.start(role, name)) for role, name in names}
+        self.kills = 0
+
+    def start(self, role: str, name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.adversarial.torture", role, name, json.dumps(asdict(self.config))]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
+
+    def kill(self) -> None:
+        """After a while, any of them; one that died by itself is a fault."""
+        time.sleep(self.chance.uniform(0.1, SLOWEST_START_S))
+        self.check_alive()
+        name = self.chance.choice(sorted(self.running))
+        role, victim = self.running[name]
+        victim.send_signal(signal.SIGKILL)
+        victim.communicate()
+        self.running[name] = role, self.start(role, name)
+        self.kills += 1
+
+    def check_alive(self) -> None:
+        for name, (_, worker) in self.running.items():
+            if worker.poll() is not None:
+                raise AssertionError(f"{name} ended by itself: {worker.communicate()[1].decode()[-3000:]}")
+
+    def end(self) -> None:
+        """Let all come to an end by themselves."""
+        self.config.stop.touch()
+        for name, (_, worker) in self.running.items():
+            said = worker.communicate(timeout=SETTLE_S)[1].decode()
+            assert worker.returncode == 0, f"{name}: {said[-3000:]}"
+
+    def close(self) -> None:
+        for _, worker in self.running.values():
+            worker.kill()
+            worker.communicate()
+
+
+def tortured(config: Config, *, kills: int, seed: int) -> int:
+    """Kill so often, then hold the table against the ledgers; returns how many commits there were."""
+    lake = lakebed.create(config.url, storage_options=config.options, log_url=config.log_url)
+    lake.create_table("t", SCHEMA, settings=SETTINGS)
+    torture = Torture(config, seed)
+    try:
+        for _ in range(kills):
+            torture.kill()
+        torture.end()
+    finally:
+        torture.close()
+    ids = []
+    for ledger in Path(config.folder).glob("w*.ledger"):
+        begun, done = begun_and_done(ledger)
+        assert set(begun) == done
+        ids += begun
+    table = config.table()
+    expected = Counter({commit_id: rows_of(commit_id).num_rows for commit_id in ids})
+    found = table.scan().read_all()
+    assert Counter(found["id"].to_pylist()) == expected
+    assert found["k"].to_pylist() == sorted(found["k"].to_pylist())
+    for commit_id in random.Random(seed).sample(ids, min(20, len(ids))):
+        key = rows_of(commit_id)["k"][0].as_py()
+        assert commit_id in table.get(key)["id"].to_pylist()
+    report = table.verify(files=True)
+    assert report.sound, report
+    return len(ids)
+
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](sys.argv[2], Config(**json.loads(sys.argv[3])))
