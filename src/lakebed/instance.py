@@ -189,8 +189,11 @@ class Instance:
         *,
         split_points: Iterable[Any] = (),
         settings: Mapping[str, Any] | None = None,
+        online: bool = True,
     ) -> Table:
         """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut leaves at.
+
+        With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so.
 
         Raises:
             ExistsError: the name is taken.
@@ -198,6 +201,7 @@ class Instance:
             UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
         _check_name(name)
+        check_flag("online", online)
         boundaries = _boundaries(schema, split_points)
         own = _validated(settings or {})
         catalog = self._catalog.follow()
@@ -207,7 +211,7 @@ class Instance:
         # A schema taken from another table may be any of its versions; here it is the first.
         first = _first(schema)
         table.commit(CreateTable(table.id, first, own, boundaries))
-        self._change(RegisterTable(table.id, name, catalog.number), name)
+        self._change(RegisterTable(table.id, name, catalog.number, online), name)
         return table
 
     def table(self, name: str) -> Table:

@@ -157,3 +157,16 @@ def test_a_folder_with_other_files_is_asked_about_first(tmp_path, capsys):
     assert main(["init", str(tmp_path), "--among-others"]) == 0
     with pytest.raises(ExistsError):
         lakebed.create(str(tmp_path))
+
+
+def test_a_table_may_be_offline_from_the_start(tmp_path):
+    """No maintenance begins between its creation and the call that takes it offline."""
+    instance = lakebed.create(str(tmp_path / "instance"))
+    instance.create_table("t", lakebed.Schema({"k": "int64"}), online=False)
+    instance.create_table("u", lakebed.Schema({"k": "int64"}))
+    again = lakebed.open(instance.url)
+    assert (again.is_online("t"), again.is_online("u")) == (False, True)
+    again.set_online("t", True)
+    assert again.is_online("t")
+    with pytest.raises(UsageError, match="online"):
+        instance.create_table("v", lakebed.Schema({"k": "int64"}), online="no")

@@ -44,6 +44,7 @@ def add_table(commands: args.Commands) -> None:
     create.add_argument("--sort-key", metavar="C", action="append", help="sort key columns, with --schema-from")
     create.add_argument("--split-points", metavar="FILE", type=Path, help="keys to cut the table at, one a line")
     create.add_argument("--set", metavar="NAME=VALUE", action="append", default=[], help="a setting; may be repeated")
+    create.add_argument("--offline", action="store_true", help="neither compact nor split it until table online")
     args.add_command(noun, "list", "name all tables", _list)
     show = args.add_command(noun, "show", "show a table's schema and size", _show)
     show.add_argument("table", metavar="TABLE")
@@ -76,7 +77,9 @@ def _create(arguments: argparse.Namespace, out: Output) -> None:
     points = _split_points(arguments.split_points, schema) if arguments.split_points else []
     settings = args.setting_changes(arguments.set, "--set")
     instance = args.open_instance(arguments)
-    table = instance.create_table(arguments.table, schema, split_points=points, settings=settings)
+    table = instance.create_table(
+        arguments.table, schema, split_points=points, settings=settings, online=not arguments.offline
+    )
     leaves = len(points) + 1
     out.document(
         {"table": table.name, "id": table.id, "number": table.number, "leaves": leaves},

@@ -8,7 +8,7 @@ Before such logs are deleted, a fence keeps out every creation that began earlie
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, assert_never
 
 from lakebed.documents import reading
@@ -43,11 +43,15 @@ class CatalogState:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTable:
-    """Give a table, whose log has begun, its name. ``base_number``: the catalog's number when the creation began."""
+    """Give a table, whose log has begun, its name. ``base_number``: the catalog's number when the creation began.
+
+    ``online``: whether splitting and compaction run on it from the start.
+    """
 
     table: str
     name: str
     base_number: int | None = None
+    online: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
     defaults, creations_from = state.defaults, state.creations_from
     match change:
         case RegisterTable():
-            tables[change.table] = CatalogTable(change.table, change.name)
+            tables[change.table] = CatalogTable(change.table, change.name, change.online)
         case RenameTable():
             tables[change.table] = replace(tables[change.table], name=change.name)
         case ForgetTable():
@@ -150,8 +154,10 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
 def encode_change(change: CatalogChange) -> dict[str, Any]:
     """The JSON document of a change. Raises UsageError for a value of a type or range that the format does not have."""
     kind = next(name for name, cls in _TYPES.items() if isinstance(change, cls))
-    values = {name: getattr(change, name) for name in change.__dataclass_fields__}
-    document = {"type": kind} | {name: value for name, value in values.items() if value is not None}
+    values = {field.name: getattr(change, field.name) for field in fields(change)}
+    # What is left out has its default.
+    given = {field.name: values[field.name] for field in fields(change) if values[field.name] is not field.default}
+    document = {"type": kind} | given
     try:
         shapes.check(document, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
     except ValueError as error:

@@ -180,7 +180,7 @@ TRANSACTIONS: Mapping[str, Mapping[str, Kind]] = {
 """The fields of each type of transaction of a table."""
 
 CATALOG_CHANGES: Mapping[str, Mapping[str, Kind]] = {
-    "register_table": {"table": ID, "name": TABLE, "base_number": _newer(WHOLE)},
+    "register_table": {"table": ID, "name": TABLE, "base_number": _newer(WHOLE), "online": _newer(FLAG)},
     "rename_table": {"table": ID, "name": TABLE},
     "forget_table": {"table": ID},
     "set_online": {"table": ID, "online": FLAG},

@@ -103,6 +103,12 @@ def test_a_table_is_refused_that_cannot_be(
     assert cli("table", "list", "--json").json == {"tables": [table]}
 
 
+def test_a_table_may_be_made_offline(cli: Cli, schema_file: Path) -> None:
+    cli("init")
+    assert cli("table", "create", "t", "--schema", schema_file, "--offline").code == 0
+    assert cli("table", "show", "t", "--json").json["online"] is False
+
+
 def test_a_table_is_shown_renamed_and_taken_off_and_on(cli: Cli, table: str) -> None:
     shown = cli("table", "show", table).out
     assert "5 rows" in shown
