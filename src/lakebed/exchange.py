@@ -110,10 +110,10 @@ class Exchange(ABC):
         """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
 
         DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
-        that happens later is not found.
+        that happens later is not found. Large files on a store are read through PyArrow when rows are asked for, and
+        verified then; the connection needs no access of its own.
 
-        On an object store the connection needs access of its own (``INSTALL httpfs``, a secret). Rows come in no order.
-        Raises UsageError where DuckDB is missing, and as ``scan``.
+        Rows come in no order. Raises UsageError where DuckDB is missing, and as ``scan``.
         """
         from lakebed.interop.duckdb import relation
 
@@ -144,13 +144,14 @@ class Exchange(ABC):
     def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
 
-        The engine checks no digests, so the files are verified here: a process reads each of them once, whole.
+        The engine checks no digests, so the files are verified here: a process reads each of them once, whole. Large
+        files on a store are read through PyArrow when rows are asked for, and verified then.
         Raises as ``scan``.
         """
         from lakebed.query.frames import register
 
         now = self.newest()
-        register(context, name, _planned(now, ranges), now.reader, now.storage)
+        register(context, name, _planned(now, ranges), now.reader)
 
     def _repr_html_(self) -> str:
         """The fields and the first rows, for notebooks."""

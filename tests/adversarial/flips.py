@@ -25,8 +25,8 @@ from lakebed.query.cache import READ_CACHE, READ_CACHE_BYTES
 from lakebed.query.footer import read_footer
 from lakebed.query.thrift import RAW, decode_struct
 
-ROWS = 1_300
-FILES = 3
+ROWS = 1_000
+FILES = 5
 
 FLAT = Schema(
     row_key={"name": "string"},
@@ -50,7 +50,7 @@ def rows_of(schema: Schema, file: int) -> pa.Table:
     found = []
     for number in range(ROWS):
         at = number * FILES + file
-        row: dict[str, Any] = {"blob": chance.randbytes(120)}
+        row: dict[str, Any] = {"blob": chance.randbytes(140)}
         if schema is FLAT:
             kind = chance.choice(["red", "green", "blue", None])
             row |= {"name": f"n{at // 2:06}", "at": at, "kind": kind, "reading": chance.random(), "count": at % 97}
@@ -164,6 +164,10 @@ def _merged(lake: Any, table: Any) -> Any:
 
 def _where(table: Any) -> str:
     return "count < 20 and kind = 'red'" if table.schema.row_key_names == ("name",) else "number % 7 = 3"
+
+
+FOREIGN = ("register", "register_range", "to_duckdb")
+"""Doors through which an engine of the caller's reads."""
 
 
 def _aggregated(lake: Any, table: Any) -> Any:
@@ -312,9 +316,13 @@ class Finding:
 
 
 def try_doors(
-    lake: Any, table: Any, doors: Sequence[str], expected: Mapping[str, Any], flip: Flip
+    lake: Any, table: Any, doors: Sequence[str], expected: Mapping[str, Any], flip: Flip, *, by_ranges: bool = False
 ) -> tuple[list[Finding], int]:
-    """Read through the doors; the findings, and how many doors raised the error that they should."""
+    """Read through the doors; the findings, and how many doors raised the error that they should.
+
+    Of files that are read ``by_ranges`` an engine of the caller's finds the damage while it runs: its error has a class
+    of its own, and has to name the object in its text.
+    """
     found, told = [], 0
     for door in doors:
         try:
@@ -326,6 +334,9 @@ def try_doors(
         except Error as error:
             found.append(Finding(door, flip, f"another error: {error!r}"))
         except BaseException as error:  # noqa: BLE001 - a panic of an engine is no Exception
+            if by_ranges and door in FOREIGN and flip.region.object in str(error) and "is damaged" in str(error):
+                told += 1
+                continue
             found.append(Finding(door, flip, f"a foreign error: {type(error)} {error}"))
         else:
             if answer != expected[door]:

@@ -391,7 +391,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
     ask = Ask(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), None, ("n", "w"), 10)
-    engine = Engine(table.storage, ReadCache(1 << 20))
+    engine = Engine(table.newest().reader._files, ReadCache(1 << 20))
     for used in (opened[:1], opened[1:], opened):
         for _, condition in engine.conditions(used, ask):
             drawing = engine.frame(used, condition, ask).execution_plan().display_indent()

@@ -1,6 +1,7 @@
 """Tables as DuckDB relations: DuckDB reads the data files itself, of each the rows that count.
 
-A file by itself where all of its rows count; elsewhere with a condition on the key, which statistics prune by.
+A file by itself where all of its rows count; elsewhere with a condition on the key, which statistics prune by. DuckDB
+checks no digests: local files are verified before it gets their names, and files on a store come through PyArrow.
 """
 
 from __future__ import annotations
@@ -42,24 +43,31 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
     opened = [reader.open(live.file, schema) for live in files]
     empty = asked.from_arrow(schema.arrow.empty_table())
     kinds = {f.id: str(kind) for f, kind in zip(schema.fields, empty.types, strict=True)}
-    selects = [_select(one, schema, kinds, live) for one, live in zip(opened, files, strict=True)]
+    sources = [_source(asked, one, reader) for one in opened]
+    selects = [_select(*one, schema, kinds) for one in zip(sources, opened, files, strict=True)]
     _held.setdefault(asked, []).extend(one for one in opened if one.copy is not None)
     found: duckdb.DuckDBPyRelation = asked.sql(" UNION ALL ".join(selects)) if selects else empty
     return found
 
 
-def _select(opened: OpenFile, schema: Schema, kinds: dict[int, str], live: LiveFile) -> str:
+def _source(asked: Any, opened: OpenFile, reader: Reader) -> str:
+    """The file as DuckDB names it; one that stays on a store is registered, to be read by PyArrow, which verifies."""
+    if opened.path is not None:
+        return f"read_parquet({_text(str(opened.path))})"
+    name = f"lakebed-{opened.file.id}"
+    with reader.blaming([opened.file]):
+        asked.register(name, reader.dataset(opened))
+    return _name(name)
+
+
+def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds: dict[int, str]) -> str:
     """The rows of one file that count, as the schema has them."""
     names = dict(opened.footer.names)
     columns = ", ".join(
         f"{_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields
     )
     where = "" if live.whole else f" WHERE {' OR '.join(_inside(schema, names, keys) for keys in live.ranges)}"
-    return f"SELECT {columns} FROM read_parquet({_text(_path(opened))}){where}"  # noqa: S608 - names and texts are quoted
-
-
-def _path(opened: OpenFile) -> str:
-    return str(opened.path) if opened.path else opened.url
+    return f"SELECT {columns} FROM {source}{where}"  # noqa: S608 - names and texts are quoted
 
 
 def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
+from datafusion.catalog import Table
 
 from lakebed.kernels.merge import merge_stream
 from lakebed.kernels.session import column, context, inside, passing, read_as, sort_order
@@ -33,17 +34,15 @@ from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import ReadCache
 from lakebed.query.footer import Footer, RowGroup, per_unit
 from lakebed.query.narrow import Ask
-from lakebed.query.opening import OpenFile
+from lakebed.query.opening import OpenFile, OpenFiles
+from lakebed.query.pages import PagedFile
+from lakebed.query.remote import dataset
 from lakebed.query.slices import forwards
 from lakebed.query.tally import Tally
 from lakebed.schema import Field, Schema
-from lakebed.storage.engines import register_store
-from lakebed.storage.remote import ObjectStorage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from lakebed.storage.contract import Storage
 
 _BATCH_ROWS = 8192
 _POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
@@ -72,17 +71,16 @@ _RULES_NOT_NEEDED = (
 class Engine:
     """Wide reads of one table's files. Safe to use from many threads."""
 
-    def __init__(self, storage: Storage, kept: ReadCache) -> None:
+    def __init__(self, files: OpenFiles, kept: ReadCache) -> None:
+        self._files = files
         self._kept = kept
         self._context = _context()
-        if isinstance(storage, ObjectStorage):
-            register_store(self._context, storage)
         self._columns: dict[str, Expr] = {}
         self._frames: WeakKeyDictionary[OpenFile, DataFrame] = WeakKeyDictionary()
         self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
-        """The rows asked for, in order; with a limit, more than that may come.
+        """The rows asked for, in order, of files that have a ``path``; with a limit, more than that may come.
 
         Raises what the engine raises, which does not tell the file; FileNotFoundError if one is gone.
         """
@@ -94,7 +92,10 @@ class Engine:
             yield from self._execute(files, self.frame(files, condition, ask), ask.tally)
 
     def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
-        """All rows of one file, as the schema has them, for plans that others make."""
+        """All rows of one file, as the schema has them, for plans that others make.
+
+        The file may be on a store: PyArrow reads it then, and verifies what it reads.
+        """
         found = self._scan(opened, schema).select(*self._read_as(schema.fields, opened, schema))
         kinds = {f.name: f.type for f in found.schema()}
         exactly = [
@@ -130,7 +131,7 @@ class Engine:
             values = zip(names, ask.point.scalars(), strict=True)
             yield ask.keys, reduce(and_, (self._column(name) == lit(value) for name, value in values))
             return
-        for keys in forwards(files, ask.schema, ask.keys, self._kept):
+        for keys in forwards([PagedFile(opened, ask.schema, self._kept) for opened in files], ask.keys):
             whole = all(opened.file.lies_in(keys) for opened in files)
             yield keys, None if whole else inside(ask.schema, keys)
 
@@ -169,6 +170,9 @@ class Engine:
         return found
 
     def _scan(self, opened: OpenFile, schema: Schema) -> DataFrame:
+        if opened.path is None:
+            # Not kept: it holds the file, which would then never go.
+            return self._context.read_table(Table(dataset(opened, self._files)))
         found = self._frames.get(opened)
         if found is None:
             order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
@@ -178,7 +182,7 @@ class Engine:
 
     def _execute(self, files: Sequence[OpenFile], frame: DataFrame, tally: Tally) -> Generator[pa.RecordBatch]:
         plan = frame.execution_plan()
-        if not _found_all(files, plan):
+        if not _found_all(files):
             raise FileNotFoundError("the engine found fewer files than it was given")
         try:
             for batch in self._context.execute(plan, 0):
@@ -187,15 +191,12 @@ class Engine:
             _note(plan, tally)
 
 
-def _found_all(files: Sequence[OpenFile], plan: ExecutionPlan) -> bool:
-    """Whether the plan reads every file. The engine lists them while it plans, and takes a missing one for empty.
+def _found_all(files: Sequence[OpenFile]) -> bool:
+    """Whether every file is there. The engine lists them while it plans, and takes a missing one for empty.
 
     A file that is there after planning was there before: names are never used twice. Later it would be an error.
     """
-    paths = [opened.path for opened in files if opened.path is not None]
-    if len(paths) == len(files):
-        return all(path.exists() for path in paths)
-    return plan.display_indent().count("DataSourceExec") == len(files)
+    return all(opened.path is not None and opened.path.exists() for opened in files)
 
 
 def _not_pruned(footer: Footer, keys: EncodedRange, schema: Schema) -> list[RowGroup]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lakebed.query.plan import QueryPlan
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
-    from lakebed.storage.contract import Storage
 
 
 _held: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
@@ -54,7 +53,8 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
     opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
     for live, one in zip(files, opened, strict=True):
-        rows = engine.rows(one, schema)
+        with reader.blaming([live.file]):
+            rows = engine.rows(one, schema)
         frames.append(rows if live.whole else rows.filter(_counting(live, schema)))
     if not frames:
         return Frame(SessionContext().from_arrow(schema.arrow.empty_table()), ())
@@ -79,15 +79,11 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return _union(frames[:middle]).union(_union(frames[middle:]))
 
 
-def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader, storage: Storage) -> None:
+def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:
     """Let a context of the caller's read the rows of the plan as a table. Raises as :meth:`Reader.get`."""
     from datafusion.catalog import Table
 
-    from lakebed.storage.engines import register_store
-
     frame = frame_of(plan, reader)
-    if any(opened.path is None for opened in frame.opened):
-        register_store(context, storage)
     context.register_table(name, Table(frame.rows))
     _held.setdefault(context, []).append(frame)
 
@@ -95,8 +91,9 @@ def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader
 def check_found(frame: Frame, plan_text: str, reader: Reader) -> None:
     """Raise as :meth:`Reader.get` for a file that the engine's plan does not read because it is not there.
 
-    ``plan_text`` is the physical plan, which names every file that the engine found and could not rule out.
+    ``plan_text`` is the physical plan, which names every file on local disk that the engine found and could not rule
+    out. What is read from a store by us raises if it is not there.
     """
     for opened in frame.opened:
-        if opened.file.id not in plan_text:
+        if opened.path is not None and opened.file.id not in plan_text:
             reader.check_there(opened)

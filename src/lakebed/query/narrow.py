@@ -153,10 +153,16 @@ class NarrowReader:
         found = self._merged(files, ask, fields)
         return None if found is None else [rows.slice(0, ask.limit) for rows in found]
 
-    def _merged(self, files: Sequence[OpenFile], ask: Ask, fields: Sequence[Field]) -> list[pa.RecordBatch] | None:
-        """As :meth:`read`, but with as many rows of each file as the limit."""
+    def read_slice(self, files: Sequence[OpenFile], ask: Ask, bytes_max: int) -> list[pa.RecordBatch] | None:
+        """As :meth:`read`, of files that give pages and so many decompressed bytes; None: there are more."""
+        return self._merged(files, ask, ask.fields(with_keys=len(files) > 1), (bytes_max, bytes_max))
+
+    def _merged(
+        self, files: Sequence[OpenFile], ask: Ask, fields: Sequence[Field], at_most: tuple[int, int] | None = None
+    ) -> list[pa.RecordBatch] | None:
+        """As :meth:`read`, but with as many rows of each file as the limit. ``at_most`` are rows and bytes."""
         shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
-        rows_left, bytes_left = ROWS_MAX * shares, BYTES_MAX * shares
+        rows_left, bytes_left = at_most or (ROWS_MAX * shares, BYTES_MAX * shares)
         cuts: list[Cut] = []
         for cut in self._cuts(files, ask):
             rows_left -= len(cut.rows)

@@ -18,6 +18,7 @@ holds it, so an open file never vanishes under a query.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import threading
 import weakref
@@ -168,7 +169,8 @@ class OpenFiles:
         """Parts of a file on a store, in one round trip or, if all are in its tail, none. Raises as :meth:`read`."""
         assert opened.tail is not None
         tail, blocks = opened.tail, opened.blocks
-        spans = list(places) if blocks is None else [blocks.around(place) for place in places]
+        # Behind the blocks are their digests and the footer, which were verified and are in the tail.
+        spans = [place if blocks is None or blocks.ends_before(place) else blocks.around(place) for place in places]
         afar = list(dict.fromkeys(span for span in spans if span[0] < tail.offset))
         found = dict(zip(afar, self._fetch_ranges(opened.file, afar), strict=True)) if afar else {}
         for begin, length in spans:
@@ -176,8 +178,9 @@ class OpenFiles:
                 at = begin - tail.offset
                 found[begin, length] = tail.content[at : at + length]
         if blocks is not None:
-            for (begin, _), content in found.items():
-                blocks.check(begin, content)
+            for span, content in found.items():
+                if not blocks.ends_before(span):
+                    blocks.check(span[0], content)
         pairs = zip(places, spans, strict=True)
         return [found[span][at - span[0] : at - span[0] + length] for (at, length), span in pairs]
 
@@ -249,7 +252,7 @@ class OpenFiles:
         try:
             return Blocks(listed, self._part(opened, listed.place))
         except OSError as error:
-            raise self._damaged(opened.file, str(error)) from error
+            raise self.damaged(opened.file, str(error)) from error
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -280,7 +283,7 @@ class OpenFiles:
             with path.open("rb", buffering=0) as stream:
                 found = os.fstat(stream.fileno()).st_size
                 if found != file.size_bytes:
-                    raise self._damaged(file, f"it has {found} bytes, {file.size_bytes} were written")
+                    raise self.damaged(file, f"it has {found} bytes, {file.size_bytes} were written")
                 return os.pread(stream.fileno(), file.footer_bytes, file.size_bytes - file.footer_bytes)
         except FileNotFoundError as error:
             raise self._missing(file) from error
@@ -298,7 +301,7 @@ class OpenFiles:
         try:
             return Tail(offset, self._fetch_ranges(file, [(offset, length)])[0])
         except OSError as error:
-            raise self._damaged(file, str(error)) from error
+            raise self.damaged(file, str(error)) from error
 
     def _fetch_ranges(self, file: DataFile, places: Sequence[Place]) -> list[bytes]:
         from lakebed.storage.engines import read_ranges
@@ -318,9 +321,10 @@ class OpenFiles:
     def _check_footer(self, footer: bytes, file: DataFile) -> None:
         found = digest_bytes(footer)
         if found != file.footer_digest:
-            raise self._damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
+            raise self.damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
 
-    def _damaged(self, file: DataFile, reason: str) -> DamagedError:
+    def damaged(self, file: DataFile, reason: str) -> DamagedError:
+        """The error for a file that is not what was written."""
         name = data_name(self._table_id, file)
         return DamagedError(
             f"{self._storage.object_url(name)} is damaged: {reason}; restore the object", name=name, file=file.id
@@ -339,6 +343,47 @@ class OpenFiles:
             name=name,
             file=file.id,
         )
+
+
+class StoredFile(io.RawIOBase):
+    """The bytes of a file on a store, verified as they are read. For one thread at a time, as Arrow promises."""
+
+    def __init__(self, opened: OpenFile, files: OpenFiles) -> None:
+        self._opened = opened
+        self._files = files
+        self._at = 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.file.size_bytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """The place."""
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
+        left = self._opened.file.size_bytes - self._at
+        length = left if size < 0 else min(size, left)
+        listed = self._opened.footer.blocks
+        # Blocks end where their digests begin.
+        border = self._at if listed is None else min(max(self._at, listed.offset), self._at + length)
+        places = [(self._at, border - self._at), (border, self._at + length - border)]
+        try:
+            data = b"".join(self._files.fetch(self._opened, [place for place in places if place[1] > 0]))
+        except OSError as error:
+            raise self._files.damaged(self._opened.file, str(error)) from error
+        self._at += len(data)
+        return data
 
 
 def _reads_ranges(storage: Storage) -> bool:

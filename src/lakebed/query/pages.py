@@ -22,7 +22,7 @@ import numpy as np
 from lakebed.arrays import Integers, of_integers
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import Kind, ReadCache
-from lakebed.query.footer import Chunk, Fences, RowGroup, encode_plain
+from lakebed.query.footer import Chunk, Fences, Footer, RowGroup, encode_plain
 from lakebed.query.opening import OpenFile, OpenFiles, Place
 from lakebed.query.tally import Tally
 from lakebed.query.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
@@ -162,6 +162,11 @@ class PagedFile:
     def is_afar(self) -> bool:
         """Whether each read takes a round trip."""
         return self._opened.path is None
+
+    @property
+    def footer(self) -> Footer:
+        """Its row groups and columns."""
+        return self._opened.footer
 
     @property
     def name(self) -> str:

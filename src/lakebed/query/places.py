@@ -4,7 +4,7 @@ A sorted file with a page index answers both without being read: which page may 
 columns are decoded, and the bound is searched for among them. So a rank, which counts and samples rest on, costs one
 page, and rows cost those that they lie in.
 
-A column without a page index, or of nested values, is read for the whole row group. Files are local, or copies.
+A column without a page index, or of nested values, is read for the whole row group.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from lakebed.arrays import of_integers
 from lakebed.keys import EncodedRange
 from lakebed.query.decoding import Cut, decoded, row_keys
+from lakebed.query.opening import StoredFile
 from lakebed.query.pages import PagedFile, Spans
 from lakebed.query.tally import Tally
 
@@ -28,19 +29,20 @@ if TYPE_CHECKING:
     from lakebed.arrays import Integers
     from lakebed.query.cache import ReadCache
     from lakebed.query.footer import RowGroup
-    from lakebed.query.opening import OpenFile
+    from lakebed.query.opening import OpenFile, OpenFiles
     from lakebed.schema import Field, Schema
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """One row group of an open file, which has a ``path``."""
+    """One row group of an open file; ``files`` fetches parts of one that stays on its store."""
 
     opened: OpenFile
     position: int
     schema: Schema
     kept: ReadCache
     tally: Tally = field(default_factory=Tally)
+    files: OpenFiles | None = None
 
     @property
     def group(self) -> RowGroup:
@@ -77,7 +79,7 @@ class GroupRows:
     @property
     def file(self) -> PagedFile:
         """The file, to be read by pages."""
-        return PagedFile(self.opened, self.schema, self.kept, self.tally)
+        return PagedFile(self.opened, self.schema, self.kept, self.tally, self.files)
 
     def _decoded(self, fields: Sequence[Field], rows: range | Spans) -> dict[str, pa.Array]:
         return decoded([Cut(self.file, self.position, self.group, rows)], fields)
@@ -88,8 +90,12 @@ class GroupRows:
         stored = {field.name: names[field.id] for field in fields if field.id in names}
         found = {field.name: pa.nulls(self.group.rows, field.type) for field in fields if field.name not in stored}
         if stored:
+            source: Any = self.opened.path
+            if source is None:
+                assert self.files is not None, "a file on a store is read by whoever opened it"
+                source = pa.PythonFile(StoredFile(self.opened, self.files), mode="r")
             self.opened.verify(self.opened.footer.places_of([field.id for field in fields], [self.group]))
-            with pq.ParquetFile(self.opened.path, page_checksum_verification=True) as file:
+            with pq.ParquetFile(source, page_checksum_verification=True) as file:
                 rows = file.read_row_group(self.position, columns=list(stored.values()), use_threads=False)
             for field in fields:
                 if field.name in stored:
@@ -98,14 +104,17 @@ class GroupRows:
         return found
 
 
-def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes) -> int:
-    """How many rows of a file have a key below the bound: reads one page, as a rule."""
+def rank(opened: OpenFile, schema: Schema, kept: ReadCache, bound: bytes, files: OpenFiles | None = None) -> int:
+    """How many rows of a file have a key below the bound: reads one page, as a rule.
+
+    ``files`` fetches parts of a file on a store, which gives pages.
+    """
     fences = opened.footer.fences
     groups = opened.footer.groups
     position = bisect_right(fences.ends, bound)
     passed = sum(group.rows for group in groups[:position])
     for reached in range(position, bisect_left(fences.starts, bound)):
-        passed += GroupRows(opened, reached, schema, kept).rank(bound)
+        passed += GroupRows(opened, reached, schema, kept, files=files).rank(bound)
     return passed
 
 

@@ -19,7 +19,6 @@ one, with row group and column if a page is at fault.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from lakebed.query.cache import READ_CACHE, ReadCache
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
+from lakebed.query.pages import PagedFile
 from lakebed.query.plan import QueryPlan, at, successive
 from lakebed.query.stream import RowStream
 from lakebed.query.tally import Tally
@@ -41,6 +41,8 @@ from lakebed.schema import Schema
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
     from lakebed.kernels.predicate import Predicate
     from lakebed.query.bunches import Lookup
     from lakebed.query.engine import Engine
@@ -140,6 +142,12 @@ class Reader:
         """Drop all that is kept of files that were deleted."""
         self._files.forget(*files)
 
+    def dataset(self, opened: OpenFile) -> pads.FileSystemDataset:
+        """A file that stays on its store, for an engine that takes PyArrow's datasets."""
+        from lakebed.query.remote import dataset
+
+        return dataset(opened, self._files)
+
     def check_there(self, opened: OpenFile) -> None:
         """Raise as :meth:`get` if the object of the file is gone, whatever is kept of it."""
         there = opened.path.exists() if opened.path else self._storage.stamp(data_name(self._table_id, opened.file))
@@ -153,7 +161,7 @@ class Reader:
             if self._engine is None:
                 from lakebed.query.engine import Engine
 
-                self._engine = Engine(self._storage, self._kept)
+                self._engine = Engine(self._files, self._kept)
             return self._engine
 
     def get_many(
@@ -194,19 +202,9 @@ class Reader:
 
         with self.blaming([file]):
             opened = self._files.open(file, schema)
-            if opened.path is not None:
-                return rank(opened, schema, self._kept, bound)
-            fences, groups = opened.footer.fences, opened.footer.groups
-            # From a row group on which no earlier one reaches into, the engine counts.
-            first = bisect_right(fences.ends, bound)
-            while 0 < first < len(groups) and fences.starts[first] < fences.ends[first - 1]:
-                first -= 1
-            passed = sum(group.rows for group in groups[:first])
-            if first == len(groups):
-                return passed
-            keys = EncodedRange(fences.starts[first], bound)
-            ask = Ask(schema, keys, None, schema.row_key_names[:1], None)
-            return passed + (0 if keys.empty else sum(rows.num_rows for rows in self.engine().read([opened], ask)))
+            if not opened.footer.paged:
+                opened = self._files.local(file, schema)
+            return rank(opened, schema, self._kept, bound, self._files)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], places: Sequence[int]) -> pa.Table:
         """The rows of a file at these ascending places. Raises as :meth:`get`."""
@@ -249,7 +247,7 @@ class Reader:
 
         with self.blaming(files, ask.where):
             opened = [self._files.open(file, ask.schema) for file in files]
-        slices = backwards(opened, ask.schema, ask.keys, self._kept)
+        slices = backwards([PagedFile(one, ask.schema, self._kept, None, self._files) for one in opened], ask.keys)
         while True:
             with self.blaming(files, ask.where):
                 keys = next(slices, None)
@@ -284,21 +282,31 @@ class Reader:
         from lakebed.query.straight import goes_straight, read_straight
 
         if len(opened) == 1 and goes_straight(opened[0], ask):
-            return read_straight(opened[0], ask, self._kept, limit_bytes)
+            return read_straight(opened[0], ask, self._kept, limit_bytes, self._files)
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
             return self.engine().merge_in_levels(local, ask, limit_bytes)
+        if any(one.path is None for one in opened):
+            return self._remote_rows(opened, ask)
         return self.engine().read(opened, ask)
+
+    def _remote_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+        """The rows asked for of files of which some stay on their store: by pages, or else out of verified copies."""
+        from lakebed.query.remote import RemoteReader
+
+        def from_copies(ask: Ask) -> Iterator[pa.RecordBatch]:
+            return self.engine().read([self._files.local(one.file, ask.schema) for one in opened], ask)
+
+        asked = ask if ask.where is None else ask.before_where()
+        remote = RemoteReader(self._files, self._kept, self._narrow)
+        rows = remote.rows(opened, asked, self._memory_limit_bytes(), from_copies)
+        return rows if ask.where is None else _passing(rows, ask.where)
 
     def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
         if ask.where is None:
             return self._narrow.read(opened, ask)
         batches = self._narrow.read(opened, ask.before_where())
-        if not batches:
-            return batches
-        from lakebed.kernels.predicate import keep
-
-        return [keep(batch, ask.where) for batch in batches]
+        return batches and list(_passing(batches, ask.where))
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -327,6 +335,12 @@ class Wanted:
     where: Predicate | None = None
     limit: int | None = None
     reverse: bool = False
+
+
+def _passing(batches: Iterable[pa.RecordBatch], where: Predicate) -> Iterator[pa.RecordBatch]:
+    from lakebed.kernels.predicate import keep
+
+    return (keep(batch, where) for batch in batches)
 
 
 def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:

@@ -10,10 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from lakebed.keys import EncodedRange
-from lakebed.query.cache import ReadCache
-from lakebed.query.opening import OpenFile
 from lakebed.query.pages import PagedFile
-from lakebed.schema import Schema
 
 SLICE_BYTES = 8 * 1024 * 1024
 """Planning a slice takes about 2 ms, decoding it 40 ms or more."""
@@ -25,10 +22,10 @@ LAST_BYTES = 128 * 1024
 """The first slice from the end, for those who want a few rows; each one after it is twice as large, up to the full."""
 
 
-def forwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: ReadCache) -> Iterator[EncodedRange]:
+def forwards(files: Sequence[PagedFile], keys: EncodedRange) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, in key order."""
     begin, size, enough = keys.min, 0, _enough(files)
-    starts = (_starts(opened, schema, keys, kept) for opened in files)
+    starts = (_starts(file, keys) for file in files)
     for start, size_bytes in heapq.merge(*starts):
         if size >= enough and start > begin:
             yield EncodedRange(begin, start)
@@ -37,10 +34,10 @@ def forwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept
     yield EncodedRange(begin, keys.max)
 
 
-def backwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kept: ReadCache) -> Iterator[EncodedRange]:
+def backwards(files: Sequence[PagedFile], keys: EncodedRange) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, the last one first; the first few are small."""
     end, size, enough = keys.max, 0, LAST_BYTES
-    starts = (_starts(opened, schema, keys, kept, last_first=True) for opened in files)
+    starts = (_starts(file, keys, last_first=True) for file in files)
     for start, size_bytes in heapq.merge(*starts, reverse=True):
         size += size_bytes
         if size >= enough and keys.min < start and (end is None or start < end):
@@ -49,26 +46,19 @@ def backwards(files: Sequence[OpenFile], schema: Schema, keys: EncodedRange, kep
     yield EncodedRange(keys.min, end)
 
 
-def _enough(files: Sequence[OpenFile]) -> int:
+def _enough(files: Sequence[PagedFile]) -> int:
     return max(SLICE_BYTES, len(files) * SLICE_FILE_BYTES)
 
 
-def _starts(
-    opened: OpenFile,
-    schema: Schema,
-    keys: EncodedRange,
-    kept: ReadCache,
-    *,
-    last_first: bool = False,
-) -> Iterator[tuple[bytes, int]]:
+def _starts(file: PagedFile, keys: EncodedRange, *, last_first: bool = False) -> Iterator[tuple[bytes, int]]:
     """Lower bounds of the keys of successive parts of a file, with the bytes of each, from one end to the other."""
-    footer = opened.footer
+    footer = file.footer
     groups = footer.fences.reaching(keys)
-    if opened.path is None or not footer.paged:
+    if not footer.paged:
         for position in reversed(groups) if last_first else groups:
             yield footer.fences.starts[position], footer.groups[position].size_bytes
         return
-    with PagedFile(opened, schema, kept) as file:
+    with file:
         for position in reversed(groups) if last_first else groups:
             group = footer.groups[position]
             fences = file.key_pages(position, group).fences

@@ -38,7 +38,6 @@ from lakebed.query.live import over_leaves
 from lakebed.query.plan import plan
 from lakebed.query.predicates import EVERY_KEY, KeySet, both, either, key_ranges
 from lakebed.query.statement import At, read_statement
-from lakebed.storage.engines import register_store
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, RecordBatchStream
@@ -94,7 +93,6 @@ class SqlEngine:
         self._catalog = _Catalog()
         self._context: SessionContext | None = None
         self._limit_bytes = 0
-        self._stores: set[str] = set()
 
     def run(self, text: str, memory_limit_bytes: int) -> pa.RecordBatchReader:
         """The rows of a query; see :meth:`lakebed.instance.Instance.sql`."""
@@ -113,7 +111,6 @@ class SqlEngine:
                 planned = over_leaves(plan(view.state, _ranges(scans[name], view)), view.state)
                 frames[name] = frame_of(planned, view.reader, scans[name].columns)
                 tables[name] = Table(frames[name].rows)
-                self._register_store(context, view)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
         frame = self._planned(context, statement.text, tables)
@@ -128,14 +125,7 @@ class SqlEngine:
             self._context = SessionContext(config, runtime)
             self._context.register_catalog_provider(_CATALOG, self._catalog)
             self._limit_bytes = memory_limit_bytes
-            self._stores.clear()
         return self._context
-
-    def _register_store(self, context: SessionContext, view: View) -> None:
-        with self._lock:
-            if view.storage.url not in self._stores:
-                register_store(context, view.storage)
-                self._stores.add(view.storage.url)
 
     def _tables_of(self, context: SessionContext, text: str) -> list[_Name]:
         """The names that the statement may mean as tables: functions, too, are looked up as such."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lakebed.query.cache import ReadCache
     from lakebed.query.footer import RowGroup
     from lakebed.query.narrow import Ask
-    from lakebed.query.opening import OpenFile
+    from lakebed.query.opening import OpenFile, OpenFiles
 
 SLICE_BYTES = 8 * 1024 * 1024
 """Of decoded rows. A slice costs a millisecond beside decoding them, which takes 15."""
@@ -42,17 +42,19 @@ _SLICE_SHARE = 4
 
 def goes_straight(opened: OpenFile, ask: Ask) -> bool:
     """Whether what is asked of a single file can be read so: by pages, and with no predicate to prune them by."""
-    return opened.path is not None and ask.where is None and opened.footer.gives_pages(ask.fields(with_keys=True))
+    return ask.where is None and opened.footer.gives_pages(ask.fields(with_keys=True))
 
 
-def read_straight(opened: OpenFile, ask: Ask, kept: ReadCache, memory_limit_bytes: int) -> Generator[pa.RecordBatch]:
-    """The rows asked for, in order; with a limit, a few more may come.
+def read_straight(
+    opened: OpenFile, ask: Ask, kept: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
+) -> Generator[pa.RecordBatch]:
+    """The rows asked for, in order; with a limit, a few more may come. ``files`` fetches parts of a file on a store.
 
     Raises OSError or ArrowException if the file is not what was written.
     """
     cores = pa.cpu_count()
     ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
-    cut = _Cut(opened, ask, kept)
+    cut = _Cut(opened, ask, kept, files)
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
     try:
@@ -82,6 +84,7 @@ class _Slice:
     opened: OpenFile
     ask: Ask
     kept: ReadCache
+    files: OpenFiles | None
     position: int
     begin: int
     end: int
@@ -93,7 +96,7 @@ class _Slice:
         wanted = schema.arrow_of(dict.fromkeys(self.ask.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         tally = Tally()
-        file = PagedFile(self.opened, schema, self.kept, tally)
+        file = PagedFile(self.opened, schema, self.kept, tally, self.files)
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
         held = decoded([cut], [schema.by_name[name] for name in names])
         for name, column in held.items():
@@ -111,8 +114,9 @@ class _Slice:
 class _Cut:
     """The rows of a file cut into slices, each as large as what was decoded before lets expect. Used by one thread."""
 
-    def __init__(self, opened: OpenFile, ask: Ask, kept: ReadCache) -> None:
+    def __init__(self, opened: OpenFile, ask: Ask, kept: ReadCache, files: OpenFiles | None) -> None:
         self._opened = opened
+        self._files = files
         self._ask = ask
         self._kept = kept
         self._rows = FIRST_ROWS
@@ -131,7 +135,7 @@ class _Cut:
         opened, ask = self._opened, self._ask
         left = ask.limit
         ask.tally.files.add(opened.file.id)
-        file = PagedFile(opened, ask.schema, self._kept, ask.tally)
+        file = PagedFile(opened, ask.schema, self._kept, ask.tally, self._files)
         for position in opened.footer.fences.reaching(ask.keys):
             group = opened.footer.groups[position]
             known = file.key_pages(position, group)
@@ -140,7 +144,8 @@ class _Cut:
             begin = span.rows.start
             while begin < span.rows.stop:
                 end = min(span.rows.stop, self._end(known, begin, group))
-                yield _Slice(opened, ask, self._kept, position, begin, end, _lies_in(known, ask.keys, begin, end))
+                whole = _lies_in(known, ask.keys, begin, end)
+                yield _Slice(opened, ask, self._kept, self._files, position, begin, end, whole)
                 begin = end
             if left is not None:
                 left -= span.above

@@ -98,6 +98,10 @@ class Blocks:
         end = -(-(place[0] + place[1]) // self.block_bytes) * self.block_bytes
         return begin, min(end, self._size) - begin
 
+    def ends_before(self, place: Place) -> bool:
+        """Whether the bytes lie behind the blocks: in their digests, or in the footer."""
+        return place[0] >= self._size
+
     def check(self, begin: int, content: bytes | memoryview) -> None:
         """Hold whole blocks that begin at this offset against their digests. Raises OSError for one that differs."""
         size, view = self.block_bytes, memoryview(content)

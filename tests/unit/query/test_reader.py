@@ -378,7 +378,8 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     from lakebed.query.engine import Engine
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
-    reader, engine = reader_of(storage), Engine(storage, ReadCache(1 << 20))
+    reader = reader_of(storage)
+    engine = Engine(reader._files, ReadCache(1 << 20))
     opened = [reader._files.open(file, LETTERS) for file in files]
     ask = Ask(LETTERS, EncodedRange(key("b"), key("d")), None, ("n",), 10)
     for used in (opened[:1], opened):

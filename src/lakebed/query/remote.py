@@ -1,0 +1,126 @@
+"""Wide reads of large files on object stores: every byte goes through :meth:`OpenFiles.fetch`, which verifies it.
+
+No engine reads such a file by itself, since engines check no digests. There are two ways:
+
+* :class:`RemoteReader`: rows in key order, for scans. The key range is cut into slices; the pages of a slice are
+  fetched from all files side by side, decoded, and sorted in memory. The next slice is fetched while one is given out.
+* :func:`dataset`: a PyArrow dataset of one file, for engines that choose what to read (SQL, DuckDB). Arrow reads it
+  through a file object. It checks the CRCs of pages too: a file without block digests has nothing else to check.
+
+Errors: as :meth:`OpenFiles.fetch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.query.narrow import ROWS_MAX
+from lakebed.query.opening import StoredFile
+from lakebed.query.pages import PagedFile
+from lakebed.query.places import GroupRows, places_by_group, rank
+from lakebed.query.slices import forwards
+from lakebed.query.tally import Tally
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+    from lakebed.keys import EncodedRange
+    from lakebed.query.cache import ReadCache
+    from lakebed.query.narrow import Ask, NarrowReader
+    from lakebed.query.opening import OpenFile, OpenFiles
+
+_SHARE = 8
+"""A slice may take this part of the memory limit, decompressed: it is held twice while it is sorted, and so is the
+next."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteReader:
+    """Reads files of one table of which some stay on their store."""
+
+    files: OpenFiles
+    kept: ReadCache
+    narrow: NarrowReader
+
+    def rows(
+        self,
+        opened: Sequence[OpenFile],
+        ask: Ask,
+        memory_limit_bytes: int,
+        otherwise: Callable[[Ask], Iterator[pa.RecordBatch]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows asked for, in order, maybe with other columns too, and without regard to limit and predicate.
+
+        ``otherwise`` reads what cannot be read so: many rows with nested columns, or very many rows of one key.
+        """
+        if all(one.footer.gives_pages(ask.fields(with_keys=True)) for one in opened):
+            return self._merged(opened, ask, memory_limit_bytes // _SHARE, otherwise)
+        few = self._few(opened, ask)
+        return otherwise(ask) if few is None else iter(few)
+
+    def _merged(
+        self,
+        opened: Sequence[OpenFile],
+        ask: Ask,
+        slice_bytes_max: int,
+        otherwise: Callable[[Ask], Iterator[pa.RecordBatch]],
+    ) -> Generator[pa.RecordBatch]:
+        """Slice after slice."""
+        slices = forwards([PagedFile(one, ask.schema, self.kept, None, self.files) for one in opened], ask.keys)
+
+        def read(keys: EncodedRange) -> tuple[EncodedRange, list[pa.RecordBatch] | None, Tally]:
+            part = replace(ask, keys=keys, tally=Tally())
+            return keys, self.narrow.read_slice(opened, part, slice_bytes_max), part.tally
+
+        with ThreadPoolExecutor(1, "lakebed-slices") as ahead:
+            keys = next(slices, None)
+            under_way = None if keys is None else ahead.submit(read, keys)
+            while under_way is not None:
+                keys, rows, tally = under_way.result()
+                following = next(slices, None)
+                under_way = None if following is None else ahead.submit(read, following)
+                ask.tally.add(tally)
+                yield from otherwise(replace(ask, keys=keys)) if rows is None else rows
+
+    def _few(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
+        """The rows at once: their places by pages of the keys, nested columns by whole row groups; None: too many."""
+        if not all(one.footer.paged for one in opened):
+            return None
+        fields = ask.fields(with_keys=len(opened) > 1)
+        wanted = ask.schema.arrow_of(field.name for field in fields)
+        placed = [(one, self._places(one, ask)) for one in opened]
+        if sum(len(places) for _, places in placed) > ROWS_MAX:
+            return None
+        found = [wanted.empty_table()]
+        for one, places in placed:
+            for position, inside in places_by_group(one, places):
+                ask.tally.files.add(one.file.id)
+                ask.tally.row_groups += 1
+                read = GroupRows(one, position, ask.schema, self.kept, ask.tally, self.files).take(fields, inside)
+                found.append(pa.table([read[field.name] for field in fields], schema=wanted))
+        rows = pa.concat_tables(found)
+        if len(opened) > 1:
+            rows = rows.sort_by([(name, "ascending") for name in ask.schema.sort_names])
+        batches: list[pa.RecordBatch] = rows.to_batches()
+        return batches
+
+    def _places(self, opened: OpenFile, ask: Ask) -> range:
+        low, high = ask.keys.min, ask.keys.max
+        first = rank(opened, ask.schema, self.kept, low, self.files)
+        end = opened.file.rows if high is None else rank(opened, ask.schema, self.kept, high, self.files)
+        return range(first, end)
+
+
+def dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
+    """One file on a store, its columns by the names that they have in it."""
+    import pyarrow.dataset as pads
+
+    options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
+    kind = pads.ParquetFileFormat(default_fragment_scan_options=options)
+    fragment = kind.make_fragment(pa.PythonFile(StoredFile(opened, files), mode="r"))
+    return pads.FileSystemDataset([fragment], fragment.physical_schema, kind)

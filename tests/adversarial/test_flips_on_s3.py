@@ -1,0 +1,114 @@
+"""No flipped bit of a file on a store changes an answer without an error, whether it is fetched whole or by ranges."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from lakebed.files import data_name, summary_name
+from lakebed.query import opening
+from tests.adversarial.flips import (
+    DOORS,
+    Finding,
+    Flip,
+    Region,
+    files_of,
+    make,
+    opened,
+    regions,
+    try_doors,
+)
+from tests.adversarial.test_flips import DOORS_A_FLIP, SEED, TABLES, shown
+from tests.s3.conftest import S3Server, serve
+
+MANY = int(os.environ.get("LAKEBED_FLIPS", "20000")) // 20
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The root of an instance in a bucket, how to open it, and what each door answers of each table."""
+
+    root: str
+    options: dict[str, Any]
+    answers: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    """Both tables on a server in this process."""
+    server = S3Server()
+    listening = serve(server)
+    root, options = f"{server.new_bucket()}/lake", {"storage_options": server.storage_options}
+    make(root, **options)
+    answers = {}
+    for name in TABLES:
+        with opened(root, name, **options) as (lake, table):
+            answers[name] = {door: read(lake, table) for door, read in DOORS.items()}
+    yield Store(root, options, answers)
+    listening.shutdown()
+    listening.server_close()
+
+
+@pytest.fixture
+def ranges_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is small enough to be fetched whole, nor to come with its footer."""
+    monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
+    monkeypatch.setattr(opening, "TAIL_BYTES", 4 * 1024)
+
+
+def stored_regions(table: Any) -> list[Region]:
+    found = []
+    for file in files_of(table):
+        name = data_name(table.id, file)
+        found += regions(table.storage.get(name), table.schema, name)
+        if file.summarised:
+            name = summary_name(table.id, file)
+            found.append(Region("summary", name, ((0, len(table.storage.get(name))),)))
+    return found
+
+
+def flipped(store: Store, flips: int, doors_a_flip: int, *, by_ranges: bool) -> tuple[list[Finding], int]:
+    chance = random.Random(SEED)
+    findings: list[Finding] = []
+    told = 0
+    for name in TABLES:
+        with opened(store.root, name, **store.options) as (_, table):
+            among = stored_regions(table)
+        turns = itertools.cycle(DOORS)
+        for _ in range(flips // len(TABLES)):
+            flip = Flip.any_of(among, chance)
+            with opened(store.root, name, **store.options) as (lake, table):
+                content = table.storage.get(flip.region.object)
+                table.storage.replace(flip.region.object, flip.of(content))
+                doors = list(itertools.islice(turns, doors_a_flip))
+                found, errors = try_doors(lake, table, doors, store.answers[name], flip, by_ranges=by_ranges)
+                table.storage.replace(flip.region.object, content)
+            findings += found
+            told += errors
+    return findings, told
+
+
+def test_no_flipped_bit_of_a_copied_file_goes_unnoticed(store: Store) -> None:
+    findings, told = flipped(store, 12, DOORS_A_FLIP, by_ranges=False)
+    assert not findings, shown(findings)
+    assert told > 6
+
+
+def test_no_flipped_bit_of_a_file_that_is_read_by_ranges_goes_unnoticed(store: Store, ranges_alone: None) -> None:
+    findings, told = flipped(store, 32, DOORS_A_FLIP, by_ranges=True)
+    assert not findings, shown(findings)
+    assert told > 10
+
+
+@pytest.mark.slow
+def test_no_flipped_bit_of_very_many_on_a_store_goes_unnoticed_through_any_door(
+    store: Store, ranges_alone: None
+) -> None:
+    findings, _ = flipped(store, MANY, len(DOORS), by_ranges=True)
+    assert not findings, shown(findings)
