@@ -17,11 +17,8 @@ holds it, so an open file never vanishes under a query.
 
 from __future__ import annotations
 
-import atexit
 import io
 import os
-import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +29,7 @@ from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
 from lakebed.files import DataFile, data_name
 from lakebed.query.cache import Kind, ReadCache
+from lakebed.query.copies import LocalCopy, copies_folder
 from lakebed.query.damage import located
 from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
@@ -56,14 +54,6 @@ OPENED_AT_ONCE = 16
 
 _FOOTER_TIMES = 8
 """A decoded footer takes about so many times the bytes of the stored one."""
-
-
-class LocalCopy:
-    """A fetched file; it is deleted when nothing refers to this object any more."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        weakref.finalize(self, path.unlink, missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,26 +382,3 @@ def _reads_ranges(storage: Storage) -> bool:
 
     # A storage that wraps another one has its reasons, which the engine would go around.
     return isinstance(storage, ObjectStorage) and not storage.url.startswith("memory://")
-
-
-_folders: dict[int, Path] = {}
-_folders_lock = threading.Lock()
-
-
-def copies_folder() -> Path:
-    """The folder of this process for fetched files; made at first use, removed at exit."""
-    with _folders_lock:
-        # By process id: a forked child must neither fill nor remove its parent's.
-        if os.getpid() not in _folders:
-            from tempfile import mkdtemp
-
-            _folders[os.getpid()] = Path(mkdtemp(prefix="lakebed-copies-"))
-            atexit.register(_remove_folder, os.getpid())
-        return _folders[os.getpid()]
-
-
-def _remove_folder(process: int) -> None:
-    if process == os.getpid():
-        from shutil import rmtree
-
-        rmtree(_folders[process], ignore_errors=True)
