@@ -9,6 +9,7 @@ import lakebed
 from lakebed.cli import arguments as args
 from lakebed.cli.inputs import arrow_schema, read_text
 from lakebed.cli.render import count_text, size_text
+from lakebed.cli.repair import add_repair
 from lakebed.errors import UsageError
 from lakebed.state.sums import file_sizes, table_rows
 
@@ -58,6 +59,7 @@ def add_table(commands: args.Commands) -> None:
         parser = args.add_command(noun, name, f"{what} when it is due", _set_online)
         parser.add_argument("table", metavar="TABLE")
         parser.set_defaults(online=name == "online")
+    add_repair(noun)
 
 
 def _init(arguments: argparse.Namespace, out: Output) -> None:

@@ -324,6 +324,11 @@ class Reader:
                     raise damage from error
             if where is not None:
                 raise where.untold(error) from error
+            if "non UTF-8" in str(error):
+                raise DamagedError(
+                    "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
+                    f"repair` on it ({str(error)[:200]})"
+                ) from error
             raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
 

@@ -51,6 +51,8 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc", "readings"],
     "sweep": ["sweep", "readings"],
     "sweep --dropped": ["sweep", "--dropped"],
+    "table repair": ["table", "repair", "readings"],
+    "table repair --dry-run": ["table", "repair", "readings", "--dry-run"],
     "report files": ["report", "files", "readings"],
     "report partitions": ["report", "partitions", "readings"],
     "tag": ["tag", "readings", "now"],
