@@ -63,6 +63,7 @@ _POOL_BYTES_MIN = 64 * 1024 * 1024
 _SAMPLES = 8
 """Sampled rows for a slice: sizes of slices then scatter by about a third."""
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 16_384
+_BATCH_BYTES = 4 * 1024 * 1024
 
 _STREAMING = {
     "SortPreservingMergeExec", "UnionExec", "FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec",
@@ -107,7 +108,9 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
 
     rows = sum(item.rows for item in opened)
     with contextlib.closing(counted()) as batches:
-        return write_run(batches, layout, scratch, rows_estimate=rows, cuts=cuts)
+        return write_run(
+            batches, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=memory_limit_bytes
+        )
 
 
 def merge_stream(  # noqa: PLR0913 - as above
@@ -191,7 +194,7 @@ def _one_level(
 ) -> Iterator[pa.RecordBatch]:
     row_bytes = max(item.row_bytes for item in inputs)
     rows = memory_limit_bytes // 2 // (_BATCHES_HELD * len(inputs) * row_bytes)
-    batch_rows = max(1, min(max(rows, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX, 16 * 1024 * 1024 // row_bytes))
+    batch_rows = max(1, min(max(rows, _BATCH_ROWS_MIN), _BATCH_ROWS_MAX, _BATCH_BYTES // row_bytes))
     engine = context(
         partitions=len(inputs), batch_rows=batch_rows, pool_bytes=max(2 * memory_limit_bytes, _POOL_BYTES_MIN)
     )

@@ -98,6 +98,8 @@ class _Readers:
                 metadata=self.metadata,
                 read_dictionary=list(dictionaries),
                 buffer_size=buffer_bytes,
+                # Read ahead, all chunks of a row group would be held whole whatever the buffer is.
+                pre_buffer=not buffer_bytes,
                 page_checksum_verification=True,
             )
         return found

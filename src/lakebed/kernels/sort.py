@@ -76,7 +76,14 @@ def sort_runs(
     if chunk is None:
         return []
     if exhausted:
-        return write_run(chunk.to_batches(), layout, scratch, rows_estimate=chunk.num_rows, cuts=cuts)
+        return write_run(
+            chunk.to_batches(),
+            layout,
+            scratch,
+            rows_estimate=chunk.num_rows,
+            cuts=cuts,
+            memory_limit_bytes=memory_limit_bytes,
+        )
 
     from lakebed.kernels.merge import merge_runs
 
@@ -87,6 +94,8 @@ def sort_runs(
             # Let go of the chunk before the next one is gathered.
             chunk = None
             chunk = next(chunks, None)
+        # What sorting took is free, and the merge takes its memory from another allocator.
+        pa.default_memory_pool().release_unused()
         return merge_runs(spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts)
 
 

@@ -44,10 +44,14 @@ from lakebed.kernels.scratch import writing_to
 from lakebed.kernels.sizes import gather
 from lakebed.keys import KeyCodec
 from lakebed.schema import Schema
+from lakebed.settings import Settings
 from lakebed.storage import blocks
 
 GROUP_BYTES_MAX = 64 * 1024 * 1024
 """A row group is closed at this size in memory even if its rows are few: it is held whole while it is gathered."""
+
+_GROUP_SHARE = 4
+"""A row group is held beside what its rows are made from, and its encoded pages beside it."""
 
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
@@ -63,6 +67,7 @@ def write_run(
     *,
     rows_estimate: int,
     cuts: Sequence[bytes] = (),
+    memory_limit_bytes: int = Settings().memory_limit_bytes,
 ) -> list[SortedFile]:
     """Write sorted rows as files of about ``layout.file_bytes`` in the folder ``scratch``, in key order.
 
@@ -74,7 +79,7 @@ def write_run(
     """
     files: list[SortedFile] = []
     current: _OpenFile | None = None
-    bytes_max = min(GROUP_BYTES_MAX, max(layout.file_bytes // 2, 1))
+    bytes_max = min(GROUP_BYTES_MAX, memory_limit_bytes // _GROUP_SHARE, max(layout.file_bytes // 2, 1))
     try:
         for group in gather(in_order(batches, layout.schema), layout.row_group_rows, bytes_max):
             if current is None:

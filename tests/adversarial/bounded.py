@@ -1,0 +1,61 @@
+"""Run a path in a process of its own, and say how much memory it took above what its imports take.
+
+    python bounded.py CASE LIMIT_MIB FOLDER
+
+What is measured is the peak of resident memory (VmHWM), reset after the imports and after the inputs are in place. It
+cannot flatter: it is the kernel's own account of every page that was touched, by whichever allocator, thread or
+library, and a page that was touched for a microsecond counts. Address space would not do: Arrow and DataFusion reserve
+gigabytes that they never touch. As a backstop, so that a broken bound fails fast and does not take the machine,
+RLIMIT_DATA stops the process at three times the allowance.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+MIB = 1024 * 1024
+ALLOWANCE_MIB = 300
+"""What a path may take beside the setting memory_limit_bytes."""
+
+
+def run(case: str, folder: Path, *, limit_mib: int = 64, more_mib: int = 0) -> dict:
+    """Run ``case`` of :mod:`tests.adversarial.memory_cases` and return what it said.
+
+    Fails unless it ends well and its memory grew by no more than ``limit_mib``, the setting that it runs under, the
+    allowance, and ``more_mib``.
+    """
+    ran = subprocess.run(
+        [sys.executable, __file__, case, str(limit_mib), str(folder)], capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0, f"{case}: {ran.returncode}\n{ran.stderr[-4000:]}"
+    told = json.loads(ran.stdout.splitlines()[-1])
+    allowed = limit_mib + ALLOWANCE_MIB + more_mib
+    assert told["peak_mib"] <= allowed, f"{case} took {told['peak_mib']} MiB, and {allowed} are allowed: {told}"
+    return told
+
+
+def status_mib(name: str) -> int:
+    """A line of the process's own account."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) // 1024
+
+
+def main(case: str, limit_mib: int, folder: Path) -> None:
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from tests.adversarial import memory_cases
+
+    act = memory_cases.prepared(case, limit_mib * MIB, folder)
+    before = status_mib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    most = status_mib("VmData") * MIB + 3 * (limit_mib + ALLOWANCE_MIB) * MIB
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    told = act() or {}
+    print(json.dumps({**told, "peak_mib": status_mib("VmHWM") - before}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,194 @@
+"""What is run under a memory bound: inputs that decode to much more than they are stored as, and the ways through them.
+
+A case is named ``path-input``. Inputs are made by :func:`make`, in a process of their own, and the tables that readers
+read are ingested by one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lakebed
+from lakebed.compaction.plan import LeafMerge  # noqa: F401 - so that its import is not counted
+from lakebed.compaction.waves import MergeTask
+from lakebed.export.plan import Cell
+from lakebed.export.run import ExportTask, run_export_task
+from lakebed.ingest.attach import check_sorted
+from lakebed.ingest.jobs import IngestTask, Part, Target, run_ingest_task
+from lakebed.ingest.plan import Method
+from lakebed.ingest.sources import find_files
+from lakebed.keys import ALL_KEYS
+from lakebed.storage import connect
+
+MIB = 1024 * 1024
+
+# -- inputs -----------------------------------------------------------------------------------------------------
+
+
+def _table(values: Any, **columns: Any) -> pa.Table:
+    count = len(values)
+    # Not in order, so that they have to be sorted.
+    keys = (np.arange(count, dtype=np.int64) * 7919) % count
+    return pa.table({"k": keys, "v": values, **columns})
+
+
+def _dictionary(count: int, texts: list[str]) -> pa.Array:
+    indices = pa.array((np.arange(count) * 31) % len(texts), pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts)).cast(pa.dictionary(pa.int32(), pa.string()))
+
+
+def bomb() -> tuple[pa.Table, dict]:
+    """2,000 references to one text of 1 MB: a few kilobytes."""
+    return _table(_dictionary(2000, ["x" * 1_000_000])), {"compression": "zstd", "store_schema": False}
+
+
+def skewed() -> tuple[pa.Table, dict]:
+    """One value of 60 MiB among small ones."""
+    values = [f"small {i:08d}" for i in range(200_000)]
+    values[123_456] = "w" * (60 * MIB)
+    return _table(pa.array(values)), {"use_dictionary": False}
+
+
+def wide() -> tuple[pa.Table, dict]:
+    """400 values of 1 MiB that do not compress to nothing, after 20,000 small ones, in pages of a row each."""
+    rng = np.random.default_rng(1)
+    block = rng.bytes(MIB)
+    values = [b"small"] * 20_000 + [block[i:] + block[:i] for i in range(400)]
+    return _table(pa.array(values)), {"use_dictionary": False, "max_rows_per_page": 1}
+
+
+def lists() -> tuple[pa.Table, dict]:
+    """Lists of lists of 100,000 equal numbers in each of 500 rows: 400 MB of rows in kilobytes."""
+    inner = pa.ListArray.from_arrays(
+        pa.array(np.arange(0, 500 * 100_000 + 1, 100, dtype=np.int32)), pa.array(np.zeros(500 * 100_000, np.int64))
+    )
+    return _table(pa.ListArray.from_arrays(pa.array(np.arange(0, 500_001, 1000, dtype=np.int32)), inner)), {}
+
+
+def texts() -> tuple[pa.Table, dict]:
+    """1,500 references to 32 values of 1 MiB."""
+    return _table(_dictionary(1500, [chr(97 + i % 26) * MIB + str(i) for i in range(32)])), {}
+
+
+def zeros() -> tuple[pa.Table, dict]:
+    """A row group of 1 GB that compresses a thousand times."""
+    values = pa.repeat(pa.scalar(bytes(64 * 1024)), 16_384)
+    return _table(values), {"use_dictionary": ["k"], "compression": "zstd", "write_batch_size": 16}
+
+
+def columns() -> tuple[pa.Table, dict]:
+    """2,000 columns."""
+    rng = np.random.default_rng(1)
+    return _table(np.zeros(4000), **{f"c{i}": rng.integers(0, 9, 4000) for i in range(2000)}), {}
+
+
+INPUTS: dict[str, Callable[[], tuple[pa.Table, dict]]] = {
+    made.__name__: made for made in (bomb, skewed, wide, lists, texts, zeros, columns)
+}
+
+
+def make(name: str, folder: Path) -> None:
+    """Write the input, and a sorted copy of it with field ids."""
+    rows, options = INPUTS[name]()
+    pq.write_table(rows, folder / f"{name}.parquet", **options)
+
+
+def schema_of(name: str, folder: Path) -> lakebed.Schema:
+    found = pq.read_schema(folder / f"{name}.parquet")
+    fields = {field.name: field.type for field in found if field.name != "k"}
+    return lakebed.Schema({"k": "int64"}, values=fields)
+
+
+# -- paths ------------------------------------------------------------------------------------------------------
+
+
+def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
+    """The act of a case, with its imports done and its inputs at hand."""
+    path, _, name = case.partition("-")
+    import lakebed.kernels.merge
+    import lakebed.query.engine
+
+    if path == "make":
+        return lambda: make(name, folder)
+    if path == "ingest":
+        return lambda: _ingest(name, limit, folder)
+    if path == "attach":
+        return lambda: _attach(name, folder)
+    table = lakebed.open(str(folder / f"lake-{name}")).table("t")
+    return lambda: PATHS[path](table, limit, folder)
+
+
+def _ingest(name: str, limit: int, folder: Path) -> dict:
+    """Two runs of the input, so that readers have to merge."""
+    lake = lakebed.create(str(folder / f"lake-{name}"))
+    table = lake.create_table("t", schema_of(name, folder))
+    table.set(memory_limit_bytes=limit)
+    rows = 0
+    for _ in range(2):
+        parts = tuple(Part(file) for file in find_files(folder / f"{name}.parquet"))
+        target = Target(table.id, table.layout(), limit, ())
+        task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts)
+        files = run_ingest_task(task, target, table.storage, folder)
+        rows += sum(new.file.rows for new in files)
+        table.commit(lakebed.state.transactions.OfferFiles(files))
+    return {"rows": rows}
+
+
+def _attach(name: str, folder: Path) -> dict:
+    found = check_sorted(folder / f"{name}.parquet", schema_of(name, folder), (), name)
+    return {"rows": found.rows}
+
+
+def _drained(stream: Any) -> dict:
+    rows = size = largest = 0
+    for batch in stream:
+        rows += batch.num_rows
+        size += batch.nbytes
+        largest = max(largest, batch.nbytes)
+    return {"rows": rows, "bytes": size, "largest": largest}
+
+
+def _merge(table: lakebed.Table, limit: int, folder: Path) -> dict:
+    from lakebed.compaction.run import run_merge_task
+
+    files = tuple(table.state().referenced().values())
+    rows = sum(file.rows for file in files)
+    task = MergeTask(lakebed.clock.new_id(), table.id, (ALL_KEYS,), files, table.layout(), limit, rows)
+    return {"rows": sum(new.file.rows for new in run_merge_task(task, table.storage, folder))}
+
+
+def _export(format: str) -> Callable[[lakebed.Table, int, Path], dict]:
+    def act(table: lakebed.Table, limit: int, folder: Path) -> dict:
+        files = tuple(table.state().referenced().values())
+        rows = sum(file.rows for file in files)
+        cell = Cell(ALL_KEYS, files, rows, sum(file.size_bytes for file in files), True, True)
+        task = ExportTask(lakebed.clock.new_id(), 0, table.id, (cell,), table.layout(), format, None, limit)
+        target = connect(str(folder / f"export-{format}-{lakebed.clock.new_id()}"), {})
+        return {"rows": sum(f.rows for f in run_export_task(task, table.storage, target, folder))}
+
+    return act
+
+
+def _get(table: lakebed.Table, limit: int, folder: Path) -> dict:
+    return {"rows": sum(table.get(key).num_rows for key in range(0, 200, 7))}
+
+
+PATHS: dict[str, Callable[[lakebed.Table, int, Path], Any]] = {
+    "merge": _merge,
+    "parquet": _export("parquet"),
+    "csv": _export("csv"),
+    "json": _export("json"),
+    "scan": lambda table, *_: _drained(table.scan()),
+    "reverse": lambda table, *_: _drained(table.scan(reverse=True)),
+    "where": lambda table, *_: _drained(table.scan(where="k % 3 = 0")),
+    "limit": lambda table, *_: _drained(table.scan(limit=5)),
+    "get": _get,
+    "many": lambda table, *_: {"rows": table.get_many(list(range(40)), columns=["k"]).num_rows},
+    "verify": lambda table, *_: {"findings": len(table.verify(files=True).findings)},
+}
