@@ -35,6 +35,11 @@ _DIGEST_MARK = b"xxh3-128:"
 _NO_DIGEST = b"?" * 32
 
 
+_BYTES_MAX, _DENSE = 16 * 1024 * 1024, 32
+"""What a summary takes decoded: a thousand keys of 8 KiB, and where it is larger, for it has many boundaries, as much
+as its stored form may tell. Keys that follow one another share what they begin with, and compress well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Noted keys of one sorted file in ascending order, the exact lower rank of each, and the file's rows.
@@ -111,12 +116,14 @@ class Summary:
         """
         import pyarrow as pa
 
+        from lakebed.ipc import open_within
+
         _, mark, rest = data.partition(_DIGEST_MARK)
         stored = rest[: len(_NO_DIGEST)]
         if mark and _digest(data.replace(mark + stored, mark + _NO_DIGEST)) != stored:
             raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
         try:
-            table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+            table = open_within(pa.BufferReader(data), _BYTES_MAX + _DENSE * len(data), name).read_all()
             metadata = table.schema.metadata or {}
             found = cls(
                 tuple(table.column("key").to_pylist()),

@@ -108,9 +108,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
 
     rows = sum(item.rows for item in opened)
     with contextlib.closing(counted()) as batches:
-        return write_run(
-            batches, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=memory_limit_bytes
-        )
+        return write_run(batches, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=memory_limit_bytes)
 
 
 def merge_stream(  # noqa: PLR0913 - as above

@@ -60,7 +60,7 @@ _DICTIONARY_REPEATS = 16
 for the dictionary page and little is saved after zstd."""
 
 
-def write_run(
+def write_run(  # noqa: PLR0913 - what, how, where, how much: each is the caller's to say
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
     scratch: Path,

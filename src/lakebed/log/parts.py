@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.ipc import open_within
 from lakebed.log import entry as entries
 from lakebed.state.columns import Columns, Form, Part, Rows
 from lakebed.storage.contract import PutOutcome
@@ -154,7 +155,7 @@ class PartStore:
         try:
             # The mapping outlives the file's name: what is in use stays readable.
             with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
-                rows = Rows(form, batch_of(source))
+                rows = Rows(form, batch_of(source, name))
         except NotFoundError as error:
             raise DamagedError(f"{name}, a part of a snapshot, is gone", name=name) from error
         found = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
@@ -183,12 +184,12 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def batch_of(source: pa.NativeFile) -> pa.RecordBatch:
-    """The rows of a stored part. Raises DamagedError if it is none."""
+def batch_of(source: pa.NativeFile, name: str) -> pa.RecordBatch:
+    """The rows of a stored part. Raises DamagedError if it is none, or compressed to less than its rows take."""
     try:
-        reader = pa.ipc.open_file(source)
-        if reader.num_record_batches == 1:
-            return reader.get_batch(0)
+        batches = list(open_within(source, source.size(), name))
     except pa.ArrowException as error:
-        raise DamagedError(f"a part of a snapshot is not an Arrow file: {error}") from error
-    raise DamagedError(f"a part of a snapshot has {reader.num_record_batches} record batches")
+        raise DamagedError(f"{name}, a part of a snapshot, is not an Arrow file: {error}", name=name) from error
+    if len(batches) != 1:
+        raise DamagedError(f"{name}, a part of a snapshot, has {len(batches)} record batches", name=name)
+    return batches[0]

@@ -281,7 +281,7 @@ class Snapshots(Generic[State]):
     def _open(self, kind: str, stored: AnyPart, again: _Again | None) -> Part[Any, Any]:
         form = self._form(kind)
         if isinstance(stored, bytes):
-            return Part.of(form, batch_of(pa.BufferReader(stored)))
+            return Part.of(form, batch_of(pa.BufferReader(stored), f"{kind} of the snapshot of {self._identity}"))
         return self._parts.opened(form, stored, None if again is None else again.of(kind))
 
     def _form(self, kind: str) -> Form[Any, Any]:

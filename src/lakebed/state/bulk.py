@@ -18,12 +18,19 @@ import xxhash
 
 from lakebed.errors import DamagedError
 from lakebed.files import Reference
+from lakebed.ipc import open_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INLINE_MAX = 1024
 """References in a line: 95 KB. A side object of as many is 4 to 7 KB, read no faster, and takes two more requests."""
+
+_REFERENCE_BYTES, _SIDE_BYTES_MIN = 256, 64 * 1024
+"""What one takes as columns at most: 25 bytes of numbers and two ids of up to 64 characters with their offsets."""
+
+_REFERENCES_MAX = 4_000_000
+"""In one list, whatever a claim says: twice what a transaction may add."""
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _REFERENCES = pa.schema(
@@ -110,7 +117,10 @@ def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sides: Mapping[str, by
     side = claim["side"]
     if side not in sides:
         raise DamagedError(f"side object {side} is claimed, but not named by the header of the entry", side=side)
-    columns = _decode(schema, sides[side], side)
+    # What a list of so many can take: a name of its own for each file and run.
+    columns = _decode(
+        schema, sides[side], side, _SIDE_BYTES_MIN + _REFERENCE_BYTES * min(int(claim["references"]), _REFERENCES_MAX)
+    )
     found = _tally(columns)
     if found != tally(claim):
         raise DamagedError(f"side object {side} holds {found}, {tally(claim)} was claimed", side=side)
@@ -143,16 +153,16 @@ def _encode_column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, kind.index_type), pa.array(places, kind.value_type))
 
 
-def _decode(schema: pa.Schema, data: bytes, side: str) -> list[list[Any]]:
+def _decode(schema: pa.Schema, data: bytes, side: str, bytes_max: int) -> list[list[Any]]:
     try:
-        reader = pa.ipc.open_file(pa.BufferReader(data))
-        if reader.schema != schema or reader.num_record_batches != 1:
+        reader = open_within(pa.BufferReader(data), bytes_max, f"side object {side}")
+        batches = list(reader) if reader.schema == schema else []
+        if len(batches) != 1:
             raise DamagedError(
-                f"side object {side} is {reader.num_record_batches} batches of {reader.schema.names}, not one of "
-                f"{schema.names}",
+                f"side object {side} is {len(batches)} batches of {reader.schema.names}, not one of {schema.names}",
                 side=side,
             )
-        batch = reader.get_batch(0)
+        (batch,) = batches
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise DamagedError(f"side object {side} is not an Arrow file: {error}", side=side) from error

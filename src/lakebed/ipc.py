@@ -1,0 +1,134 @@
+"""Arrow IPC files of which nobody knows yet whether they are what was written: how much they decode to, before they do.
+
+A compressed buffer begins with the length that it decompresses to, and Arrow allocates what is said there. So 50 kB
+can ask for a terabyte. Here the lengths of all buffers are added up first, in the very messages that are then read: the
+file is read as the stream that it contains, and its own footer, which may name other messages, is not looked at.
+
+Core: :func:`open_within`. Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the
+FlatBuffers binary format.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import pyarrow as pa
+
+from lakebed.errors import DamagedError
+
+_MAGIC = b"ARROW1\x00\x00"
+_CONTINUATION = 0xFFFFFFFF
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
+_HEADER_TYPE, _HEADER, _BODY_LENGTH = 1, 2, 3
+_DATA = 1
+_BUFFERS, _COMPRESSION = 2, 3
+
+
+def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBatchReader:
+    """A reader of an IPC file whose batches take at most ``bytes_max`` all together, decoded.
+
+    Raises DamagedError naming it for one that takes more, or is no IPC file.
+    """
+    try:
+        # Not copied where the source is in memory, or mapped.
+        data = memoryview(source.read_buffer(source.size()))
+        if bytes(data[: len(_MAGIC)]) != _MAGIC or bytes(data[-6:]) != _MAGIC[:6]:
+            raise DamagedError(f"{name} is not a whole Arrow file", name=name)
+        declared = _declared_bytes(data)
+        if declared > bytes_max:
+            raise DamagedError(
+                f"{name} says that it decodes to {declared} bytes, and can have at most {bytes_max}: it is not what "
+                "was written",
+                name=name,
+            )
+        return pa.ipc.open_stream(pa.py_buffer(data[len(_MAGIC) :]))
+    except (struct.error, pa.ArrowException, OSError, IndexError) as error:
+        raise DamagedError(f"{name} is not an Arrow file: {error}", name=name) from error
+
+
+def _declared_bytes(data: memoryview) -> int:
+    """What the messages of a file say that their buffers take."""
+    position, total = len(_MAGIC), 0
+    while position + 4 <= len(data):
+        (length,) = struct.unpack_from("<I", data, position)
+        position += 4
+        if length == _CONTINUATION:
+            (length,) = struct.unpack_from("<I", data, position)
+            position += 4
+        if not length:
+            break
+        body = position + length
+        message = _Table.root(data[position:body])
+        kind = message.number(_HEADER_TYPE, "<B")
+        size = message.number(_BODY_LENGTH, "<q")
+        if size < 0 or body + size > len(data):
+            raise struct.error("a message is longer than the file")
+        if kind in (_DICTIONARY, _BATCH):
+            header = message.table(_HEADER)
+            batch = header.table(_DATA) if kind == _DICTIONARY else header
+            total += _batch_bytes(batch, data[body : body + size])
+        position = body + size
+    return total
+
+
+def _batch_bytes(batch: _Table, body: memoryview) -> int:
+    compressed = batch.has(_COMPRESSION)
+    total = 0
+    for offset, length in batch.pairs(_BUFFERS):
+        if offset < 0 or length < 0 or offset + length > len(body):
+            raise struct.error("a buffer lies outside its message")
+        (declared,) = struct.unpack_from("<q", body, offset) if compressed and length else (-1,)
+        # -1: a buffer that is kept as it is among compressed ones.
+        total += length if declared == -1 else max(declared, length)
+    return total
+
+
+class _Table:
+    """A table of a FlatBuffer, read field by field. Positions outside the buffer raise struct.error."""
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self._data = data
+        self._position = position
+        (back,) = struct.unpack_from("<i", data, position)
+        self._fields = position - back
+        (self._size,) = struct.unpack_from("<H", data, self._fields)
+
+    @classmethod
+    def root(cls, data: memoryview) -> _Table:
+        """The table that a buffer begins with."""
+        return cls(data, *struct.unpack_from("<I", data, 0))
+
+    def has(self, field: int) -> bool:
+        """Whether the field is there."""
+        return self._place(field) is not None
+
+    def number(self, field: int, form: str) -> int:
+        """A number; 0 where it is not there."""
+        place = self._place(field)
+        return 0 if place is None else int(struct.unpack_from(form, self._data, place)[0])
+
+    def table(self, field: int) -> _Table:
+        """A table inside this one."""
+        return _Table(self._data, self._target(field))
+
+    def pairs(self, field: int) -> list[tuple[int, int]]:
+        """A vector of structs of two 64-bit numbers."""
+        if not self.has(field):
+            return []
+        begin = self._target(field)
+        (count,) = struct.unpack_from("<I", self._data, begin)
+        numbers = struct.unpack_from(f"<{2 * min(count, len(self._data))}q", self._data, begin + 4)
+        return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def _place(self, field: int) -> int | None:
+        entry = 4 + 2 * field
+        if entry + 2 > self._size:
+            return None
+        (offset,) = struct.unpack_from("<H", self._data, self._fields + entry)
+        return self._position + int(offset) if offset else None
+
+    def _target(self, field: int) -> int:
+        place = self._place(field)
+        if place is None:
+            raise struct.error("a message without a header")
+        return place + int(struct.unpack_from("<I", self._data, place)[0])
