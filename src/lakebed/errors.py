@@ -29,8 +29,9 @@ class Error(Exception):
     kind: str = "error"
 
     def __init__(self, message: str, **facts: Any) -> None:
-        super().__init__(message)
-        self.message = message
+        # It may quote a value that UTF-8 cannot hold, and is to be printed, logged and sent all the same.
+        self.message = message if message.isascii() else message.encode("utf-8", "backslashreplace").decode()
+        super().__init__(self.message)
         self.facts = facts
 
     def __getattr__(self, name: str) -> Any:

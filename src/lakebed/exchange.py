@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lakebed.errors import UsageError
+from lakebed.foreign import extras
 from lakebed.keys import ALL_KEYS
 from lakebed.query.plan import QueryPlan, plan
 
@@ -78,10 +78,8 @@ class Exchange(ABC):
     def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as a pandas frame. Raises UsageError where pandas is missing."""
         rows = self.to_arrow(*ranges, columns=columns)
-        try:
+        with extras():
             return rows.to_pandas()
-        except ImportError as error:
-            raise UsageError("pandas is not installed; pip install pandas") from error
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """The same as a Polars frame. Raises UsageError where Polars is missing."""

@@ -8,6 +8,7 @@ refuses everything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from lakebed.storage.reserve import keep_reserve
 from lakebed.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection
 
     import pyarrow as pa
 
@@ -143,6 +144,9 @@ def open(
     document = parse_header(data, f"{instance_name()} at {storage.url}")
     if not ID.holds(document.get("instance")):
         raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    check_flag("trust_log_url", trust_log_url)
+    if log_url is not None:
+        check_text("log_url", log_url)
     if document.get("log_url") is not None and not is_text(document["log_url"]):
         raise DamagedError(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
@@ -202,8 +206,10 @@ class Instance:
         """
         _check_name(name)
         check_flag("online", online)
+        if not isinstance(schema, Schema):
+            raise UsageError(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
         boundaries = _boundaries(schema, split_points)
-        own = _validated(settings or {})
+        own = _validated({} if settings is None else settings)
         catalog = self._catalog.follow()
         if catalog.named(name) is not None:
             raise _taken(name)
@@ -264,6 +270,7 @@ class Instance:
             UsageError: not a statement, not a query, or one that names no column; says which there are.
             NotFoundError: no such table, tag or number.
         """
+        check_text("statement", statement)
         if self._sql is None:
             from lakebed.query.sql import SqlEngine
 
@@ -305,7 +312,9 @@ class Instance:
         self._change(FenceCreations(), "creations")
 
     def unnamed(self, table_id: str) -> Table:
-        """A table by its id, whether the catalog knows it or not."""
+        """A table by its id, whether the catalog knows it or not. Raises UsageError for what is no id."""
+        if not ID.holds(table_id):
+            raise UsageError(f"not the id of a table: {shown(table_id)}")
         return Table(table_id, table_id, self.storage, self._logs, self._defaults)
 
     def take_catalog_ahead(self, manifest: bytes | None) -> None:
@@ -362,6 +371,8 @@ def _check_name(name: Any) -> None:
 
 
 def _validated(own: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(own, Mapping):
+        raise UsageError(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
     return {name: value for name, value in settings.validate(own).items() if value is not None}
 
 
@@ -378,6 +389,8 @@ def _first(schema: Schema) -> Schema:
 
 
 def _boundaries(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:
+    if isinstance(split_points, str | bytes | Mapping) or not isinstance(split_points, Iterable):
+        raise UsageError(f"split_points = {shown(split_points)}: must be a list of keys")
     points = [point if isinstance(point, list | tuple) else (point,) for point in split_points]
     encoded = sorted(schema.codec.encode(point) for point in points)
     if len(set(encoded)) != len(encoded) or b"" in encoded:

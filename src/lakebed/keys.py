@@ -23,6 +23,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed.checks import check_flag, shown
 from lakebed.errors import BadKeyError, UsageError
 
 if TYPE_CHECKING:
@@ -112,10 +113,12 @@ class KeyRange:
     @classmethod
     def starts_with(cls, *values: Any) -> KeyRange:
         """All keys whose first fields equal the values, the last of which (text or bytes) need only begin so."""
+        if not values:
+            raise BadKeyError("starts_with needs a value; for all keys give KeyRange()")
         *fields, stem = values
         if not isinstance(stem, str | bytes):
             raise BadKeyError(
-                f"starts_with needs text or bytes as its last value, not {stem!r}; use KeyRange.prefix for other types"
+                f"starts_with needs text or bytes as its last value, not {shown(stem)}; use KeyRange.prefix for others"
             )
         end = _stem_successor(stem)
         if end is not None:
@@ -194,14 +197,17 @@ class KeyCodec:
     def encode_range(self, key_range: KeyRange) -> EncodedRange:
         """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
         if not isinstance(key_range, KeyRange):
-            raise UsageError(f"a range of keys is a KeyRange, not {key_range!r}; KeyRange.prefix({key_range!r})?")
+            raise UsageError(
+                f"a range of keys is a KeyRange, not {shown(key_range)}; KeyRange.prefix({shown(key_range)})?"
+            )
+        check_flag("max_inclusive", key_range.max_inclusive)
         lower = b"" if key_range.min is None else self.encode(key_range.min)
         upper = None if key_range.max is None else self.encode(key_range.max)
         if upper is not None and key_range.max_inclusive:
             upper = successor(upper)
         if upper is not None and upper < lower:
             raise BadKeyError(
-                f"the range is upside down: it runs from {key_range.min!r} to {key_range.max!r}; swap the bounds"
+                f"the range is upside down: it runs from {shown(key_range.min)} to {shown(key_range.max)}; swap them"
             )
         return EncodedRange(lower, upper)
 
@@ -322,7 +328,8 @@ def _encode_value(field: Field, value: Any) -> bytes:
             return _escape(value.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise BadKeyError(
-                f"key field {field.name}: {value!r} holds an unpaired surrogate, which is not text", column=field.name
+                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which is not text",
+                column=field.name,
             ) from error
     if not isinstance(value, bytes | bytearray | memoryview):
         raise _wrong_type(field, value)
@@ -347,7 +354,7 @@ def _key_integer(field: Field, value: Any) -> int:
 
 def _wrong_type(field: Field, value: Any) -> BadKeyError:
     return BadKeyError(
-        f"key field {field.name} is {field.type}; {value!r} is {type(value).__name__}", column=field.name
+        f"key field {field.name} is {field.type}; {shown(value)} is {type(value).__name__}", column=field.name
     )
 
 

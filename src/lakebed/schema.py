@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import types
+from lakebed.checks import check_flag, is_text, is_whole, shown
+from lakebed.documents import UNREADABLE, load
 from lakebed.errors import BadKeyError, UsageError
+from lakebed.foreign import said
 from lakebed.keys import KeyCodec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
+
+FIELD_ID_MAX = 2**31 - 1
+"""Parquet keeps ids of fields in 32 bits."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
@@ -39,8 +45,8 @@ class Generated:
     expression: str
 
     def __post_init__(self) -> None:
-        if not self.expression.strip():
-            raise UsageError(f"a generated field needs an SQL expression, not {self.expression!r}")
+        if not is_text(self.expression) or not self.expression.strip():
+            raise UsageError(f"a generated field needs an SQL expression, not {shown(self.expression)}")
         object.__setattr__(self, "type", types.parse(self.type))
 
 
@@ -63,6 +69,14 @@ class Field:
     """A string field."""
 
     def __post_init__(self) -> None:
+        check_field(self.name)
+        if not is_whole(self.id, 1, FIELD_ID_MAX):
+            raise UsageError(f"field {self.name}: id = {shown(self.id)} must be a whole number above 0")
+        if not isinstance(self.type, pa.DataType):
+            raise UsageError(f"field {self.name}: {shown(self.type)} is no Arrow type")
+        check_flag("nullable", self.nullable)
+        if not is_text(self.expression) or not all(map(is_text, self.inputs)):
+            raise UsageError(f"field {self.name}: {shown(self.expression)} is no SQL expression over named fields")
         # Every key that is encoded asks for them, and Arrow compares types by their names.
         object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
@@ -153,6 +167,8 @@ class Schema:
         *,
         version: int = 1,
     ) -> None:
+        if not is_whole(version, 1):
+            raise UsageError(f"version = {shown(version)}: the schemas of a table are counted from 1")
         object.__setattr__(self, "version", version)
         next_id = 1
         for name, group in (("row_key", row_key), ("sort_key", sort_key), ("values", values)):
@@ -164,6 +180,11 @@ class Schema:
     @classmethod
     def from_arrow(cls, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str] = ()) -> Schema:
         """A schema from an Arrow schema; columns that are not keys become values, as nullable as they are there."""
+        if not isinstance(schema, pa.Schema):
+            raise UsageError(f"not an Arrow schema: {shown(schema)}")
+        for group in (row_key, sort_key):
+            if not isinstance(group, list | tuple) or not all(map(is_text, group)):
+                raise UsageError(f"key columns are a list of names, not {shown(group)}")
         for name in (*row_key, *sort_key):
             if schema.get_field_index(name) < 0:
                 raise UsageError(f"key column {name!r} is not in the data; its columns: {', '.join(schema.names)}")
@@ -178,16 +199,17 @@ class Schema:
     def from_json(cls, text: str | Mapping[str, Any]) -> Schema:
         """The inverse of :meth:`to_json`; also takes the short form ``{"row_key": {"k": "string"}, …}``."""
         try:
-            document = json.loads(text) if isinstance(text, str) else text
+            document = load(text) if isinstance(text, str) else text
             groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
-        except (ValueError, AttributeError) as error:
-            raise UsageError(f"not a schema: expected JSON with row_key, sort_key and values ({error})") from error
-        strangers = set(document) - set(groups) - {"version"}
+            strangers = set(document) - set(groups) - {"version"}
+        except UNREADABLE as error:
+            raise UsageError(
+                f"not a schema: expected JSON with row_key, sort_key and values ({said(error)})"
+            ) from error
         if strangers:
-            raise UsageError(f"not part of a schema: {', '.join(sorted(strangers))}; use row_key, sort_key, values")
+            names = ", ".join(sorted(map(shown, strangers)))
+            raise UsageError(f"not part of a schema: {names}; use row_key, sort_key, values")
         version = document.get("version", 1)
-        if not isinstance(version, int) or version < 1:
-            raise UsageError(f"version = {version!r}: the schemas of a table are counted from 1")
         return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
 
     def to_json(self) -> dict[str, Any]:
@@ -250,12 +272,21 @@ class Schema:
         """The asked columns in the asked order; all if None. Raises UsageError for a stranger or none at all."""
         if columns is None:
             return self.names
-        if isinstance(columns, str):
-            raise UsageError(f"columns is a list of names, not the text {columns!r}")
+        if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+            raise UsageError(f"columns is a list of names, not {shown(columns)}")
+        columns = tuple(columns)
+        if not all(isinstance(name, str) for name in columns):
+            raise UsageError(f"columns is a list of names, not {shown(columns)}")
         strangers = [name for name in columns if name not in self.names]
         if strangers or not columns:
             raise UsageError(f"no column {', '.join(map(repr, strangers))}; the columns are: {', '.join(self.names)}")
-        return tuple(columns)
+        return columns
+
+
+def check_field(name: Any) -> None:
+    """Raise UsageError for what names no field of any table; a new one is held to :func:`types.check_name`."""
+    if not is_text(name) or not name:
+        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
 
 
 def _duplicates(names: Sequence[str]) -> set[str]:
@@ -263,7 +294,9 @@ def _duplicates(names: Sequence[str]) -> set[str]:
 
 
 def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullable: bool) -> tuple[Field, ...]:
-    if not hasattr(group, "items"):
+    if not isinstance(group, Mapping):
+        if not isinstance(group, list | tuple) or not all(isinstance(field, Field) for field in group):
+            raise UsageError(f"fields are names with types, such as {{'k': 'int64'}}, not {shown(group)}")
         return tuple(group)
     fields = []
     for offset, (name, kind) in enumerate(group.items()):
@@ -277,12 +310,14 @@ def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullabl
 
 
 def _fields_from_json(group: Any) -> Any:
-    if isinstance(group, dict):
-        return {name: _kind_from_json(kind) for name, kind in group.items()}
     try:
+        if isinstance(group, dict):
+            return {name: _kind_from_json(kind) for name, kind in group.items()}
         return [_field_from_json(document) for document in group]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"not a list of fields with id, name, type and nullable: {group!r}") from error
+    except UsageError:
+        raise
+    except UNREADABLE as error:
+        raise UsageError(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
 
 
 def _kind_from_json(document: Any) -> Any:
@@ -321,9 +356,8 @@ def check_new(schema: Schema) -> None:
 def _check(schema: Schema) -> None:
     if not schema.row_key:
         raise UsageError("a schema needs at least one row key field")
-    repeated = _duplicates(schema.names) | {n for n in schema.names if not n}
-    if repeated:
-        raise UsageError(f"column names must be unique and not empty: {', '.join(map(repr, sorted(repeated)))}")
+    if repeated := _duplicates(schema.names):
+        raise UsageError(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
     if len({f.id for f in schema.fields}) != len(schema.fields):
         raise UsageError("field ids must be unique")
     for field in (*schema.row_key, *schema.sort_key):

@@ -175,7 +175,7 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
     for name, value in changes.items():
         setting = known.get(name)
         if setting is None:
-            raise UsageError(f"no setting {name!r}; the settings are: {', '.join(NAMES)}", setting=name)
+            raise UsageError(f"no setting {shown(name)}; the settings are: {', '.join(NAMES)}", setting=name)
         if value is None:
             valid[name] = None
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.checks import shown
 from lakebed.errors import UsageError
 
 KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
@@ -65,7 +66,9 @@ def parse(kind: Any) -> pa.DataType:
             raise UsageError("a type is nested too deeply", levels_max=NESTING_MAX) from None
     if isinstance(kind, str):
         return _parse_name(kind.strip())
-    raise UsageError(f"not a type: {kind!r}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'")
+    raise UsageError(
+        f"not a type: {shown(kind)}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'"
+    )
 
 
 def _parse_name(name: str) -> pa.DataType:
@@ -81,8 +84,14 @@ def _parse_name(name: str) -> pa.DataType:
         except ValueError as error:
             raise UsageError(f"not a decimal type: {name!r} ({error})") from error
     if match := _FIXED.fullmatch(name):
-        return pa.binary(int(match[1]))
-    raise UsageError(f"not a type: {name!r}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
+        return _fixed(name, int(match[1]))
+    raise UsageError(f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
+
+
+def _fixed(name: str, width: int) -> pa.DataType:
+    if not 1 <= width < 2**31:
+        raise UsageError(f"not a type: {name!r}; its width is 1 to {2**31 - 1:,} bytes")
+    return pa.binary(width)
 
 
 def to_json(kind: pa.DataType) -> Any:
@@ -153,7 +162,7 @@ def check_new_type(name: str, kind: pa.DataType) -> None:
 def check_name(name: Any) -> None:
     """Raise UsageError for what cannot be the name of a column or of a struct's member."""
     if not isinstance(name, str) or not name:
-        raise UsageError(f"not a name for a field: {name!r}; give a text that is not empty")
+        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
     # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
         raise UsageError(f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates")

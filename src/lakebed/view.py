@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.checks import check_whole_number
+from lakebed.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange, encoded
 from lakebed.keys import EncodedRange, KeyRange, successor
@@ -78,6 +78,7 @@ class View(Exchange):
     ) -> RowStream:
         """All rows of some ranges; see :meth:`lakebed.table.Table.scan`."""
         check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
         names = self.schema.project(columns)
         asked, predicate = self._narrowed(encoded(self, ranges), where)
         return self.reader.scan(plan(self.state, asked), names, limit, where=predicate, reverse=reverse)
@@ -86,13 +87,15 @@ class View(Exchange):
         """How many rows some ranges have; see :meth:`lakebed.table.Table.count`."""
         from lakebed.query.counting import count
 
+        check_flag("exact", exact)
         return count(self.state, encoded(self, ranges), self.reader, None if exact else self.storage)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """So many rows by chance; see :meth:`lakebed.table.Table.sample`."""
         from lakebed.query.sampling import sample
 
-        check_whole_number("rows", rows)
+        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
+            raise UsageError(f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more")
         names = self.schema.project(columns)
         found = sample(self.state, rows, names, self.reader, clock.chance(seed))
         return self.scan(columns=columns).read_all() if found is None else found
@@ -123,6 +126,7 @@ class View(Exchange):
         if len(are_ranges) > 1:
             raise UsageError("explain takes the values of one key, or KeyRange values, not both")
         check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
         with seen.step("plan"):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
             narrower, predicate = self._narrowed(ranges, where)

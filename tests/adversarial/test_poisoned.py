@@ -5,6 +5,7 @@ digests reckoned anew. A process that has never seen the table then does all tha
 """
 
 import json
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -46,6 +47,9 @@ def table(tmp_path):
 
 def poisoned(tmp_path, table, **changes):
     """The table as another process finds it once the newest entry says something else."""
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-snapshot":
+            thread.join()
     rewrite_last(tmp_path, table.log, table_prefix(table.id), **changes)
     for found in (tmp_path / table_prefix(table.id) / "snapshots").rglob("*"):
         if found.is_file():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lakebed import types
+from lakebed.checks import shown
 from lakebed.cli import arguments as args
+from lakebed.documents import UNREADABLE, load
 from lakebed.errors import UsageError
+from lakebed.foreign import said
 from lakebed.state.evolution import (
     AddField,
     AllowNulls,
@@ -76,6 +78,6 @@ def _type(text: str) -> Any:
     if not text.startswith("{"):
         return types.parse(text)
     try:
-        return types.from_json(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"not a type: {text} ({error}); see `lakebed alter add --help`") from error
+        return types.from_json(load(text))
+    except UNREADABLE as error:
+        raise UsageError(f"not a type: {shown(text)} ({said(error)}); see `lakebed alter add --help`") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
 from lakebed.cli.progress import ProgressBar
-from lakebed.errors import UsageError
+from lakebed.foreign import extras
 
 if TYPE_CHECKING:
     import argparse
@@ -27,15 +27,11 @@ def open_pipeline(arguments: argparse.Namespace) -> Iterator[Pipeline]:
     # The bridge to Spark logs what it is about to raise, and of one Ctrl-C makes several faults with tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_of_the_bridge)
-    try:
+    with extras():
         from lakebed.spark import Pipeline
 
         with Pipeline(args.open_instance(arguments), launcher=args.launcher(arguments)) as pipeline:
             yield pipeline
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("pyspark", "pandas"):
-            raise
-        raise UsageError(f"this needs {error.name}, which is not installed: pip install 'lakebed[spark]'") from error
 
 
 def _not_of_the_bridge(record: logging.LogRecord) -> bool:

@@ -18,7 +18,6 @@ counted exactly, so is the number of rows. No Spark here: who runs the tasks is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.documents import dump
+from lakebed.documents import dump, load
 from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.export.write import check_format, write_export
@@ -243,7 +242,7 @@ def _manifest(table: Table, view: View, wanted: Wanted, files: Sequence[Exported
 
 
 def _names(manifest: bytes) -> set[str]:
-    return {file[0] for file in json.loads(manifest)["files"]}
+    return {file[0] for file in load(manifest)["files"]}
 
 
 def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import Error, RejectedError, StorageError, UsageError
 from lakebed.files import NewFile
+from lakebed.foreign import said, told
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
 from lakebed.ingest.send import send_run
@@ -204,12 +205,15 @@ def run_ingest_task(task: IngestTask, target: Target, storage: Storage, scratch:
                 taken += rows.num_rows
                 yield rows
 
-    try:
+    def failed(error: BaseException) -> Error:
+        if isinstance(error, OSError):
+            return StorageError(f"sorting needs room in {scratch}: {error}; free some")
+        return Error(f"the rows cannot be sorted: {type(error).__name__}: {said(error)}")
+
+    with told(failed):
         run = sort_runs(
             batches(), target.layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts
         )
-    except OSError as error:
-        raise StorageError(f"sorting needs room in {scratch}: {error}; free some") from error
     if (written := sum(file.rows for file in run)) != taken:
         raise Error(f"{taken} rows were read and {written} written; nothing was ingested")
     return send_run(storage, target.table_id, run, job=task.job)

@@ -8,12 +8,14 @@ A write makes as few files as their size allows, each with a reference from ever
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import SchemaMismatchError, StorageError, UsageError
+from lakebed.errors import Error, SchemaMismatchError, StorageError, UsageError
+from lakebed.foreign import said, told
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.send import send_run
 from lakebed.kernels.sizes import BATCH_BYTES, cut
@@ -38,10 +40,8 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if hasattr(data, "__arrow_c_stream__"):
-        try:
+        with told(partial(_unread, type(data).__name__)):
             return pa.RecordBatchReader.from_stream(data)
-        except pa.ArrowInvalid as error:
-            raise SchemaMismatchError(f"cannot read rows from {type(data).__name__}: {error}") from error
     raise UsageError(
         f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
         "DuckDB relation, or anything else with __arrow_c_stream__"
@@ -62,7 +62,7 @@ def conformed(
 
 
 def _conform_batches(reader: pa.RecordBatchReader, intake: Intake, source: str) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
+    for batch in _read(reader):
         for rows in _pieces(batch):
             yield intake.conform(rows, source)
 
@@ -73,6 +73,28 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     except (ValueError, IndexError):
         # An array whose offsets lie: the intake says which.
         yield batch
+
+
+def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream whose producer may raise anything."""
+    while True:
+        with told(partial(_unread, "their source")):
+            batch = next(reader, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _unread(source: str, error: BaseException) -> UsageError:
+    kind = SchemaMismatchError if isinstance(error, pa.ArrowInvalid) else UsageError
+    return kind(f"cannot read rows from {source}: {type(error).__name__}: {said(error)}")
+
+
+def _unwritten(error: BaseException) -> Error:
+    if isinstance(error, OSError):
+        room = f"sorting needs room in {tempfile.gettempdir()}: {error}; free some, or point TMPDIR elsewhere"
+        return StorageError(room)
+    return Error(f"the rows cannot be sorted and written: {type(error).__name__}: {said(error)}; nothing was added")
 
 
 def write_files(
@@ -87,11 +109,6 @@ def write_files(
     from lakebed.kernels.sort import sort_runs
 
     storage, table_id, job = target
-    try:
-        with tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
-            run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts)
-            return send_run(storage, table_id, run, job=job)
-    except OSError as error:
-        raise StorageError(
-            f"sorting needs room in {tempfile.gettempdir()}: {error}; free some, or point TMPDIR elsewhere"
-        ) from error
+    with told(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
+        run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts)
+        return send_run(storage, table_id, run, job=job)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakebed.errors import UsageError
+from lakebed.foreign import extras
 from lakebed.keys import EncodedRange
 from lakebed.query.live import LiveFile, live_files
 
@@ -33,10 +33,8 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
 
     Raises as :meth:`Reader.get`, and UsageError where DuckDB is missing.
     """
-    try:
+    with extras():
         import duckdb
-    except ImportError as error:
-        raise UsageError('DuckDB is not installed; pip install "lakebed[duckdb]"') from error
     asked: Any = duckdb if connection is None else connection
     schema = plan.schema
     files = live_files(plan)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import UsageError
+from lakebed.documents import load
+from lakebed.foreign import extras
 from lakebed.keys import ALL_KEYS
 from lakebed.query.predicates import (
     EVERY_KEY,
@@ -73,16 +74,18 @@ def frame(rows: Any) -> pl.DataFrame:
 
 
 def _polars() -> Any:
-    try:
+    with extras():
         import polars as pl
-    except ImportError as error:
-        raise UsageError('Polars is not installed; pip install "lakebed[polars]"') from error
     return pl
 
 
 def keys_of(predicate: pl.Expr, codec: KeyCodec) -> KeySet:
     """The keys of the rows for which a predicate, as Polars hands it to a source, can be true."""
-    return _keys(json.loads(predicate.meta.serialize(format="json")), codec)
+    try:
+        return _keys(load(predicate.meta.serialize(format="json")), codec)
+    except (ValueError, RecursionError):
+        # Nested too deep, or with a number that JSON has not: Polars applies it to all rows.
+        return EVERY_KEY
 
 
 def _keys(node: Any, codec: KeyCodec) -> KeySet:

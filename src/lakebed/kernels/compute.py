@@ -17,6 +17,7 @@ from datafusion import Expr, SessionConfig, SessionContext
 
 from lakebed import types
 from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.foreign import told
 from lakebed.kernels.session import column, forget_more_than_a_row
 from lakebed.schema import Field, Schema
 
@@ -48,14 +49,14 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
 
     Raises SchemaMismatchError if the expression fails on a row.
     """
-    try:
+
+    def failed(error: BaseException) -> SchemaMismatchError:
+        text = f"field {field.name} cannot be computed as {field.expression}: {_said(error)}"
+        return SchemaMismatchError(text, column=field.name)
+
+    with told(failed):
         made = _computed(rows.select(list(field.inputs)), lambda frame: frame.parse_sql_expr(field.expression))
         return made.cast(field.type)
-    except Exception as error:
-        # DataFusion raises plain exceptions.
-        raise SchemaMismatchError(
-            f"field {field.name} cannot be computed as {field.expression}: {_said(error)}", column=field.name
-        ) from error
 
 
 def _checked(field: Field, schema: Schema) -> Field:
@@ -77,15 +78,16 @@ def _checked(field: Field, schema: Schema) -> Field:
 def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
     """What the expression gives over no rows of these fields."""
     rows = pa.RecordBatch.from_pylist([], schema=pa.schema([f.arrow for f in plain]))
-    try:
-        return _computed(rows, lambda frame: frame.parse_sql_expr(field.expression)).type
-    except Exception as error:
-        # DataFusion raises plain exceptions.
-        raise UsageError(
+
+    def refused(error: BaseException) -> UsageError:
+        return UsageError(
             f"generated field {field.name} cannot be computed as {field.expression}: {_said(error)}. The fields are: "
             f"{', '.join(f.name for f in plain)}; functions are DataFusion's that always give the same for a row",
             column=field.name,
-        ) from error
+        )
+
+    with told(refused):
+        return _computed(rows, lambda frame: frame.parse_sql_expr(field.expression)).type
 
 
 def _is_type_of(field: Field, plain: list[Field]) -> bool:
@@ -96,9 +98,10 @@ def _is_type_of(field: Field, plain: list[Field]) -> bool:
     return True
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """DataFusion's words, without its suggestions."""
-    return str(error).removeprefix("DataFusion error: ").splitlines()[0].rstrip(".")[:300]
+    lines = str(error).removeprefix("DataFusion error: ").splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")[:300]
 
 
 # -- casts ------------------------------------------------------------------------------------------------------

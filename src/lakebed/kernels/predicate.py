@@ -21,7 +21,9 @@ import pyarrow as pa
 from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
+from lakebed.checks import is_text, shown
 from lakebed.errors import UsageError
+from lakebed.foreign import told
 from lakebed.kernels.session import context, forget_more_than_a_row
 
 if TYPE_CHECKING:
@@ -61,8 +63,8 @@ class Predicate:
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
     """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
-    if not isinstance(where, str):
-        raise UsageError(f'where = {where!r}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
+    if not is_text(where):
+        raise UsageError(f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
     found = _checked(where, schema)
     if isinstance(found, str):
         raise UsageError(
@@ -86,12 +88,13 @@ def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 def _checked(where: str, schema: pa.Schema) -> Predicate | str:
     """The predicate, or what is wrong with it."""
     try:
-        frame = _engine().from_arrow(schema.empty_table())
-        wanted = frame.filter(where)
-        operators = _operators(wanted.execution_plan().display_indent())
-        named, parts = _columns(where, schema), tuple(_parts(wanted))
-    except Exception as error:  # noqa: BLE001 - the engine raises Exception itself
-        return _said(error)
+        with told(lambda error: UsageError(_said(error))):
+            frame = _engine().from_arrow(schema.empty_table())
+            wanted = frame.filter(where)
+            operators = _operators(wanted.execution_plan().display_indent())
+            named, parts = _columns(where, schema), tuple(_parts(wanted))
+    except UsageError as error:
+        return error.message
     if operators - _OF_A_ROW:
         return "it asks for more than a row"
     alone = f"({where}\n) IS TRUE" if any(map(_equates, parts)) else where
@@ -119,7 +122,7 @@ def _equates(expression: Expr) -> bool:
     return operator == "=" and all(one.variant_name() != "Literal" for one in operands)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """The engine's own last word, without its guesses, and without the names of frames, which nobody gave."""
     text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
     return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import clock
+from lakebed.checks import is_whole, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.ipc import open_within
 from lakebed.log import entry as entries
@@ -101,8 +102,8 @@ def set_state_cache_bytes(size_bytes: int) -> None:
 
     See :class:`PartCache` for what is counted. Less costs fetching parts again, each of 1 to 2 MB. Raises UsageError.
     """
-    if type(size_bytes) is not int or size_bytes < 0:
-        raise UsageError(f"size_bytes = {size_bytes!r}: must be a whole number of bytes, 0 or more")
+    if not is_whole(size_bytes):
+        raise UsageError(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
     STATE_CACHE.limit(size_bytes)
 
 

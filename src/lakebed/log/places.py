@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.errors import UsageError
+from lakebed.checks import check_text
+from lakebed.foreign import extras
 from lakebed.log.objects import ObjectLogs
 from lakebed.storage import connect
 
@@ -29,6 +30,8 @@ def connect_logs(
         UsageError: as :func:`lakebed.storage.connect` does; or a database's URL holds a password, or its driver is not
             installed.
     """
+    if url is not None:
+        check_text("log_url", url)
     if url is not None and url.startswith(_SQL):
         return _connect_sql(url, instance)
     if url is not None and url.startswith("dynamodb:"):
@@ -37,24 +40,14 @@ def connect_logs(
 
 
 def _connect_sql(url: str, instance: str) -> LogPlace:
-    try:
+    with extras():
         from lakebed.log.sql import connect_sql
 
         return connect_sql(url, instance)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a log in a database needs {error.name}, which is not installed: pip install 'lakebed[sql]'",
-            module=error.name,
-        ) from error
 
 
 def _connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str] | None) -> LogPlace:
-    try:
+    with extras():
         from lakebed.log.dynamodb import connect_dynamodb
 
         return connect_dynamodb(url, instance, storage_options)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"a log in DynamoDB needs {error.name}, which is not installed: pip install 'lakebed[dynamodb]'",
-            module=error.name,
-        ) from error

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakebed.clock import random_token
+from lakebed.documents import load
 from lakebed.errors import UsageError
 
 
@@ -79,7 +80,7 @@ def _path() -> Path:
 
 def _remembered() -> dict[str, str]:
     try:
-        known = json.loads(_path().read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        known = load(_path().read_text("utf-8"))
+    except (OSError, ValueError):
         return {}
     return {k: v for k, v in known.items() if isinstance(v, str)} if isinstance(known, dict) else {}

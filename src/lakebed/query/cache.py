@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from lakebed.checks import is_whole, shown
 from lakebed.errors import UsageError
 
 READ_CACHE_BYTES = 1024 * 1024 * 1024
@@ -184,8 +185,8 @@ def set_read_cache_bytes(size_bytes: int) -> None:
 
     See :mod:`lakebed.query.cache` for what is counted. Raises UsageError.
     """
-    if type(size_bytes) is not int or size_bytes < 0:
-        raise UsageError(f"size_bytes = {size_bytes!r}: must be a whole number of bytes, 0 or more")
+    if not is_whole(size_bytes):
+        raise UsageError(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
     READ_CACHE.limit(size_bytes)
 
 

@@ -7,7 +7,6 @@ or shortened outwards, so a bound made of them is always on the safe side. Pure:
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+from lakebed.documents import load
 from lakebed.errors import DamagedError
 from lakebed.files import KEY_FILTERS
 from lakebed.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
@@ -192,7 +192,7 @@ def _key_filters(said: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int,
     """
     if KEY_FILTERS.encode() not in said:
         return None
-    filters = json.loads(said[KEY_FILTERS.encode()])
+    filters = load(said[KEY_FILTERS.encode()])
     if filters["fields"] != [field.id for field in schema.row_key]:
         return None
     return [(int(offset), int(length)) for offset, length in filters["places"]]

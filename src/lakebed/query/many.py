@@ -6,13 +6,15 @@ How their rows are read is told by :mod:`lakebed.query.bunches`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.checks import shown
 from lakebed.errors import BadKeyError
+from lakebed.foreign import said, told
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.plan import successive
 
@@ -30,7 +32,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     columns = _columns(keys, schema)
     if columns is not None:
         return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
-    if isinstance(keys, str | bytes | Mapping) or not hasattr(keys, "__iter__"):
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
         raise BadKeyError(f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given")
     given = list(keys)
     # Plain values are one column as they are, which need not be made of tuples of one.
@@ -45,7 +47,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
 
 def _as_key(key: Any) -> Sequence[Any]:
     if not isinstance(key, list | tuple):
-        raise BadKeyError(f"a key of several fields is a tuple, not {key!r}")
+        raise BadKeyError(f"a key of several fields is a tuple, not {shown(key)}")
     return key
 
 
@@ -87,7 +89,8 @@ def _columns(keys: Any, schema: Schema) -> pa.Table | None:
             raise BadKeyError(f"the key has the fields {names}: give a table with these columns, not one array")
         rows = pa.table([keys], names=[schema.row_key[0].name])
     elif hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.RecordBatch | pa.StructArray):
-        rows = pa.table(keys) if not isinstance(keys, pa.StructArray) else pa.Table.from_struct_array(keys)
+        with told(lambda error: BadKeyError(f"the keys cannot be read from their source: {said(error)}")):
+            rows = pa.table(keys) if not isinstance(keys, pa.StructArray) else pa.Table.from_struct_array(keys)
     else:
         return None
     return pa.table([_fitting(rows, field) for field in schema.row_key], names=list(schema.row_key_names))

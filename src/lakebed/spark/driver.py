@@ -7,7 +7,6 @@ same version as the caller's.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ def main(words: Sequence[str]) -> int:
     """Carry out one call; 0 if it left an answer, be it an error."""
     url, call_id, *log_url = words
     # Out of the environment at once: what Spark starts inherits it.
-    options = json.loads(os.environ.pop(OPTIONS_VARIABLE, "{}"))
+    options = wire.load(os.environ.pop(OPTIONS_VARIABLE, "{}"))
     instance = lakebed.open(url, storage_options=options, log_url=log_url[0] if log_url else None)
     request = instance.storage.get(call_request_name(call_id))
     if request is None:

@@ -22,6 +22,7 @@ from lakebed.compaction.plan import whole
 from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare
 from lakebed.errors import UsageError
 from lakebed.export.run import ExportReport, Wanted, export
+from lakebed.foreign import extras
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
 from lakebed.ingest.plan import Method
@@ -104,15 +105,19 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        """The Spark session, started now if there is none yet.
+
+        Raises UsageError where drivers are submitted, or PySpark is not installed.
+        """
         if self._given is not None:
             return self._given
         if isinstance(self.launcher, Submit):
             raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
-        session = active_session() if isinstance(self.launcher, Local) else None
-        if session is None:
-            session = self._started = start_session(self.launcher)
-        return session
+        with extras():
+            session = active_session() if isinstance(self.launcher, Local) else None
+            if session is None:
+                session = self._started = start_session(self.launcher)
+            return session
 
     @cached_property
     def cores(self) -> int:

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from lakebed import types
+from lakebed.checks import shown
 from lakebed.errors import DamagedError, UsageError
-from lakebed.schema import Field, Schema
+from lakebed.schema import Field, Schema, check_field
 from lakebed.state.transactions import AlterSchema, OfferSchema, Rejected
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class DropField:
 
     name: str
 
+    def __post_init__(self) -> None:
+        check_field(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class RenameField:
@@ -55,6 +59,7 @@ class RenameField:
     new_name: str
 
     def __post_init__(self) -> None:
+        check_field(self.name)
         types.check_name(self.new_name)
 
 
@@ -66,6 +71,7 @@ class WidenField:
     type: Any
 
     def __post_init__(self) -> None:
+        check_field(self.name)
         object.__setattr__(self, "type", types.parse(self.type))
 
 
@@ -75,6 +81,9 @@ class AllowNulls:
 
     name: str
 
+    def __post_init__(self) -> None:
+        check_field(self.name)
+
 
 SchemaChange = AddField | DropField | RenameField | WidenField | AllowNulls
 
@@ -83,7 +92,7 @@ def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
     """The changes, if there are any and they are such. Raises UsageError."""
     strangers = [change for change in changes if not isinstance(change, SchemaChange)]
     if strangers or not changes:
-        given = f", not {strangers[0]!r}" if strangers else ""
+        given = f", not {shown(strangers[0])}" if strangers else ""
         raise UsageError(f"alter takes AddField, DropField, RenameField, WidenField and AllowNulls values{given}")
     return tuple(changes)
 

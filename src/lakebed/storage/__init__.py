@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from lakebed.checks import check_text, shown
 from lakebed.errors import UsageError
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
 from lakebed.storage.local import LocalStorage
@@ -47,10 +48,15 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     Raises:
         UsageError: the scheme is unknown, the URL holds a password or a query, or an option is unknown.
     """
-    options = dict(storage_options or {})
+    if not isinstance(url, Path):
+        check_text("url", url)
+    options = _options(storage_options)
     if isinstance(url, Path) or _LOCAL_SEPARATOR not in url:
         return _local(str(url), options)
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError(f"not a URL: {shown(url)} ({error})") from error
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise UsageError(
             f"credentials do not belong into a URL ({parts.scheme}://...@{parts.netloc.rpartition('@')[2]}): "
@@ -69,6 +75,14 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
             f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}", scheme=parts.scheme
         )
     return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
+
+
+def _options(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise UsageError(f"storage options are names with texts, not a {type(given).__name__}")
+    return dict(given)
 
 
 def _local(path: str, options: dict[str, str]) -> Storage:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from lakebed.documents import load
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
@@ -54,7 +56,7 @@ class BlockList:
     @classmethod
     def parse(cls, text: bytes) -> BlockList:
         """From the value in the footer. Raises ValueError, KeyError or TypeError for another text."""
-        said = json.loads(text)
+        said = load(text)
         found = cls(int(said["block_bytes"]), int(said["offset"]), str(said["digest"]))
         if found.block_bytes < 1 or found.offset < 0:
             raise ValueError(f"blocks of {found.block_bytes} bytes up to {found.offset}")

@@ -391,7 +391,7 @@ def told_in(out: str) -> dict[str, int]:
 
 
 def _work() -> None:
-    order = json.loads(sys.stdin.readline())
+    order = json.loads(sys.stdin.readline())  # noqa: TID251 - of the test itself
     log = LogUrl(**order["place"]).catalog(Path(order["folder"]) / "snapshots")
 
     def write(thread: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakebed.documents import load
 from lakebed.errors import UsageError
 from lakebed.keys import KeyRange
 from lakebed.spark import wire
@@ -134,7 +135,7 @@ class Options:
 
 def _json(text: str, name: str) -> Any:
     try:
-        return json.loads(text)
+        return load(text)
     except ValueError as error:
         raise UsageError(f"{name} = {text!r}: not JSON ({error})") from error
 

@@ -1,0 +1,107 @@
+"""What other libraries raise, and what is missing of them, is told as an error of Lakebed."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import SchemaMismatchError, UsageError
+from lakebed.errors import Error
+from lakebed.foreign import EXTRAS, said, told
+from tests.unit.collection.cases import made
+
+BLOCKED = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+sys.meta_path.insert(0, Block())
+import lakebed
+from lakebed.errors import UsageError
+"""
+ASK = {
+    "pyspark": "from lakebed.spark import Pipeline; Pipeline(lakebed.create({url!r})).session",
+    "pandas": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_pandas()",
+    "polars": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).lazy_polars()",
+    "duckdb": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_duckdb()",
+    "sqlalchemy": "lakebed.create({url!r}, log_url='sqlite:///{url}/log.db')",
+    "psycopg": "lakebed.create({url!r}, log_url='postgresql://nowhere/db')",
+    "boto3": "lakebed.create({url!r}, log_url='dynamodb://table')",
+}
+
+
+class PanicException(BaseException):
+    """As the bindings of an engine in Rust raise it."""
+
+
+@pytest.mark.parametrize("module", ASK)
+def test_who_lacks_an_extra_is_told_which(tmp_path, module):
+    ask = ASK[module].format(url=str(tmp_path / "lake"))
+    program = BLOCKED.format(module=module) + f"try:\n    {ask}\nexcept UsageError as error:\n    print(error.message)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=120)
+    assert f"pip install 'lakebed[{EXTRAS[module]}]'" in ran.stdout, ran.stderr[-500:]
+    assert module in ran.stdout
+
+
+def test_every_extra_that_is_named_there_is():
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    assert set(EXTRAS.values()) <= set(declared["project"]["optional-dependencies"])
+
+
+def test_a_panic_is_told_and_an_interrupt_passes():
+    with (
+        pytest.raises(UsageError, match="the engine says: at the disco"),
+        told(lambda e: UsageError(f"the engine says: {e}")),
+    ):
+        raise PanicException("at the disco")
+    for other in (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, lakebed.NotFoundError):
+        with pytest.raises(other), told(lambda e: Error(said(e))):
+            raise other("it")
+
+
+def test_words_are_found_for_an_error_that_has_none():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert said(Mute()) == "Mute"
+    assert said(ValueError()) == "ValueError"
+    assert said(ValueError("DataFusion error: a\n  b.")) == "a b"
+
+
+def test_what_a_stream_of_rows_raises_while_it_is_written_is_told():
+    table = made("ab")
+
+    def batches(error):
+        yield table.scan().read_all().to_batches()[0]
+        raise error
+
+    schema = table.schema.arrow
+    for error in (ValueError("bad"), OSError("gone"), pa.ArrowInvalid("broken"), PanicException("oh")):
+        with pytest.raises(UsageError, match="cannot read rows from their source"):
+            table.write(pa.RecordBatchReader.from_batches(schema, batches(error)))
+    assert table.count().rows == 2
+
+
+def test_a_pandas_frame_that_arrow_cannot_take_is_told():
+    pandas = pytest.importorskip("pandas")
+    table = made()
+    with pytest.raises((UsageError, SchemaMismatchError)):
+        table.write(pandas.DataFrame({"k": [1, "a", object()]}))
+
+
+def test_a_panic_while_a_predicate_is_planned_is_told(monkeypatch):
+    from lakebed.kernels import predicate
+
+    class Engine:
+        def from_arrow(self, rows):
+            raise PanicException("unreachable code")
+
+    monkeypatch.setattr(predicate, "_engine", Engine)
+    with pytest.raises(UsageError, match="unreachable code"):
+        made("ab").scan(where="v > 41")
