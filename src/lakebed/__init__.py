@@ -25,6 +25,7 @@ from lakebed.errors import (
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
+    from lakebed.findings import Deep
     from lakebed.instance import Instance, create, open
     from lakebed.keys import KeyRange
     from lakebed.log.parts import set_state_cache_bytes
@@ -43,6 +44,7 @@ __all__ = [
     "ContentionError",
     "Count",
     "DamagedError",
+    "Deep",
     "DropField",
     "Error",
     "ExistsError",
@@ -75,6 +77,7 @@ _HOMES = {
     "AddField": "lakebed.state.evolution",
     "AllowNulls": "lakebed.state.evolution",
     "Count": "lakebed.query.counting",
+    "Deep": "lakebed.findings",
     "DropField": "lakebed.state.evolution",
     "Field": "lakebed.schema",
     "Generated": "lakebed.schema",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.findings import Deep
     from lakebed.history import HistoryRow
     from lakebed.ingest.requests import SubmitReport, WithdrawReport
     from lakebed.kernels.layout import Layout
@@ -224,7 +225,6 @@ class Table(Exchange):
 
         Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
         ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
-
         Raises BadKeyError for a range that is upside down or does not fit the key.
         """
         return self.newest().count(*ranges, exact=exact)
@@ -344,14 +344,14 @@ class Table(Exchange):
 
         return history_rows(self.log, self.id, limit)
 
-    def verify(self, *, files: bool = False) -> VerificationReport:
+    def verify(self, *, files: bool = False, deep: bool | Deep = False) -> VerificationReport:
         """Whether the log is whole, its snapshot true to it and, with ``files``, every referenced object there.
 
-        Reads the whole log. What is wrong is in the report's findings, each with its remedy; nothing is changed.
+        ``deep`` reads every data file and summary as well, ``Deep(share=0.05)`` some of them. Findings are values.
         """
-        from lakebed.verification import verify
+        from lakebed.verification import asked, verify
 
-        return verify(self.log, self.id, self.name, self.storage if files else None)
+        return verify(self.log, self.id, self.name, *asked(self.storage, files, deep))
 
     def settings(self) -> dict[str, int | float]:
         """The value in force of every setting, by name."""

@@ -1,5 +1,8 @@
 """Whether a table is what its log says: the log replayed, held against its snapshots and its objects.
 
+Of data files three things can be asked: nothing; that they are there, of their size, which a listing tells; and that
+they are what was written, and that right, which takes reading them (:mod:`lakebed.scrub`).
+
 What is wrong is found, not raised: a report names each finding with its remedy, so that one damaged entry does not hide
 the next. Applying is a pure function, so a snapshot that equals the replayed state at its number leads to the same
 state at the head; it is compared there, and invariants are checked once, at the end. Nothing is mended here: what is
@@ -18,14 +21,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed import clock
+from lakebed.checks import check_flag
+from lakebed.errors import DamagedError, FormatTooNewError, StorageError
 from lakebed.files import data_folder, data_name, object_names, summary_name
+from lakebed.findings import RESTORE, Deep, Finding, damage, note
 from lakebed.log import entry as entries
 from lakebed.log.replay import advance
 from lakebed.log.snapshot import Head
 from lakebed.log.stamps import gone
 from lakebed.state.machine import TABLE
 from lakebed.state.table import TableState, check_invariants
+from lakebed.used_files import Scrubbed, Used, placed, sampled, used_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,19 +42,9 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Offer, Transaction
     from lakebed.storage.contract import Storage
 
-_RESTORE = "restore the object from a copy"
 _MENDS_ITSELF = "nothing is lost: the log is read instead, and a later commit writes another"
+_AMISS = (DamagedError, FormatTooNewError, StorageError)
 _EMPTY: Head[TableState] = Head(0, "", TABLE.empty)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is not as it should be; without ``damage`` it is only worth knowing."""
-
-    kind: str
-    damage: bool
-    what: str
-    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class VerificationReport:
 
     ``number`` is the last entry that could be applied, ``entries`` how many the store lists, ``floor`` the number up to
     which they may be gone, ``snapshot`` the newest snapshot's number, ``kept`` those of the kept ones, ``objects`` how
-    many were looked for (None: none, for it was not asked).
+    many were looked for (None: none, for it was not asked), ``checked`` which of the files were read (None: none).
     """
 
     table: str
@@ -67,6 +64,7 @@ class VerificationReport:
     kept: tuple[int, ...]
     objects: int | None
     findings: tuple[Finding, ...]
+    checked: Scrubbed | None = None
 
     @property
     def sound(self) -> bool:
@@ -75,12 +73,64 @@ class VerificationReport:
 
 
 def verify(
-    log: Log[TableState, Offer, Transaction], table_id: str, name: str, storage: Storage | None
+    log: Log[TableState, Offer, Transaction],
+    table_id: str,
+    name: str,
+    storage: Storage | None,
+    deep: Deep | None = None,
 ) -> VerificationReport:
-    """Verify a table's log; and, where the ``storage`` of its data is given, that its objects are there.
+    """Verify a table's log; where the ``storage`` of its data is given, its objects; and if ``deep``, their contents.
 
-    Raises StorageError if the store cannot be read: then nothing is known.
+    Raises StorageError if the store is out of reach: then nothing is known.
     """
+    found = _verified(log, table_id)
+    findings, objects, checked = found.findings, None, None
+    if storage is not None:
+        # Where the log is broken, a claim may know of files that came after.
+        known = max((found.head, *found.claims.values()), key=lambda one: one.number).state
+        used = used_files(known)
+        amiss, checked = _files(storage, known, used, deep)
+        latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
+        # A file that lost its references while all this was looked at may go.
+        there = ((one, f) for one, f in amiss if one.file.id in latest.files and latest.files[one.file.id].references)
+        findings = [*findings, *(placed(finding, one, known, storage) for one, finding in there)]
+        objects = sum(len(object_names(table_id, one.file)) for one in used)
+    return VerificationReport(
+        name,
+        found.head.number,
+        found.entries,
+        found.floor,
+        found.snapshot,
+        found.kept,
+        objects,
+        tuple(findings),
+        checked,
+    )
+
+
+def asked(storage: Storage, files: bool, deep: bool | Deep) -> tuple[Storage | None, Deep | None]:  # noqa: FBT001 - as they were given
+    """The last two arguments of :func:`verify` for those of ``Table.verify``. Raises UsageError."""
+    check_flag("files", files)
+    if not isinstance(deep, Deep):
+        check_flag("deep", deep)
+        return storage if files or deep else None, Deep() if deep else None
+    return storage, deep
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """What a log came to. ``claims`` are heads that others tell of, by who does."""
+
+    head: Head[TableState]
+    claims: Mapping[str, Head[TableState]]
+    entries: int
+    floor: int
+    snapshot: int | None
+    kept: tuple[int, ...]
+    findings: list[Finding]
+
+
+def _verified(log: Log[TableState, Offer, Transaction], table_id: str) -> _Verified:
     while True:
         floor = log.floor()
         claims = {"this process's view": log.head} if log.head.number else {}
@@ -96,9 +146,9 @@ def verify(
             break
     findings += amiss_kept
     if base is None:
-        findings.append(_damage("trimmed", f"the log is trimmed up to {floor}, and no snapshot from there on is whole"))
+        findings.append(damage("trimmed", f"the log is trimmed up to {floor}, and no snapshot from there on is whole"))
     findings += [
-        _note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
+        note("foreign", f"{stranger} lies among the entries and is none", "it is not read; move it away")
         for stranger in log.backend.foreign()
     ]
     above = [number for number in listed if number > floor]
@@ -107,37 +157,49 @@ def verify(
     findings += [finding for finding in _chain(log, table_id, unapplied) if finding not in broken]
     if not unapplied:
         findings += [
-            _damage("cut_off", f"the log ends at {head.number}, {what} is of {claim.number}: newer entries are gone")
+            damage("cut_off", f"the log ends at {head.number}, {what} is of {claim.number}: newer entries are gone")
             for what, claim in claims.items()
             if claim.number > head.number
         ]
     findings += [
-        _damage("tag", f"tag {tag} stands at number {number}, whose snapshot is gone, and so are the entries")
+        damage("tag", f"tag {tag} stands at number {number}, whose snapshot is gone, and so are the entries")
         for tag, number in sorted(head.state.tags.items())
         if number <= floor and number not in kept
     ]
-    objects = None
-    if storage is not None:
-        # Where the log is broken, a claim may know of files that came after.
-        known = max((head, *claims.values()), key=lambda one: one.number).state
-        referenced = list(known.referenced().values())
-        amiss = objects_amiss(table_id, referenced, _sizes(storage, table_id, referenced))
-        latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
-        # A file that lost its references while all this was looked at may go.
-        findings += [f for file, f in amiss if file in latest.files and latest.files[file].references]
-        objects = sum(len(object_names(table_id, file)) for file in referenced)
     newest = snapshot.number if snapshot is not None else None
-    return VerificationReport(name, head.number, len(listed), floor, newest, tuple(kept), objects, tuple(findings))
+    return _Verified(head, claims, len(listed), floor, newest, tuple(kept), findings)
+
+
+def _files(
+    storage: Storage, state: TableState, used: Sequence[Used], deep: Deep | None
+) -> tuple[list[tuple[Used, Finding]], Scrubbed | None]:
+    """What is amiss with the objects of the files, and which of them were read for that."""
+    by_id = {one.file.id: one for one in used}
+    files = [one.file for one in used]
+    sizes = _sizes(storage, state.table, files)
+    amiss = [(by_id[file], finding) for file, finding in objects_amiss(state.table, files, sizes)]
+    if deep is None:
+        return amiss, None
+    from lakebed.scrub import scrub
+
+    sample = deep.share < 1
+    seed = (clock.chance(None).getrandbits(32) if deep.seed is None else deep.seed) if sample else None
+    chosen = list(used) if seed is None else sampled(used, deep.share, seed)
+    # Of one that is not there, or cut, enough is known.
+    gone = {one.file.id for one, finding in amiss if finding.damage}
+    amiss += scrub(storage, state, [one for one in chosen if one.file.id not in gone], deep)
+    size_bytes, of_bytes = (sum(one.file.size_bytes for one in some) for some in (chosen, used))
+    return amiss, Scrubbed(len(chosen), len(used), size_bytes, of_bytes, sum(one.file.rows for one in chosen), seed)
 
 
 def _newest(log: Log[TableState, Offer, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
     try:
         found = log.snapshots.read_whole()
-    except FormatTooNewError as error:
+    except (FormatTooNewError, StorageError) as error:
         return None, [_unbelieved(error)]
     except DamagedError as error:
-        return None, [_damage("snapshot_damaged", error.message, _MENDS_ITSELF)]
-    return found, [] if found is not None else [_note("snapshot_missing", "there is no snapshot", _MENDS_ITSELF)]
+        return None, [damage("snapshot_damaged", error.message, _MENDS_ITSELF)]
+    return found, [] if found is not None else [note("snapshot_missing", "there is no snapshot", _MENDS_ITSELF)]
 
 
 def _kept(log: Log[TableState, Offer, Transaction]) -> tuple[dict[int, Head[TableState]], list[Finding]]:
@@ -146,7 +208,7 @@ def _kept(log: Log[TableState, Offer, Transaction]) -> tuple[dict[int, Head[Tabl
     for number in log.kept.numbers():
         try:
             whole[number] = log.kept.read(number)
-        except (DamagedError, FormatTooNewError) as error:
+        except _AMISS as error:
             findings.append(_unbelieved(error))
     return whole, findings
 
@@ -160,17 +222,20 @@ def _replay(
     """The head of all that can be applied from ``base`` on; ``claims`` are heads that it should pass."""
     head = base
     findings: list[Finding] = []
-    while (data := log.entry(head.number + 1)) is not None:
+    while True:
         try:
+            data = log.entry(head.number + 1)
+            if data is None:
+                break
             head, _ = advance(head, data, table_id, TABLE, log.read_sides)
-        except (DamagedError, FormatTooNewError) as error:
+        except _AMISS as error:
             findings.append(_unbelieved(error))
             break
         findings += [finding for what, claim in claims.items() for finding in compared(what, claim, head)]
     try:
         check_invariants(head.state)
     except DamagedError as error:
-        findings.append(_damage("invariant", error.message, "report this: no sequence of entries may lead here"))
+        findings.append(damage("invariant", error.message, "report this: no sequence of entries may lead here"))
     return head, findings
 
 
@@ -178,15 +243,15 @@ def _chain(log: Log[TableState, Offer, Transaction], table_id: str, numbers: Ite
     """What is wrong with entries that could not be applied: each by itself, and with the one before it."""
     last, digest = 0, None
     for number in dict.fromkeys(numbers):
-        data = log.entry(number)
         previous, digest = digest if last == number - 1 else None, None
         try:
+            data = log.entry(number)
             if data is None:
                 raise gone(table_id, number)
             entry = entries.decode(data, table_id, number, previous)
             digest = entry.digest
             log.read_sides(entry)
-        except (DamagedError, FormatTooNewError) as error:
+        except _AMISS as error:
             yield _unbelieved(error)
         last = number
 
@@ -205,13 +270,13 @@ def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, 
         name, summary = data_name(table_id, file), summary_name(table_id, file)
         size_bytes = sizes.get(name)
         if size_bytes is None:
-            amiss.append((file.id, _damage("file_missing", f"{name} is not there")))
+            amiss.append((file.id, damage("file_missing", f"{name} is not there")))
         elif size_bytes != file.size_bytes:
             text = f"{name} has {size_bytes} bytes; {file.size_bytes} were written"
-            amiss.append((file.id, _damage("file_size", text)))
+            amiss.append((file.id, damage("file_size", text)))
         if file.summarised and summary not in sizes:
             remedy = "nothing is lost: it is made again from its file when it is needed"
-            amiss.append((file.id, _note("summary_missing", f"{summary} is not there", remedy)))
+            amiss.append((file.id, note("summary_missing", f"{summary} is not there", remedy)))
     return amiss
 
 
@@ -221,11 +286,11 @@ def numbering(numbers: Sequence[int], applied: int = 0) -> list[Finding]:
     What was ``applied`` is there, even if a listing made while others committed passed it over.
     """
     if not numbers and not applied:
-        return [_damage("gap", "the log has no entries")]
+        return [damage("gap", "the log has no entries")]
     steps = pairwise((applied, *(number for number in numbers if number > applied)))
-    found = [_damage("gap", f"{_entries(a + 1, b - 1)} missing") for a, b in steps if b > a + 1]
+    found = [damage("gap", f"{_entries(a + 1, b - 1)} missing") for a, b in steps if b > a + 1]
     return found + [
-        _damage("double", f"entry {number} is there {count} times", "keep the one that the next entry's header names")
+        damage("double", f"entry {number} is there {count} times", "keep the one that the next entry's header names")
         for number, count in Counter(numbers).items()
         if count > 1
     ]
@@ -240,10 +305,10 @@ def compared(what: str, claim: Head[TableState], head: Head[TableState]) -> list
         remedy = (
             "restore the entry from a copy; or, if it is the right one, delete the snapshot and open the table anew"
         )
-        return [_damage("forked", text, remedy)]
+        return [damage("forked", text, remedy)]
     if claim.state != head.state:
         text = f"{what} of {head.number} is not the state that the entries lead to"
-        return [_damage("differs", text, f"delete the snapshot and open the table anew; {_MENDS_ITSELF}")]
+        return [damage("differs", text, f"delete the snapshot and open the table anew; {_MENDS_ITSELF}")]
     return []
 
 
@@ -251,16 +316,13 @@ def _entries(first: int, last: int) -> str:
     return f"entry {first} is" if first == last else f"entries {first} to {last} are"
 
 
-def _unbelieved(error: DamagedError | FormatTooNewError) -> Finding:
+def _unbelieved(error: DamagedError | FormatTooNewError | StorageError) -> Finding:
+    """One object that cannot be read is a finding; a store that is out of reach is raised again."""
+    if isinstance(error, StorageError):
+        if error.facts.get("transient"):
+            raise error
+        return damage("unreadable", error.message)
     what, _, remedy = error.message.partition("; ")
     if isinstance(error, FormatTooNewError):
-        return _damage(error.kind, error.message, "upgrade Lakebed")
-    return _damage(error.kind, what, remedy or _RESTORE)
-
-
-def _damage(kind: str, what: str, remedy: str = _RESTORE) -> Finding:
-    return Finding(kind, damage=True, what=what, remedy=remedy)
-
-
-def _note(kind: str, what: str, remedy: str) -> Finding:
-    return Finding(kind, damage=False, what=what, remedy=remedy)
+        return damage(error.kind, error.message, "upgrade Lakebed")
+    return damage(error.kind, what, remedy or RESTORE)

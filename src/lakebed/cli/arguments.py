@@ -113,7 +113,7 @@ def add_global_options(parser: argparse.ArgumentParser, *, after: bool) -> None:
         "--log-url",
         metavar="URL",
         default=unset,
-        help="a log that is not beside the data: init puts it there, other commands trust it",
+        help="a log apart from the data: init puts it there, other commands trust it",
     )
     group.add_argument(
         "--json",

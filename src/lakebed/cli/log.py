@@ -1,4 +1,4 @@
-"""``lakebed history`` and ``lakebed log``: what happened to a table, and the log that says so."""
+"""``lakebed history``, ``log`` and ``verify``: what happened to a table, the log that says so, and whether it is so."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from lakebed.cli import arguments as args
-from lakebed.cli.render import count_text, plain, shown, size_text
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import count_text, key_text, plain, shown, size_text
 from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.findings import Deep
 from lakebed.history import detail
 from lakebed.state.codec import outline
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.cli.render import Output
+    from lakebed.findings import Finding
     from lakebed.history import HistoryRow
     from lakebed.log.entry import StoredEntry
     from lakebed.verification import VerificationReport
@@ -54,13 +57,33 @@ def add_log(commands: args.Commands) -> None:
     verify = args.add_command(
         noun,
         "verify",
-        "check the log, its snapshot and the files it names",
-        _verify,
-        more="Replays the log from entry 1: numbers without gap, digests, the chain, what holds of every state; and\n"
-        "holds the snapshot against it. Changes nothing. Exits with 3 if something is damaged.",
+        "check the log, its snapshot and that the files it names are there",
+        _verify_log,
+        more="`lakebed verify` does the same and more. Changes nothing. Exits with 3 if something is damaged.",
     )
     verify.add_argument("table", metavar="TABLE")
     verify.add_argument("--files", action="store_true", help="also look whether every referenced object is there")
+
+
+def add_verify(commands: args.Commands) -> None:
+    """``lakebed verify``."""
+    verify = args.add_command(
+        commands,
+        "verify",
+        "check a table: its log, its files and, if asked, every row",
+        _verify,
+        more="Replays the log from entry 1: numbers without gap, digests, the chain, what holds of every state; holds\n"
+        "the snapshot against it; and looks whether every file is there, of its size. --deep reads every byte of\n"
+        "every file, and checks digest, order, key bounds, nulls, UTF-8, counts and summaries; with --digests\n"
+        "only digests, as fast as the disk. Changes nothing. Exits with 3 if something is damaged.",
+    )
+    verify.add_argument("table", metavar="TABLE")
+    verify.add_argument("--deep", action="store_true", help="read every data file and summary")
+    verify.add_argument(
+        "--sample", metavar="SHARE", help="read files by chance with this share of all bytes: 5%% or 0.05"
+    )
+    verify.add_argument("--digests", action="store_true", help="with --deep or --sample: decode no rows")
+    verify.add_argument("--seed", metavar="N", type=int, help="which files --sample reads; told by the run before")
 
 
 def _history(arguments: argparse.Namespace, out: Output) -> None:
@@ -134,13 +157,45 @@ def _short(value: Any) -> str:
     return f"{text[:VALUE_CHARS_MAX]}…" + (f" ({len(value):,} in all)" if isinstance(value, list) else "")
 
 
-def _verify(arguments: argparse.Namespace, out: Output) -> None:
+def _verify_log(arguments: argparse.Namespace, out: Output) -> None:
     table = args.open_table(arguments)
-    report = table.verify(files=arguments.files)
+    _report(table.verify(files=arguments.files), out)
+
+
+def _verify(arguments: argparse.Namespace, out: Output) -> None:
+    share = _share(arguments)
+    if share is None:
+        _report(args.open_table(arguments).verify(files=True), out)
+        return
+    table = args.open_table(arguments)
+    with ProgressBar(f"verify {table.name}", in_bytes=True) as bar:
+        report = table.verify(deep=Deep(share, arguments.seed, bar.update, rows=not arguments.digests))
+    _report(report, out)
+
+
+def _share(arguments: argparse.Namespace) -> float | None:
+    """The share of all bytes to be read; None: none."""
+    if arguments.sample is None:
+        if arguments.seed is not None:
+            raise UsageError("--seed goes with --sample")
+        if arguments.digests and not arguments.deep:
+            raise UsageError("--digests goes with --deep or --sample")
+        return 1.0 if arguments.deep else None
+    if arguments.deep:
+        raise UsageError("give --deep, which reads all, or --sample")
+    text = arguments.sample.strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return Deep(share).share
+    except (ValueError, UsageError) as error:
+        raise UsageError(f"--sample {text}: must be a share above 0 and up to 1, such as 5% or 0.05") from error
+
+
+def _report(report: VerificationReport, out: Output) -> None:
     out.document({"sound": report.sound, **plain(report)}, _report_lines(report))
     damages = sum(finding.damage for finding in report.findings)
     if damages:
-        raise DamagedError(f"table {table.name}: {count_text(damages, 'finding')} of damage", table=table.name)
+        raise DamagedError(f"table {report.table}: {count_text(damages, 'finding')} of damage", table=report.table)
 
 
 def _report_lines(report: VerificationReport) -> Iterator[str]:
@@ -149,10 +204,23 @@ def _report_lines(report: VerificationReport) -> Iterator[str]:
     objects = "" if report.objects is None else f", {count_text(report.objects, 'object')} looked for"
     entries = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
     yield f"table {report.table}: {entries} listed, applied up to {report.number}; {snapshot}{objects}"
+    read = report.checked
+    if read is not None:
+        of_files, of_bytes = count_text(read.of_files, "file"), size_text(read.of_bytes)
+        chosen = "" if read.seed is None else f", chosen by seed {read.seed}"
+        yield f"read {read.files:,} of {of_files}, {size_text(read.size_bytes)} of {of_bytes}{chosen}"
     for finding in report.findings:
-        yield f"{'DAMAGE' if finding.damage else 'note'}  {shown(finding.what)}; {shown(finding.remedy)}"
+        what = f"{shown(finding.what)}{_at_risk(finding, report.table)}"
+        yield f"{'DAMAGE' if finding.damage else 'note'}  {what}; {shown(finding.remedy)}"
     if report.sound:
-        yield "sound"
+        yield "sound" if read is None or read.files == read.of_files else "sound, as far as it was read"
+
+
+def _at_risk(finding: Finding, table: str) -> str:
+    if finding.rows is None:
+        return ""
+    keys = f"keys {key_text(finding.min_key)} to {key_text(finding.max_key)}"
+    return f"; table {table}, {keys}, {count_text(finding.rows, 'row')}" + (" at risk" if finding.damage else "")
 
 
 def _check_limit(limit: int | None) -> None:

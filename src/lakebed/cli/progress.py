@@ -1,6 +1,6 @@
 """How far a long command is, on stderr: a bar on a terminal, a line now and then otherwise.
 
-Says rows, rows a second, and the time left where the total is known. Never touches stdout.
+Says rows or bytes, how many a second, and the time left where the total is known. Never touches stdout.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TextIO
 
 from lakebed import clock
+from lakebed.cli.render import size_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -23,10 +24,12 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """Shows the rows done of all rows; used as a ``with`` block, which ends the bar whatever happens."""
+    """Shows the rows done of all rows, or bytes; used as a ``with`` block, which ends the bar whatever happens."""
 
-    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+    def __init__(self, what: str, stream: TextIO | None = None, *, in_bytes: bool = False) -> None:
         self._what = what
+        self._amount = size_text if in_bytes else _rows
+        self._rate_text = _byte_rate if in_bytes else _row_rate
         self._stream = sys.stderr if stream is None else stream
         self._bar = self._stream.isatty()
         self._began_s = clock.monotonic_s()
@@ -35,7 +38,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._total: int | None = None
 
     def update(self, done: int, total: int | None = None) -> None:
-        """So many rows are done, of so many if that is known."""
+        """So many are done, of so many if that is known."""
         self._done, self._total = done, total
         now = clock.monotonic_s()
         if not done:
@@ -56,24 +59,36 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._stream.write(_CLEAR_LINE)
         if self._done and kind is None:
             seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
-            self._stream.write(f"{self._what}: {self._done:,} rows in {seconds:.1f} s ({self._rate(seconds)})\n")
+            self._stream.write(f"{self._what}: {self._amount(self._done)} in {seconds:.1f} s ({self._rate(seconds)})\n")
         self._stream.flush()
 
     def _show(self, now: float) -> None:
         seconds = max(now - self._began_s, 1e-9)
-        text = f"{self._done:,} rows, {self._rate(seconds)}"
+        text = f"{self._amount(self._done)}, {self._rate(seconds)}"
         bar = ""
         if self._total:
             share = min(1.0, self._done / self._total)
             bar = f"[{'#' * int(share * BAR_WIDTH):{BAR_WIDTH}}] "
             left = f", {_duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
-            text = f"{self._done:,} of {self._total:,} rows, {self._rate(seconds)}{left}"
+            done = f"{self._done:,}" if self._amount is _rows else self._amount(self._done)
+            text = f"{done} of {self._amount(self._total)}, {self._rate(seconds)}{left}"
         self._stream.write(f"{_CLEAR_LINE}{self._what} {bar}{text}" if self._bar else f"{self._what}: {text}\n")
         self._stream.flush()
 
     def _rate(self, seconds: float) -> str:
-        rate = self._done / seconds
-        return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate:,.0f} rows/s"
+        return self._rate_text(self._done / seconds)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} rows"
+
+
+def _row_rate(rate: float) -> str:
+    return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate:,.0f} rows/s"
+
+
+def _byte_rate(rate: float) -> str:
+    return f"{size_text(rate)}/s"
 
 
 def _duration(seconds: float) -> str:

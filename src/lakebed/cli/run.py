@@ -16,7 +16,7 @@ import lakebed
 from lakebed import errors
 from lakebed.cli.alter import add_alter
 from lakebed.cli.arguments import Parser, add_global_options, with_verb
-from lakebed.cli.log import add_history, add_log
+from lakebed.cli.log import add_history, add_log, add_verify
 from lakebed.cli.maintenance import add_maintenance
 from lakebed.cli.render import Output, json_text, plain
 from lakebed.cli.reports import add_report
@@ -83,6 +83,7 @@ def build_parser() -> Parser:
     add_tags(commands)
     add_history(commands)
     add_log(commands)
+    add_verify(commands)
     return parser
 
 

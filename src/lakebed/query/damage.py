@@ -22,7 +22,8 @@ def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFil
     from pyarrow import ArrowException
 
     place: tuple[int, str] | None = None
-    with suppress(Error, OSError, ArrowException), storage.fetch(data_name(table_id, file)) as path:
+    # A name in a damaged footer need not be UTF-8.
+    with suppress(Error, OSError, ArrowException, ValueError), storage.fetch(data_name(table_id, file)) as path:
         place = _first_damaged(path)
     if place is None:
         return damage
@@ -40,6 +41,6 @@ def _first_damaged(path: Path) -> tuple[int, str] | None:
             for column in file.schema_arrow.names:
                 try:
                     file.read_row_group(group, columns=[column], use_threads=False)
-                except (OSError, ArrowException):
+                except (OSError, ArrowException, ValueError):
                     return group, column
     return None

@@ -61,6 +61,7 @@ WORDS: dict[str, list[str]] = {
     "history": ["history", "readings"],
     "log show": ["log", "show", "readings"],
     "log verify": ["log", "verify", "readings", "--files"],
+    "verify": ["verify", "readings", "--sample", "50%"],
 }
 
 

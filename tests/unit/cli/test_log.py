@@ -100,3 +100,54 @@ def test_damage_is_listed_with_its_remedy_and_exits_with_3(cli: Cli, table: str,
     assert [(f["kind"], f["damage"]) for f in document["findings"]] == [("foreign", False), ("file_missing", True)]
     assert not differences(document, documented()["log verify"])
     assert cli("log", "verify", table).code == 0
+
+
+def test_a_table_is_verified_to_the_depth_that_is_asked_for(cli: Cli, table: str) -> None:
+    ran = cli("verify", table)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "sound")
+    assert "read " not in ran.out
+    ran = cli("verify", table, "--deep")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "sound")
+    assert ran.out.splitlines()[1].startswith("read 1 of 1 file, ")
+    assert ran.err.startswith(f"verify {table}: ")
+    document = cli("verify", table, "--sample", "50%", "--seed", 7, "--json").json
+    assert (document["checked"]["files"], document["checked"]["seed"]) == (1, 7)
+    assert cli("verify", table, "--sample", "0.5", "--digests").code == 0
+    assert cli("verify", "nothing", "--deep").code == 4
+
+
+def test_damage_is_told_with_its_file_keys_rows_and_remedy(cli: Cli, table: str, url: str) -> None:
+    (path,) = Path(url).glob("tables/*/data/*/*.parquet")
+    data = bytearray(path.read_bytes())
+    data[40] ^= 1
+    path.write_bytes(data)
+    assert cli("verify", table).code == 0
+    ran = cli("verify", table, "--deep")
+    assert ran.code == 3
+    (line,) = (line for line in ran.out.splitlines() if line.startswith("DAMAGE"))
+    assert path.name in line
+    assert f"; table {table}, keys " in line
+    assert "5 rows at risk; restore the object from a copy" in line
+    (finding,) = cli("verify", table, "--deep", "--json").json["findings"]
+    assert (finding["kind"], finding["file"], finding["rows"]) == ("file_damaged", path.stem, 5)
+    assert finding["object"].endswith(path.name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--sample", "0"],
+        ["--sample", "101%"],
+        ["--sample", "-5%"],
+        ["--sample", "some"],
+        ["--sample", "nan"],
+        ["--sample", ""],
+        ["--sample", "5%", "--deep"],
+        ["--seed", "1"],
+        ["--deep", "--seed", "1"],
+        ["--digests"],
+    ],
+    ids=" ".join,
+)
+def test_a_verification_that_cannot_be_meant_is_refused(cli: Cli, table: str, words: list[str]) -> None:
+    assert cli("verify", table, *words).code == 2
