@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -259,7 +260,11 @@ class KeyCodec:
                 position += field.width
                 continue
             content, position, ending = _decode_content(bound, position)
-            values.append(content.decode("utf-8") if field.is_text else content)
+            try:
+                values.append(content.decode("utf-8") if field.is_text else content)
+            except UnicodeDecodeError as error:
+                # No text is these bytes, so no later field tells.
+                return Bound((*values, _least_text(content, error.start)), after=False)
             if ending != "terminated":
                 return Bound(tuple(values), after=ending == "after")
         return Bound(tuple(values), after=False)
@@ -281,6 +286,20 @@ class KeyCodec:
         for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
             values[field.name] = value if isinstance(value, str | bytes) else field.from_integer(value)
         return values
+
+
+def _least_text(content: bytes, start: int) -> str:
+    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, of a row that came
+    before they were refused (:mod:`lakebed.repair`).
+    """
+    points = range(0x11_0000)
+    point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))
+    text = content[:start].decode("utf-8")
+    while point > points[-1] and text:
+        point, text = ord(text[-1]) + 1, text[:-1]
+    if point > points[-1]:
+        return chr(points[-1]) * (KEY_BYTES_MAX // 4)
+    return text + chr(0xE000 if 0xD800 <= point < 0xE000 else point)
 
 
 def _decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:

@@ -5,9 +5,13 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lakebed
 from lakebed import DamagedError, Error, Schema, UsageError, clock, repair
+from lakebed.keys import _escape
+from lakebed.splitting.run import split
 from lakebed.state.transactions import Job, OpenJob
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 
@@ -16,7 +20,7 @@ SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(
 
 @pytest.fixture
 def poisoned(tmp_path, monkeypatch):
-    """Makes tables as they were before such rows were refused: two sound files around each one that is given."""
+    """Makes tables as they were before such rows were refused: sound files, if any, around the one that is given."""
 
     def make(schema, rows, sound, **options):
         table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
@@ -93,8 +97,8 @@ def test_rows_with_an_invalid_key_are_taken_out_into_a_file_that_can_be_written_
 
 def test_a_sort_key_is_mended_and_its_row_goes_where_it_then_belongs(poisoned):
     schema = Schema({"k": "string"}, {"s": "string"})
-    given = pa.table({"k": text(b"a", b"a", b"a"), "s": text(b"1", b"\xf4\xff", b"\xee\x80\x80")})
-    table = poisoned(schema, given, pa.table({"k": ["a"], "s": ["0"]}))
+    rows_given = pa.table({"k": text(b"a", b"a", b"a"), "s": text(b"1", b"\xf4\xff", b"\xee\x80\x80")})
+    table = poisoned(schema, rows_given, pa.table({"k": ["a"], "s": ["0"]}))
     assert repair.repair(table).mended == 1
     assert [row["s"] for row in scanned(table)] == ["0", "0", "1", "\ue000", "\ufffd\ufffd"]
 
@@ -103,14 +107,14 @@ def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poiso
     kind = pa.decimal128(3, 1)
     for nullable in (True, False):
         schema = Schema({"k": "int64"}, {}, {"d": pa.field("d", kind, nullable)})
-        given = pa.table({"k": [1, 2], "d": decimals(kind, 15, 1000)})
+        rows_given = pa.table({"k": [1, 2], "d": decimals(kind, 15, 1000)})
         make = lakebed.create(str(tmp_path / f"lake-{nullable}"))
-        table = poisoned(schema, given, pa.table({"k": [3], "d": decimals(kind, 5)})) if nullable else None
+        table = poisoned(schema, rows_given, pa.table({"k": [3], "d": decimals(kind, 5)})) if nullable else None
         if table is None:
             with pytest.MonkeyPatch.context() as before:
                 table = make.create_table("t", schema)
                 before.setattr("lakebed.validity.invalid", lambda column: None)
-                table.write(given)
+                table.write(rows_given)
         report = repair.repair(table, tmp_path / "out")
         assert (report.mended, report.removed) == ((1, 0) if nullable else (0, 1))
         assert {row["k"]: row["d"] for row in scanned(table)}.get(2) is None
@@ -159,3 +163,32 @@ def test_the_command_line_says_what_it_would_do_and_does_it(poisoned, tmp_path, 
     assert "0 rows mended, 1 row taken out" in capsys.readouterr().out
     assert main(words) == 0
     assert "nothing to repair" in capsys.readouterr().out
+
+
+def test_leaves_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(poisoned, tmp_path):
+    """Each boundary stays, and is shown as the least text that is not below it."""
+    keys = [b"a", b"b\xff", b"b\xff\xff", b"c\xed\xa0\x80", b"\xf5", b"\xff", b"\xff\xff", b"\xff\xff\xff"]
+    rows_given = pa.table({"k": text(*keys)})
+    sound = pa.table({"k": ["a", "b\U0010ffff", "c", "c\ud7ff", "c\ue000", "d", "\U0010ffff"]})
+    table = poisoned(Schema({"k": "string"}), rows_given, sound.slice(0, 0), settings={"split_rows": 3})
+    assert split(table).split
+    table.write(sound)
+    table.write(sound)
+    assert table.partitions().num_rows > 2
+    report = repair.repair(table, tmp_path / "out")
+    assert (report.removed, report.failed) == (7, ())
+    compact_by_merge(table, jobs=None)
+    wanted = sorted([*sound.column("k").to_pylist() * 2, "a"])
+    assert [row["k"] for row in scanned(table)] == wanted
+    for k in sound.column("k").to_pylist():
+        assert table.get(k).num_rows == wanted.count(k)
+        assert table.scan(lakebed.KeyRange((k,))).read_all().num_rows == sum(other >= k for other in wanted)
+
+
+@given(st.binary(max_size=8), st.lists(st.text(max_size=4), max_size=10))
+def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
+    codec = Schema({"k": "string"}).codec
+    (least,) = codec.decode_bound(_escape(content)).values
+    # Above some bytes there is no text but one that is too long for a key.
+    for one in [*texts, least] if len(least) < 2_000 else texts:
+        assert (one.encode() >= content) == (one >= least)
