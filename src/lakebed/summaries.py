@@ -16,7 +16,7 @@ Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,6 +85,12 @@ class Summary:
         inside = {key: rank for key, rank in ranks.items() if key <= self.max_key}
         noted = sorted({**dict(zip(self.keys, self.ranks, strict=True)), **inside}.items())
         return Summary(tuple(key for key, _ in noted), tuple(rank for _, rank in noted), self.rows, self.max_key)
+
+    def spread(self) -> tuple[bytes, ...]:
+        """Noted keys in ascending order, spread evenly over the rows: one with many rows is there as many times."""
+        count = min(self.rows, SAMPLES_MAX)
+        ranks = (number * self.rows // count for number in range(count))
+        return tuple(self.keys[bisect_right(self.ranks, rank) - 1] for rank in ranks)
 
     def to_ipc(self) -> bytes:
         """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata.

@@ -126,6 +126,21 @@ def test_cuts_by_summaries_are_as_even_as_the_keys_allow(distribution, count):
     assert max(parts) <= len(keys) / count + hottest + 4 * SHARE * len(keys)
 
 
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_keys_that_stand_for_rows_are_spread_over_the_rows(distribution):
+    """What shares a read or an import out among tasks: a hot key has its weight, and what notes its end has none."""
+    values = np.sort(distribution(60_000, np.random.default_rng(4)))
+    spread, keys = noted(values, 7_000, 7_000).spread(), encoded(values)
+    assert len(spread) == 1025
+    assert list(spread) == sorted(spread)
+    for key, count in Counter(keys).most_common(30):
+        assert abs(spread.count(key) / len(spread) - count / len(keys)) <= 4 * SHARE
+    for place in range(0, len(spread), 100):
+        assert abs(bisect_left(keys, spread[place]) - place * len(keys) / len(spread)) <= max(
+            4 * SHARE * len(keys), Counter(keys)[spread[place]]
+        )
+
+
 @pytest.fixture
 def table():
     instance = lakebed.create(f"memory://{clock.random_token()}")

@@ -370,7 +370,7 @@ def _restaged(staged: Sequence[Staged]) -> _Input:
     return _Input(
         documents=tuple(wire.encode_file(new.file) for new in files),
         rows=tuple(new.file.rows for new in files),
-        parts=tuple(Part(new.file.rows, new.summary.keys) for new in files),
+        parts=tuple(Part(new.file.rows, new.summary.spread()) for new in files),
         size_bytes=sum(new.file.size_bytes for new in files),
         files=0,
         chunks=staged_chunks,

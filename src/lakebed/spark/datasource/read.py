@@ -161,11 +161,11 @@ def weights(state: TableState, leaves: Sequence[LeafQuery]) -> dict[int, int]:
 
 
 def sampled(table: Table, files: Sequence[DataFile]) -> Mapping[str, tuple[bytes, ...]]:
-    """The noted keys of those files that have a summary beside them."""
+    """Keys of those files that have a summary beside them, spread evenly over their rows."""
     from lakebed.objects import load_summaries
 
     def load(file: DataFile) -> tuple[bytes, ...]:
-        return load_summaries(table.storage, table.id, [file], table.schema)[file.id].keys
+        return load_summaries(table.storage, table.id, [file], table.schema)[file.id].spread()
 
     summarised = [file for file in files if file.summarised]
     with ThreadPoolExecutor(SUMMARY_THREADS) as pool:
