@@ -97,8 +97,8 @@ class Exchange(ABC):
 
         now = self.newest()
 
-        def rows(ranges: Sequence[Any], columns: Sequence[str], limit: int | None) -> RowStream:
-            return now.reader.scan(plan(now.state, ranges), columns, limit)
+        def rows(asked: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
+            return now.reader.scan(plan(now.state, *asked), columns, limit)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at number {now.state.number}")
 

@@ -42,7 +42,8 @@ class DataFile:
     """One sorted Parquet file as its writer knows it.
 
     ``stamp_us`` is the store's own last-modified stamp (microseconds since 1970), the digests are XXH3-128 of the
-    whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``).
+    whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``). ``bounds`` are those
+    of the key fields after the first (:mod:`lakebed.field_bounds`).
     """
 
     id: str
@@ -56,6 +57,7 @@ class DataFile:
     digest: str
     footer_bytes: int
     footer_digest: str
+    bounds: bytes = b""
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:

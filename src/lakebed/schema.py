@@ -264,6 +264,11 @@ class Schema:
         """The key encoding of this schema."""
         return KeyCodec(self.row_key)
 
+    @cached_property
+    def order(self) -> KeyCodec:
+        """The encoding of what rows are sorted by: row key and sort key fields together."""
+        return KeyCodec((*self.row_key, *self.sort_key))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Cached parts do not travel."""
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
     from lakebed.query.counting import Count
     from lakebed.query.explain import Explanation
+    from lakebed.query.predicates import KeySet
     from lakebed.query.run import Reader
     from lakebed.query.stream import RowStream
     from lakebed.query.tally import Tally
@@ -80,8 +81,8 @@ class View(Exchange):
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         names = self.schema.project(columns)
-        asked, predicate = self._narrowed(encoded(self, ranges), where)
-        return self.reader.scan(plan(self.state, asked), names, limit, where=predicate, reverse=reverse)
+        asked, keys, predicate = self._narrowed(encoded(self, ranges), where)
+        return self.reader.scan(plan(self.state, asked, keys), names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """How many rows some ranges have; see :meth:`lakebed.table.Table.count`."""
@@ -129,8 +130,8 @@ class View(Exchange):
         check_flag("reverse", reverse)
         with seen.step("plan"):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
-            narrower, predicate = self._narrowed(ranges, where)
-            planned = plan(self.state, narrower)
+            narrower, keys, predicate = self._narrowed(ranges, where)
+            planned = plan(self.state, narrower, keys)
         names = self.schema.project(columns)
         for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, tally=seen):
             pass
@@ -138,15 +139,15 @@ class View(Exchange):
 
     def _narrowed(
         self, ranges: Sequence[EncodedRange], where: str | None
-    ) -> tuple[Sequence[EncodedRange], Predicate | None]:
-        """The ranges without keys of which the predicate cannot be true, and the predicate."""
+    ) -> tuple[Sequence[EncodedRange], KeySet | None, Predicate | None]:
+        """The ranges without keys of which the predicate cannot be true; those of which it can; and the predicate."""
         if where is None:
-            return ranges, None
+            return ranges, None, None
         from lakebed.kernels.predicate import check_where
         from lakebed.query.expressions import narrowed
 
         predicate = check_where(where, self.schema.arrow)
-        return narrowed(ranges, predicate.parts, self.schema.codec), predicate
+        return *narrowed(ranges, predicate.parts, self.schema), predicate
 
     def _point(self, key: Sequence[Any]) -> EncodedRange:
         key_bytes = self.schema.codec.encode_key(key)

@@ -45,6 +45,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) ->
         digest=stored.digest,
         footer_bytes=stored.footer_bytes,
         footer_digest=stored.footer_digest,
+        bounds=sorted_file.bounds,
     )
     if file.summarised:
         _put_summary(storage, summary_name(table_id, file), sorted_file.summary.to_ipc())

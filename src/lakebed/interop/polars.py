@@ -40,7 +40,7 @@ _OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": 
 
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
-    """A lazy frame of the rows that ``rows(ranges, columns, limit)`` gives, in key order."""
+    """A lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` gives, in key order."""
     _polars()
     from polars.io.plugins import register_io_source
 
@@ -49,14 +49,16 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
     ) -> Iterator[pl.DataFrame]:
         wanted = list(schema.names) if columns is None else columns
         ranges: Sequence[EncodedRange] = (ALL_KEYS,)
+        keys = EVERY_KEY
         read_columns = wanted
         if predicate is not None:
             read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             if rows_max is None:
                 # With a limit the predicate is asked of the first rows, whatever they are.
-                ranges = key_ranges(keys_of(predicate, schema.codec), schema.codec)
+                keys = keys_of(predicate, schema.order)
+                ranges = key_ranges(keys, schema.codec)
         # Without columns only their number matters, which some column has to carry.
-        with rows(ranges, read_columns or [schema.names[0]], rows_max) as reader:
+        with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
             for batch in reader:
                 given = frame(batch)
                 found = given if predicate is None else given.filter(predicate)

@@ -47,3 +47,4 @@ class SortedFile:
     max_key: bytes
     summary: Summary
     schema_version: int
+    bounds: bytes = b""

@@ -38,6 +38,7 @@ import pyarrow.parquet as pq
 from lakebed.clock import random_token
 from lakebed.errors import Error, SchemaMismatchError
 from lakebed.files import KEY_FILTERS
+from lakebed.kernels.field_bounds import bounds_of
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.ranks import RankNotes
 from lakebed.kernels.scratch import writing_to
@@ -184,8 +185,9 @@ class _OpenFile:
             blocks.seal(self._path)
         notes = self._notes
         assert notes is not None
-        version = self._layout.schema.version
-        return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary(), version)
+        schema = self._layout.schema
+        bounds = bounds_of(self._writer.writer.metadata, schema)
+        return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version, bounds)
 
     def discard(self) -> None:
         """Remove the unfinished file."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from datafusion import Expr
 
     from lakebed.keys import EncodedRange, KeyCodec
+    from lakebed.schema import Schema
 
 _DEPTH_MAX = 100
 """Deeper expressions are every key. Long chains of one AND or OR are not deep."""
@@ -45,10 +46,15 @@ def keys_of(expression: Expr, codec: KeyCodec) -> KeySet:
     return _Reading(codec).keys(expression, wanted=True, depth=0)
 
 
-def narrowed(ranges: Sequence[EncodedRange], parts: Iterable[Expr], codec: KeyCodec) -> list[EncodedRange]:
-    """What of the ranges may have rows of which all parts of a predicate are true: disjoint, in key order."""
-    may_pass = key_ranges(both([keys_of(part, codec) for part in parts]), codec)
-    return list(shared(list(iter_ranges(ranges)), may_pass))
+def narrowed(
+    ranges: Sequence[EncodedRange], parts: Iterable[Expr], schema: Schema
+) -> tuple[list[EncodedRange], KeySet]:
+    """What of the ranges may have rows of which all parts of a predicate are true: disjoint, in key order.
+
+    And the keys of these rows, over all fields that rows are sorted by, for a plan.
+    """
+    keys = both([keys_of(part, schema.order) for part in parts])
+    return list(shared(list(iter_ranges(ranges)), key_ranges(keys, schema.codec))), keys
 
 
 class _Reading:

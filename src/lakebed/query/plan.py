@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange, iter_ranges
 from lakebed.schema import Schema
 from lakebed.state.table import TableState
+
+if TYPE_CHECKING:
+    from lakebed.query.predicates import KeySet
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,12 @@ class QueryPlan:
     files_considered: int = 0
 
 
-def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
-    """The plan of a query for all rows with a key in any of the ranges; each row counts once."""
+def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
+    """The plan of a query for all rows with a key in any of the ranges; each row counts once.
+
+    ``among`` are the keys that the caller's predicate leaves over, over all fields that rows are sorted by
+    (:attr:`Schema.order`): files of which no row can be among them are left out.
+    """
     # A leaf may be met by several ranges, and a range by several leaves: both ascend, so equal leaves are neighbours.
     inside: dict[int, list[EncodedRange]] = {}
     for keys in iter_ranges(ranges):
@@ -56,8 +64,28 @@ def plan(state: TableState, ranges: Sequence[EncodedRange]) -> QueryPlan:
         leaf = state.leaves.ids[position]
         files = state.files_of(leaf)
         considered += len(files)
-        leaves += _leaf_query(leaf, files, inner)
+        leaves += _leaf_query(leaf, files if among is None else _matching(files, among), inner)
     return QueryPlan(tuple(leaves), state.created, len(inside), considered)
+
+
+def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
+    """The files that may have a row among these keys, by the bounds of their fields after the first."""
+    later = [[(position - 1, ranges) for position, ranges in box if position] for box in keys.boxes]
+    if not all(later) or not later:
+        return files
+    from lakebed.field_bounds import decode_bounds
+
+    return [file for file in files if not file.bounds or _may_match(decode_bounds(file.bounds), later)]
+
+
+def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[tuple[int, Sequence[EncodedRange]]]]) -> bool:
+    return any(
+        all(
+            place >= len(bounds) or any(not bounds[place].intersect(keys).empty for keys in ranges)
+            for place, ranges in box
+        )
+        for box in boxes
+    )
 
 
 def _leaf_query(leaf: int, files: Sequence[DataFile], ranges: list[EncodedRange]) -> Iterator[LeafQuery]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, RecordBatchStream
     from datafusion.plan import LogicalPlan
 
+    from lakebed.query.plan import QueryPlan
     from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.view import View
@@ -108,7 +109,7 @@ class SqlEngine:
         for name, view in views.items():
             rows = _few(view, scans[name])
             if rows is None:
-                planned = over_leaves(plan(view.state, _ranges(scans[name], view)), view.state)
+                planned = over_leaves(_plan(view, scans[name]), view.state)
                 frames[name] = frame_of(planned, view.reader, scans[name].columns)
                 tables[name] = Table(frames[name].rows)
             else:
@@ -247,7 +248,7 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[_Name, _Scans], views:
     own = tuple(scan.filters())
     filters = (*own, *above)
     asked = found[name]
-    asked.keys.append(both([keys_of(one, view_schema.codec) for one in filters]))
+    asked.keys.append(both([keys_of(one, view_schema.order) for one in filters]))
     asked.columns.update(column for _, column in scan.projection() or enumerate(view_schema.names))
     for one in own:
         asked.columns |= _columns_of(one, view_schema)
@@ -272,6 +273,10 @@ def _ranges(scans: _Scans, view: View) -> tuple[EncodedRange, ...]:
     return key_ranges(either(scans.keys), view.schema.codec)
 
 
+def _plan(view: View, scans: _Scans) -> QueryPlan:
+    return plan(view.state, _ranges(scans, view), either(scans.keys))
+
+
 def _few(view: View, scans: _Scans) -> pa.Table | None:
     """The rows that matter, if they are few; None if they are not, or nothing says so.
 
@@ -284,7 +289,7 @@ def _few(view: View, scans: _Scans) -> pa.Table | None:
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    with view.reader.scan(plan(view.state, ranges), read, limit) as reader:
+    with view.reader.scan(_plan(view, scans), read, limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows

@@ -25,7 +25,7 @@ from lakebed.state.transactions import Source
 from lakebed.summaries import Summary
 
 _LAYOUT_NUMBERS = ("file_bytes", "page_rows", "page_bytes", "row_group_rows", "bloom_fpp")
-_FILE_BYTES = ("min_key", "max_key")
+_FILE_BYTES = ("min_key", "max_key", "bounds")
 
 
 def dump(document: Any) -> bytes:

@@ -239,7 +239,8 @@ def _decode_mark(name: str) -> Mark:
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:
-    return {
+    bounds = {"bounds": file.bounds.hex()} if file.bounds else {}
+    return bounds | {
         "id": file.id,
         "job": file.job,
         "rows": file.rows,
@@ -267,6 +268,7 @@ def _decode_file(document: Mapping[str, Any]) -> DataFile:
         digest=document["digest"],
         footer_bytes=document["footer_bytes"],
         footer_digest=document["footer_digest"],
+        bounds=bytes.fromhex(document.get("bounds", "")),
     )
 
 

@@ -37,6 +37,7 @@ class Form(Generic[K, V]):
     """How the values of one kind are kept: the columns of a part, the key's first, and the ways to them and back.
 
     A part may say once what several of its rows share, so rows are merged in a form in which each stands alone: *flat*.
+    ``upgrade`` gives a part of an earlier version the columns that it lacks; a part of another form is left as it is.
     ``encode`` makes flat rows of values, ``pack`` a part of flat rows in the order of their keys, ``unpack`` flat rows
     of a part; ``reader`` decodes one row of a part. Keys are int64 or string; text compares by code point, as its UTF-8
     does.
@@ -47,6 +48,7 @@ class Form(Generic[K, V]):
     reader: Callable[[pa.RecordBatch], Callable[[int], V]]
     pack: Callable[[pa.Table], pa.RecordBatch]
     unpack: Callable[[pa.RecordBatch], pa.Table]
+    upgrade: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 
 
 class Rows(Generic[K, V]):
@@ -55,6 +57,8 @@ class Rows(Generic[K, V]):
     __slots__ = ("_form", "_key", "_positions", "_value", "batch")
 
     def __init__(self, form: Form[K, V], batch: pa.RecordBatch) -> None:
+        if form.upgrade is not None and batch.schema != form.schema:
+            batch = form.upgrade(batch)
         if not batch.num_rows or batch.schema != form.schema:
             raise DamagedError(f"a part of a state has {batch.num_rows} rows of {batch.schema.names}")
         self._form: Form[K, V] = form

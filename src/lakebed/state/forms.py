@@ -33,6 +33,7 @@ _FACTS = [
     pa.field("digest", pa.string()),
     pa.field("footer_bytes", pa.int64()),
     pa.field("footer_digest", pa.string()),
+    pa.field("bounds", pa.binary()),
 ]
 """The fields of a DataFile, in its order."""
 
@@ -116,7 +117,32 @@ def _file_reader(batch: pa.RecordBatch) -> Callable[[int], CommittedFile]:
     return read
 
 
-FILES: Form[str, CommittedFile] = Form(_FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is)
+def _with_bounds(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What gives parts that were written before files had bounds the column of them, the last list's structs' own."""
+
+    def upgrade(batch: pa.RecordBatch) -> pa.RecordBatch:
+        *others, last = batch.columns
+        wanted = schema.field(len(schema) - 1).type
+        if batch.schema.names != schema.names or not pa.types.is_list(last.type):
+            return batch
+        structs = last.flatten()
+        if not pa.types.is_struct(structs.type) or structs.type.get_field_index("bounds") >= 0:
+            return batch
+        none = pa.array([b""] * len(structs), pa.binary())
+        given = dict(zip((field.name for field in structs.type), structs.flatten(), strict=True))
+        fields = list(wanted.value_type)
+        if {field.name for field in fields} - given.keys() != {"bounds"}:
+            return batch
+        columns = [given.get(field.name, none) for field in fields]
+        held = _lists(_starts(last), pa.StructArray.from_arrays(columns, fields=fields))
+        return pa.RecordBatch.from_arrays([*others, held], schema=schema)
+
+    return upgrade
+
+
+FILES: Form[str, CommittedFile] = Form(
+    _FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is, _with_bounds(_FILE_COLUMNS)
+)
 
 # -- references -------------------------------------------------------------------------------------------------
 
@@ -208,7 +234,12 @@ def _neighbours(places: Sequence[int]) -> list[tuple[int, int]]:
 
 
 REFERENCES: Form[int, tuple[LeafFile, ...]] = Form(
-    _REFERENCE_COLUMNS, _encode_references, _reference_reader, _pack_references, _unpack_references
+    _REFERENCE_COLUMNS,
+    _encode_references,
+    _reference_reader,
+    _pack_references,
+    _unpack_references,
+    _with_bounds(_REFERENCE_COLUMNS),
 )
 
 # -- requests ---------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ FILE = _object(
     {
         "id": ID, "job": ID, "rows": POSITIVE, "size_bytes": POSITIVE, "min_key": HEX, "max_key": HEX,
         "schema_version": POSITIVE, "stamp_us": WHOLE, "digest": TEXT, "footer_bytes": WHOLE, "footer_digest": TEXT,
+        "bounds": _newer(HEX),
     },
     "a file",
 )  # fmt: skip
