@@ -208,6 +208,24 @@ def test_counts_stay_right_through_splits_removals_and_joins(table, distribution
     assert all(table.partitions().column("exact").to_pylist())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [1.2, 1.5, 2.0])
+def test_millions_of_rows_of_few_users_are_counted_exactly(tmp_path, exponent):
+    """Users far apart, so that no user's end is another's beginning by chance."""
+    table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, settings={"split_rows": 2_000_000})
+    truth = np.minimum(np.random.default_rng(1).zipf(exponent, 5_400_000), 1_000_000) * 1_000
+    write(table, truth)
+    for user, count in Counter(truth.tolist()).most_common(20):
+        assert table.count(KeyRange((user,), (user + 1,))) == lakebed.Count(count, exact=True)
+    check(table, truth)
+    split(table)
+    check(table, truth)
+    table.remove(KeyRange((2_000,), (2_001,)))
+    truth = truth[truth != 2_000]
+    check(table, truth)
+    assert table.count() == lakebed.Count(len(truth), exact=True)
+
+
 def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, monkeypatch):
     """A writer wins the race: his file is mapped onto leaves that he did not know, and his counts are estimates."""
     monkeypatch.setattr("lakebed.files.SUMMARY_BYTES_MIN", 0)

@@ -8,9 +8,11 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
+from lakebed.files import data_name
 from lakebed.query import opening, sql
 from lakebed.query.cache import READ_CACHE_BYTES
 from lakebed.query.opening import OpenFiles
+from lakebed.splitting.run import split
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -200,3 +202,25 @@ def test_sql_reads_by_ranges_and_names_a_file_that_is_missing(s3_server, table, 
     storage.delete([name])
     with pytest.raises(NotFoundError, match="restore the object"):
         lake.sql(many).read_all()
+
+
+def test_a_split_and_a_removal_count_exactly_in_files_that_are_read_by_ranges(table):
+    """The page at each cut is fetched, of several files at the same time."""
+    table.set(split_rows=4_000)
+    assert len(split(table).split) == 1
+    assert all(table.partitions().column("exact").to_pylist())
+    table.remove(KeyRange(("key-000500",), ("key-017001",)))
+    assert table.count() == lakebed.Count(ROWS - 16_501, exact=True)
+    assert all(table.partitions().column("exact").to_pylist())
+
+
+def test_a_deep_verification_reads_copies_and_goes_on_behind_what_it_cannot_have(table):
+    assert table.verify(deep=True).sound
+    first, second = table.state().referenced().values()
+    name = data_name(table.id, first)
+    data = bytearray(table.storage.get(name))
+    data[10_000] ^= 4
+    table.storage.replace(name, bytes(data))
+    table.storage.delete([data_name(table.id, second)])
+    found = {finding.file: finding.kind for finding in table.verify(deep=True).findings if finding.damage}
+    assert found == {first.id: "file_damaged", second.id: "file_missing"}
