@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 
 from lakebed import Schema
 from lakebed.spark.datasource import pushdown
-from lakebed.spark.datasource.pushdown import push
+from lakebed.spark.datasource.pushdown import among, push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
 KEYS = list(itertools.product(["", "a", "ab", "b", "\U0010ffff"], [-(2**31), -1, 0, 1, 2**31 - 1]))
@@ -84,6 +84,26 @@ def test_what_is_pushed_keeps_exactly_the_keys_that_pass(filters, passes):
 def test_what_says_nothing_about_a_range_of_the_key_stays_with_spark(filters):
     kept, rest = left_over(filters)
     assert (kept, rest) == (KEYS, filters)
+
+
+@pytest.mark.parametrize(
+    ("filters", "passes"),
+    [
+        ([EqualTo(N, 0)], lambda n: n == 0),
+        ([GreaterThan(N, -1), LessThanOrEqual(N, 1)], lambda n: -1 < n <= 1),
+        ([In(N, [1, -1]), EqualTo(V, 1.0)], lambda n: n in (-1, 1)),
+        ([In(N, [None])], lambda n: False),
+        ([Not(EqualTo(N, 0)), EqualTo(V, 1.0)], lambda n: True),
+        ([GreaterThan(N, 2**31 - 1)], lambda n: False),
+    ],
+)
+def test_what_filters_say_of_a_later_field_is_known_by_itself(filters, passes):
+    order, field = SCHEMA.order, SCHEMA.row_key[1]
+    keys = among(filters, order)
+    for number in (-(2**31), -1, 0, 1, 2**31 - 1):
+        value = type(order)((field,)).encode((number,))
+        held = any(all(any(r.contains(value) for r in ranges) for _, ranges in box) for box in keys.boxes)
+        assert held == passes(number)
 
 
 def test_a_field_after_one_that_is_only_compared_stays_with_spark():

@@ -3,7 +3,8 @@
 The filters come as a list, all of which must hold. Those on the row key are turned into ranges, field by field: values
 asked for one by one (``=``, ``IN``) are put together with those of the next field; the first field that is compared
 (``<``, ``BETWEEN``, a prefix) or not mentioned ends it. The ranges are exact, so that Spark need not look again; what
-they do not say stays with Spark.
+they do not say stays with Spark. What filters say of later fields, and of sort key fields, leaves out files that cannot
+match (:func:`among`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed.errors import BadKeyError
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, successor
+from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, iter_ranges, successor
+from lakebed.query.predicates import EVERY_KEY, NO_KEY, KeySet, both
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -72,6 +74,25 @@ def push(filters: Sequence[Filter], codec: KeyCodec) -> Pushed:
     if ranges is None:
         return Pushed(None, frozenset(done))
     return Pushed(tuple(keys for keys in ranges if not keys.empty), frozenset(done))
+
+
+def among(filters: Sequence[Filter], order: KeyCodec) -> KeySet:
+    """The keys that may pass, over all fields that rows are sorted by: what a plan leaves files out by."""
+    return both([_said(one, order) for one in filters])
+
+
+def _said(one: Any, order: KeyCodec) -> KeySet:
+    """What one filter says of the field that it is on."""
+    for position, field in enumerate(order.fields):
+        if _usable(one, field, order):
+            own = type(order)((field,))
+            if isinstance(one, _CHOSEN):
+                ranges = [_point((value,), own) for value in _values(one)]
+            else:
+                ranges = [_passing((), one, own)]
+            found = tuple(iter_ranges(ranges))
+            return KeySet((((position, found),),)) if found else NO_KEY
+    return EVERY_KEY
 
 
 def _is_key(one: Any, codec: KeyCodec) -> bool:

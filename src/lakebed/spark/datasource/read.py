@@ -26,7 +26,7 @@ from lakebed.spark.batch import Place, on_one_core
 from lakebed.spark.datasource import columns
 from lakebed.spark.datasource.options import PARTITION_BYTES, READ, Options
 from lakebed.spark.datasource.partitions import Share, share_out
-from lakebed.spark.datasource.pushdown import push
+from lakebed.spark.datasource.pushdown import among, push
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.files import DataFile
+    from lakebed.query.predicates import KeySet
     from lakebed.schema import Schema
     from lakebed.state.table import TableState
     from lakebed.table import Table
@@ -88,6 +89,7 @@ class TableReader(DataSourceReader):
         self._table: Table | None = options.open_table()
         self._view: View | None = options.locate(self._table, number)
         self._pushed: tuple[EncodedRange, ...] | None = None
+        self._among: KeySet | None = None
         schema = self._view.schema
         self._scan = Scan(options.place, self._table.id, schema, columns.check_asked(spark, schema))
 
@@ -108,14 +110,15 @@ class TableReader(DataSourceReader):
         """Keep what the filters say about the key, if the option ``push_filters`` is on; returns the others."""
         if not self._options.flag("push_filters"):
             return filters
-        pushed = push(filters, self._planned[1].schema.codec)
-        self._pushed = pushed.ranges
+        schema = self._planned[1].schema
+        pushed = push(filters, schema.codec)
+        self._pushed, self._among = pushed.ranges, among(filters, schema.order)
         return [one for position, one in enumerate(filters) if position not in pushed.done]
 
     def partitions(self) -> list[InputPartition]:
         """The shares of the tasks, in key order."""
         table, view = self._planned
-        leaves = plan(view.state, self._ranges(view.schema)).leaves
+        leaves = plan(view.state, self._ranges(view.schema), self._among).leaves
         share_bytes = self._options.count("partition_bytes") or PARTITION_BYTES
         shares = share_out(leaves, weights(view.state, leaves), share_bytes, lambda files: sampled(table, files))
         return [Rows(share) for share in shares]
