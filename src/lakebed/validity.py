@@ -65,6 +65,40 @@ def check_layout(column: pa.Array) -> None:
     column.view(_raw(column.type)).validate(full=True)
 
 
+def unfilled(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Marks the rows with a null in a member of a struct that ``kind``, which has the same layout, lets have none."""
+    if kind == free(kind):
+        return None
+    return _bad_rows(column, lambda part: _check_filled(part, kind))
+
+
+def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values as a type that differs in what may be null, where :func:`unfilled` marks no row."""
+    if column.type == kind:
+        return column
+    # Arrow's own casts and views look at members below a null as well.
+    rows = _compact(column)
+    buffers = rows.buffers()[: 1 if pa.types.is_struct(kind) else 2]
+    if pa.types.is_struct(kind):
+        children = [retyped(rows.field(index), member.type) for index, member in enumerate(kind)]
+    elif pa.types.is_map(kind):
+        entries = [rows.keys, retyped(rows.items, kind.item_type)]
+        children = [pa.StructArray.from_arrays(entries, fields=[kind.key_field, kind.item_field])]
+    else:
+        children = [retyped(rows.values, kind.value_type)]
+    return pa.Array.from_buffers(kind, len(rows), buffers, children=children)
+
+
+def free(kind: pa.DataType) -> pa.DataType:
+    """The type with members of structs that may be null, at any depth."""
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(free(member.type)).with_nullable(nullable=True) for member in kind])
+    for is_kind, remade in _NESTED:
+        if is_kind(kind):
+            return remade(kind, free)
+    return kind
+
+
 def reason(column: pa.Array, row: int) -> str:
     """What is wrong with a row that :func:`invalid` has marked, to be read after "column x holds"."""
     try:
@@ -167,6 +201,19 @@ def _bad_rows(rows: pa.Array, check: Callable[[pa.Array], Any]) -> pa.Array | No
                 middle = (begin + end) // 2
                 parts += [(begin, middle), (middle, end)]
     return pa.array([index in bad for index in range(len(rows))], pa.bool_()) if bad else None
+
+
+def _check_filled(column: pa.Array, kind: pa.DataType) -> None:
+    rows = column.drop_null()
+    if pa.types.is_struct(kind):
+        for index, member in enumerate(kind):
+            if rows.field(index).null_count and not member.nullable:
+                raise pa.ArrowInvalid(f"member {member.name} is null")
+            _check_filled(rows.field(index), member.type)
+    elif pa.types.is_map(kind):
+        _check_filled(_compact(rows).items, kind.item_type)
+    elif types.is_list(kind):
+        _check_filled(rows.flatten(), kind.value_type)
 
 
 def _raw(kind: pa.DataType) -> pa.DataType:

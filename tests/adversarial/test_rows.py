@@ -469,6 +469,23 @@ def compact_by_merge(table, jobs=1):
     assert report.jobs == jobs or (jobs is None and report.jobs)
 
 
+@pytest.mark.parametrize("wrap", [lambda kind: kind, pa.list_, lambda kind: pa.map_("string", kind)])
+def test_a_null_in_a_member_that_has_none_is_refused_and_full_members_are_taken(wrap):
+    strict, loose = (pa.struct([pa.field("a", pa.int8(), nullable), ("b", pa.int8())]) for nullable in (False, True))
+    values = [{"a": 1, "b": None}, None, {"a": None, "b": 1}]
+    if pa.types.is_list(wrap(strict)):
+        values = [[values[0]], None, [values[0], values[2]]]
+    if pa.types.is_map(wrap(strict)):
+        values = [[("x", values[0])], [], [("x", values[0]), ("y", values[2])]]
+    column = pa.array(values, wrap(loose))
+    table = table_of(pa.nulls(0, wrap(strict)))
+    with pytest.raises(SchemaMismatchError, match=r"has a null in a member that is not nullable; .*first row 2"):
+        table.write(rows(column))
+    assert is_empty(table)
+    table.write(rows(column.slice(0, 2)))
+    assert table.scan().read_all().column("v").to_pylist() == values[:2]
+
+
 def test_rows_nested_deeper_than_arrow_hands_over_are_refused():
     table = table_of(BAD)
     with pytest.raises(SchemaMismatchError, match=r"cannot read rows from Table: .*level"):

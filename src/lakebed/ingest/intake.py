@@ -289,10 +289,14 @@ def _without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) ->
 def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     _drop_invalid(sieve, wanted, name)
     column = sieve.given.column(name)
-    taken = sieve.columns[wanted.name] = _converted(column, wanted.type)
+    taken = sieve.columns[wanted.name] = _converted(column, validity.free(wanted.type))
     if taken.null_count > column.null_count:
         lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
         sieve.drop(wanted, lost, f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep")
+    bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
+    if bad is not None:
+        sieve.drop(wanted, bad, f"column {name} has a null in a member that is not nullable")
+    sieve.columns[wanted.name] = validity.retyped(sieve.columns[wanted.name], wanted.type)
     bad = validity.unstorable(sieve.columns[wanted.name])
     if bad is not None:
         sieve.drop(wanted, bad, f"column {name} holds a value of {wanted.type} that Parquet cannot keep")
