@@ -5,8 +5,8 @@ precision, a time outside a day. PyArrow takes such arrays from any producer uns
 readers refuse the whole page that holds one. So they are refused before they are written (:mod:`lakebed.ingest.intake`,
 :mod:`lakebed.ingest.attach`), and replaced where they were written before that was so (:mod:`lakebed.repair`).
 
-Arrow's own full validation decides; this module finds the rows. It costs about 3 ns for a short text, and less for
-anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.
+Arrow's own full validation decides; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it
+is ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed import types
@@ -170,10 +171,22 @@ def _is_valid(column: pa.Array) -> bool:
             # Slices of one array share a dictionary; to validate all of it for each would be quadratic.
             column.view(_raw(column.type)).validate(full=True)
             column = canonical(column)
+        if column.type == pa.string() and _is_ascii(column):
+            column = column.view(pa.binary())
         _cut(column).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _is_ascii(column: pa.Array) -> bool:
+    """Whether all bytes of a text column are, in one look. Arrow's own takes five times as long for short texts."""
+    _, offsets, content = column.buffers()
+    if content is None or not len(column):
+        return False
+    ends = np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset)
+    # Of malformed offsets these may be in any order; what lies between them is looked at by nobody then.
+    return bool(np.frombuffer(content, np.uint8)[max(0, ends[0]) : max(0, ends[-1])].max(initial=0) < 0x80)
 
 
 def _cut(column: pa.Array) -> pa.Array:
