@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from lakebed.errors import UsageError
@@ -33,6 +34,16 @@ def is_text(value: Any) -> TypeGuard[str]:
         return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
+
+
+def are_texts(values: Any) -> bool:
+    """A list or tuple of texts."""
+    return isinstance(values, list | tuple) and all(map(is_text, values))
+
+
+def are_names(values: Any) -> bool:
+    """A mapping of texts to texts."""
+    return isinstance(values, Mapping) and are_texts([*values, *values.values()])
 
 
 def is_whole(value: Any, least: int = 0, most: int = INT64_MAX) -> TypeGuard[int]:

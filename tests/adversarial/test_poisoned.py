@@ -119,3 +119,74 @@ def test_a_key_that_was_no_text_does_not_stop_a_collection_that_forgets_it(tmp_p
     clock.sleep(0.01)
     assert collect_garbage(again).files == 1
     assert_whole(tmp_path, "t", again)
+
+
+@pytest.mark.parametrize("url", ["nowhere://x/y.parquet", "s3://", "a\0b", "", "\u202e"])
+def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tmp_path, table, url):
+    put(tmp_path / "inbox", "ab")
+    table.submit(tmp_path / "inbox")
+    (held,) = (encode_request(one) for one in table.state().open_requests.values())
+    odd = held | {"id": "odd", "files": [[url, 100, "0"]], "submitted": 0}
+    again = poisoned(tmp_path, table, requests=[odd, held | {"submitted": 0}])
+    report = ingested(again)
+    assert (report.requests, report.rows) == (1, 2)
+    assert len(report.errors) + len(report.failed) == 1
+    again.state()
+    if again.log.head.state.open_requests:
+        again.withdraw("odd")
+    assert_whole(tmp_path, "t", again)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"files": [["../../../x", "d", 1, 1, "a", "b"]]},
+        {"files": [["0" * 32, "d", "1", 1, "a", "b"]]},
+        {"files": [["0" * 32, "d", 1, None, "a", "b"]]},
+        {"references": [["0" * 32, "d", 1, 1, "a", "b"]]},
+        {"files": [7]},
+        {"others": []},
+        {"files": 7},
+        [],
+    ],
+    ids=str,
+)
+def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
+    table.write(rows("a"))
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-snapshot":
+            thread.join()
+    table.log.snapshots.write_whole(table.log.head)
+    path = tmp_path / table_prefix(table.id) / "snapshots/latest/manifest.ndjson"
+    head, _, body = path.read_bytes().partition(b"\n")
+    body = json.dumps(json.loads(body) | {"parts": parts}).encode() + b"\n"
+    path.write_bytes(json.dumps(json.loads(head) | {"digest": digest_of(body)}).encode() + b"\n" + body)
+    fresh = lakebed.open(str(tmp_path)).table("t")
+    with pytest.raises(lakebed.DamagedError):
+        fresh.log.snapshots.read()
+    # It is a short cut: the log tells what it should be.
+    assert fresh.count().rows == 1
+
+
+@pytest.mark.parametrize("depth", [100, 700, 985, 1_100, 100_000])
+def test_deep_json_is_damage_wherever_it_stands(tmp_path, table, depth):
+    deep = "[" * depth + "]" * depth
+    table.write(rows("a"))
+    for field in ("features", "instance", "log_url"):
+        path = tmp_path / "instance.json"
+        kept = path.read_text("utf-8")
+        path.write_text(json.dumps(json.loads(kept) | {field: "DEEP"}).replace('"DEEP"', deep) + "\n", "utf-8")
+        with pytest.raises((lakebed.DamagedError, lakebed.FormatTooNewError)):
+            lakebed.open(str(tmp_path))
+        path.write_text(kept, "utf-8")
+    for field in ("base_number", "files", "references", "type"):
+        again = poisoned(tmp_path, table, **{field: "DEEP"})
+        path = tmp_path / entry_name(table_prefix(table.id), 2)
+        kept = path.read_bytes()
+        body = kept.partition(b"\n")[2].replace(b'"DEEP"', deep.encode())
+        head = json.loads(kept.partition(b"\n")[0]) | {"digest": digest_of(body)}
+        path.write_bytes(json.dumps(head).encode() + b"\n" + body)
+        for ask in (again.count, again.history):
+            with pytest.raises(lakebed.DamagedError):
+                ask()
+        path.write_bytes(kept)

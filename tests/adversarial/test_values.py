@@ -346,6 +346,45 @@ def test_an_instance_takes_what_it_says_or_says_why_not(instance, name):
     fresh.settings()
 
 
+PIPELINE_CALLS = {
+    "instance": lambda p, v: type(p)(v),
+    "launcher": lambda p, v: type(p)(p.instance, launcher=v),
+    "bulk_import table": lambda p, v: p.bulk_import(v, "x"),
+    "bulk_import source": lambda p, v: p.bulk_import("t", v),
+    "bulk_import format": lambda p, v: p.bulk_import("t", "x", format=v),
+    "bulk_import job_id": lambda p, v: p.bulk_import("t", "x", job_id=v),
+    "bulk_import columns": lambda p, v: p.bulk_import("t", "x", columns=v),
+    "attach table": lambda p, v: p.attach(v, "x"),
+    "attach source": lambda p, v: p.attach("t", v),
+    "attach job_id": lambda p, v: p.attach("t", "x", job_id=v),
+    "ingest table": lambda p, v: p.ingest(v),
+    "ingest method": lambda p, v: p.ingest("t", method=v),
+    "compact table": lambda p, v: p.compact(v),
+    "split table": lambda p, v: p.split(v),
+    "collect_garbage table": lambda p, v: p.collect_garbage(v),
+    "export table": lambda p, v: p.export(v, "x"),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINE_CALLS)
+def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, name):
+    """As far as it comes without Spark, which is refused here in the place of its session."""
+    from lakebed.spark import Pipeline, pipeline
+
+    def refuse(*_):
+        raise lakebed.UsageError("there is no Spark here")
+
+    monkeypatch.setattr(pipeline, "active_session", refuse)
+    monkeypatch.setattr(pipeline, "start_session", refuse)
+    monkeypatch.chdir(tmp_path)
+    made = lakebed.create(str(tmp_path / "lake"))
+    made.create_table("t", SCHEMA).write(rows())
+    whole = Pipeline(made)
+    found = [strange(PIPELINE_CALLS[name], whole, value) for value in VALUES]
+    assert not [one for one in found if one], "\n".join(one for one in found if one)
+    assert_whole(made.url, "t")
+
+
 PAIRS = {
     "write": lambda t, v, w: t.write(rows(), commit_id=v, base_number=w),
     "get": lambda t, v, w: t.get(v, w),

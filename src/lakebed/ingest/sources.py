@@ -163,6 +163,8 @@ def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
     """The file system of a path or URI, and the path in it."""
     from pyarrow import fs as pafs
 
+    if "\0" in uri:
+        raise UsageError(f"not a path or URI: {shown(uri)}", name=uri)
     if "://" not in uri:
         path = Path(uri).expanduser().absolute()
         # A file has one name, from wherever it is named.

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from lakebed import clock
+from lakebed.documents import reading
 from lakebed.errors import DamagedError, NotRetainedError, StorageError
 from lakebed.files import part_folder, part_name, snapshot_name
 from lakebed.log import entry as entries
 from lakebed.log.parts import STATE_CACHE, PartCache, PartStore, StoredPart, batch_of, bytes_of
+from lakebed.state import shapes
 from lakebed.state.columns import Columns, Form, Part
 from lakebed.state.machine import State
 
@@ -378,11 +380,10 @@ def _encode(log: str, head: Head[Any], document: Mapping[str, Any], parts: Mappi
 
 def _decode(data: bytes, log: str) -> _Manifest:
     number, digest, body = entries.decode_snapshot(data, log)
-    try:
+    with reading(f"the snapshot of {log} holds no state", log=log):
+        shapes.check(body["parts"], {kind: shapes.PARTS[kind] for kind in body["parts"]}, f"the snapshot of {log}")
         parts: dict[str, tuple[AnyPart, ...]] = {
             kind: tuple(base64.b64decode(part) if isinstance(part, str) else StoredPart(*part) for part in stored)
             for kind, stored in body["parts"].items()
         }
         return _Manifest(number, digest, body["state"], parts, _size(data, parts))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"the snapshot of {log} holds no state ({error!r})", log=log) from error

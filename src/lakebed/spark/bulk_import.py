@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
+from lakebed.checks import are_names, are_texts, is_text, shown
 from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.intake import Intake
@@ -84,10 +85,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source is read: from which columns, with which casts, through which query, and what is put aside where.
-
-    See :meth:`Pipeline.bulk_import`.
-    """
+    """How :meth:`Pipeline.bulk_import` reads a source: which columns, casts and query, and what is put aside where."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     casts: Sequence[str] = ()
@@ -96,8 +94,12 @@ class Reading:
 
     def intake(self, schema: Schema, format: str) -> Intake:
         """How rows become those of a table. Text has no types, so all of it is cast."""
-        if isinstance(self.casts, str):
-            raise UsageError(f"casts is a list of names, not the text {self.casts!r}")
+        if not are_texts(self.casts):
+            raise UsageError(f"casts is a list of names, not {shown(self.casts)}")
+        if not are_names(self.columns) or not is_text(format):
+            raise UsageError(
+                f"columns = {shown(self.columns)}, format = {shown(format)}: must be names by field, a text"
+            )
         unasked = schema.names if format in frames.TEXT_FORMATS else ()
         return Intake(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from lakebed.checks import check_text
 from lakebed.errors import UsageError
 
 LOCAL_MASTER = "local[*,4]"
@@ -66,6 +67,7 @@ def launcher_of(given: Launcher | str | None) -> Launcher:
     """A launcher from a text: the URL of a Spark Connect server (``sc://…``), or else a master."""
     if given is None:
         return Local()
-    if not isinstance(given, str):
+    if isinstance(given, Launcher):
         return given
+    check_text("launcher", given)
     return Remote(given) if given.startswith("sc://") else Local(given)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from lakebed.checks import is_whole, shown
 from lakebed.collection.dropped import DroppedReport, sweep_dropped
 from lakebed.collection.run import CollectionReport, collect_garbage
 from lakebed.collection.sweep import SweepReport, sweep_orphans
@@ -26,6 +27,7 @@ from lakebed.foreign import extras
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
 from lakebed.ingest.plan import Method
+from lakebed.instance import Instance
 from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer, ImportReport, Reading
@@ -41,7 +43,6 @@ from lakebed.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.instance import Instance
     from lakebed.keys import KeyRange
 
 MAINTAIN_ROUNDS_MAX = 8
@@ -75,6 +76,8 @@ class Pipeline:
     def __init__(
         self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
     ) -> None:
+        if not isinstance(instance, Instance):
+            raise UsageError(f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives")
         if not instance.storage.shared:
             raise UsageError(
                 f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
@@ -166,9 +169,11 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        if leaf_rows is not None and leaf_rows < 2:
-            raise UsageError(f"leaf_rows = {leaf_rows}: must be 2 or more", leaf_rows=leaf_rows)
-        reading = Reading(columns or {}, casts, select, None if quarantine is None else str(quarantine))
+        if leaf_rows is not None and not is_whole(leaf_rows, 2):
+            raise UsageError(f"leaf_rows = {shown(leaf_rows)}: must be 2 or more", leaf_rows=leaf_rows)
+        reading = Reading(
+            {} if columns is None else columns, casts, select, None if quarantine is None else str(quarantine)
+        )
         importer = Importer(lambda: self.session, target, self._place, progress, leaf_rows)
         return importer.run(source, format, job_id, reading)
 
@@ -215,8 +220,9 @@ class Pipeline:
             UsageError: an unknown method.
             StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
         """
-        if method not in (None, *Method):
-            raise UsageError(f"no method {method!r}; there are: {', '.join(Method)}", method=method)
+        asked: Any = method
+        if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
+            raise UsageError(f"no method {shown(method)}; there are: {', '.join(Method)}", method=method)
         report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
         if report.errors:
             raise report.errors[0]

@@ -11,14 +11,17 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-from lakebed.checks import TABLE_NAME, TAG_NAME, is_text, is_whole, shown
+from lakebed.checks import INT64_MAX, TABLE_NAME, TAG_NAME, is_text, is_whole, shown
 
 _ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
 """Ids are parts of object names. Writers make longer ones than a reader insists on."""
 
-_HEX = re.compile(r"(?:[0-9a-f]{2})*", re.ASCII)
+_HEX = re.compile(r"[0-9a-f]*", re.ASCII)
+"""Decoding tells an odd number of digits."""
+
 _REFERENCE = [str, int, int, bool, str]
 
 
@@ -89,6 +92,34 @@ def _is_reference(row: Any) -> bool:
     return type(row) is list and list(map(type, row)) == _REFERENCE and is_whole(row[1], 1) and is_whole(row[2])
 
 
+_FILE = {
+    "id": str, "job": str, "min_key": str, "max_key": str, "digest": str, "footer_digest": str, "rows": int,
+    "size_bytes": int, "schema_version": int, "stamp_us": int, "footer_bytes": int,
+}  # fmt: skip
+_FILE_TYPES = tuple(_FILE.values())
+_file_values = itemgetter(*_FILE)
+_id_like, _hex_like = _ID.fullmatch, _HEX.fullmatch
+
+
+def _is_file(value: Any) -> bool:
+    """At once, and not field by field: files are most of what entries hold, and each reader checks all of them."""
+    if not isinstance(value, Mapping) or not all(map(value.__contains__, _FILE)):
+        return False
+    facts = _file_values(value)
+    if tuple(map(type, facts)) != _FILE_TYPES:
+        return False
+    id_, job, low, high, digest, footer, rows, size, version, stamp, footer_bytes = facts
+    bounds = value.get("bounds", "")
+    if type(bounds) is not str or not _hex_like(bounds):
+        return False
+    texts = _id_like(id_) and _id_like(job) and _hex_like(low) and _hex_like(high) and is_text(digest + footer)
+    return (
+        bool(texts)
+        and 0 < min(rows, size, version) <= max(rows, size, version, stamp, footer_bytes) <= INT64_MAX
+        and (min(stamp, footer_bytes) >= 0)
+    )
+
+
 TEXT = Kind("a text", is_text)
 WHOLE = Kind("a whole number, 0 or more", is_whole)
 POSITIVE = Kind("a whole number above 0", lambda value: is_whole(value, 1))
@@ -126,14 +157,7 @@ PAIRS = Kind(
     "a list of file and leaf, or a claim",
     lambda value: _PAIRS.holds(value) if type(value) is list else CLAIM.holds(value),
 )
-FILE = _object(
-    {
-        "id": ID, "job": ID, "rows": POSITIVE, "size_bytes": POSITIVE, "min_key": HEX, "max_key": HEX,
-        "schema_version": POSITIVE, "stamp_us": WHOLE, "digest": TEXT, "footer_bytes": WHOLE, "footer_digest": TEXT,
-        "bounds": _newer(HEX),
-    },
-    "a file",
-)  # fmt: skip
+FILE = Kind("a file", _is_file)
 JOB = _object(
     {
         "id": ID, "min": HEX, "max": _optional(HEX), "inputs": IDS, "owner": TEXT, "deadline_s": WHOLE,
@@ -196,6 +220,24 @@ CATALOG_STATE: Mapping[str, Kind] = {
     "defaults": SETTINGS,
     "creations_from": _newer(WHOLE),
 }
+
+
+def _parts(key: Kind) -> Kind:
+    """Parts by their keys: named, with digest, bytes, rows, first and last key; or in base64."""
+    named = _row(ID, TEXT, WHOLE, POSITIVE, key, key)
+    return Kind(
+        "a list of parts",
+        lambda value: type(value) is list and all(is_text(one) or named.holds(one) for one in value),
+    )
+
+
+PARTS: Mapping[str, Kind] = {
+    "files": _parts(TEXT),
+    "references": _parts(WHOLE),
+    "requests": _parts(TEXT),
+    "open_requests": _parts(TEXT),
+}
+"""What a checkpoint says of its parts; the catalog's has none."""
 
 TABLE_STATE: Mapping[str, Kind] = {
     "number": WHOLE,
