@@ -286,6 +286,9 @@ def _plain_span_reader(column: pa.Array) -> Span:
         return _bits(buffers[1], start)
     offsets = memoryview(buffers[1] or b"").cast("i")
     content = memoryview(buffers[2] or b"")
+    if pa.types.is_binary(kind) and len(column) and offsets[start] == offsets[start + len(column)]:
+        # Bounds of later key fields, in a table of a single one: a tenth of what decoding a leaf takes.
+        return lambda begin, end: [b""] * (end - begin)
 
     def binaries(begin: int, end: int) -> list[bytes]:
         edges = offsets[start + begin : start + end + 1].tolist()
