@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import Error, RejectedError, StorageError, UsageError
+from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UsageError
 from lakebed.files import NewFile
 from lakebed.foreign import said, told
 from lakebed.ingest.intake import Intake
@@ -124,6 +124,19 @@ class IngestReport:
     failed: tuple[FailedRequest, ...]
     waiting: int
     errors: tuple[Error, ...] = ()
+
+    @property
+    def crowded_out(self) -> bool:
+        """Whether jobs were refused because a leaf has too many runs: after a compaction they will be taken."""
+        return any(isinstance(error, ContentionError) for error in self.errors)
+
+    def followed_by(self, later: IngestReport) -> IngestReport:
+        """This ingest and a later one, which tried again what this one left, as one."""
+        sums = {
+            name: getattr(self, name) + getattr(later, name)
+            for name in ("jobs", "requests", "source_bytes", "rows", "files", "size_bytes", "failed")
+        }
+        return replace(later, **sums, number=self.number if later.number is None else later.number)
 
 
 @dataclass(slots=True)

@@ -350,6 +350,8 @@ class Pipeline:
             joins += [joined] if joined.number is not None else []
             if not worked and cut.number is None and joined.number is None:
                 break
+        if compactions and ingested.crowded_out:
+            ingested = ingested.followed_by(self._ingest(target))
         collected = self.collect_garbage(target)
         if ingested.errors:
             # A store of sources that does not answer keeps nobody from the rest.

@@ -317,3 +317,18 @@ def test_a_store_that_loses_answers_doubles_nothing(inbox, seed):
         except Error:
             continue
     assert sound(table) == "abcdefgh"
+
+
+def test_a_leaf_with_too_many_runs_leaves_requests_open_and_is_no_failure_of_theirs(table, inbox):
+    for text in ("ab", "cd", "ef"):
+        table.write(rows(text))
+    table.set(runs_max=2, ingest_tries_max=1)
+    put(inbox, "gh")
+    table.submit(inbox)
+    first = ingested(table)
+    assert (first.jobs, first.waiting, first.failed, first.crowded_out) == (0, 1, (), True)
+    assert "more than 2 (setting runs_max)" in str(first.errors[0])
+    table.set(runs_max=3)
+    both = first.followed_by(ingested(table))
+    assert (both.jobs, both.rows, both.waiting, both.errors) == (1, 2, 0, ())
+    assert letters(table) == "abcdefgh"
