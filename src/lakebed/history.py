@@ -7,16 +7,20 @@ it would take the state before, and so the whole log. Side objects are not read:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
 from lakebed.checks import check_whole_number
+from lakebed.errors import Error
 from lakebed.log.entry import naming
+from lakebed.log.writer import this_writer
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions import (
     AddFiles,
@@ -135,6 +139,56 @@ def history_table(rows: Iterable[HistoryRow]) -> pa.Table:
     return pa.Table.from_batches(batches, SCHEMA)
 
 
+@contextlib.contextmanager
+def committed_on_interrupt(log: Log[TableState, Offer, Transaction]) -> Iterator[None]:
+    """Add a note to a KeyboardInterrupt that ends the block: what this process committed to the log in the block.
+
+    The note is read from the log, so it also counts what other threads of this process committed meanwhile.
+    """
+    since = log.head.number or log.follow().number
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(_committed(log, since))
+        raise
+
+
+def _committed(log: Log[TableState, Offer, Transaction], since: int) -> str:
+    try:
+        rows = list(takewhile(lambda row: row.number > since, history_rows(log, log.identity)))
+    except Error as error:
+        return f"what was committed could not be read ({error.message}); `lakebed history` tells it"
+    return _summary([row for row in rows if row.writer == this_writer()])
+
+
+_NOUNS = {
+    "chain_runs": "chain of runs",
+    "split_leaves": "split",
+    "join_leaves": "join",
+    "remove_range": "removal",
+    "forget_files": "deletion of garbage",
+    "submit_requests": "submission",
+    "reject_request": "rejected request",
+}
+"""What else a long call commits that matters to its user; the rest is bookkeeping."""
+
+
+def _summary(rows: Sequence[HistoryRow]) -> str:
+    """The transactions of a call that was interrupted, newest first, in one line."""
+    kinds = Counter(row.type for row in rows)
+    said = []
+    if kinds["add_files"]:
+        said.append(f"{_some(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
+    if kinds["replace"]:
+        said.append(f"{kinds['replace']} of {_some(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
+    said += [_some(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
+    if not said:
+        return "nothing was committed"
+    named = {"add_files", "replace", *_NOUNS}
+    number = next(row.number for row in rows if row.type in named)
+    return f"committed, up to number {number}: {', '.join(said)}; nothing else was changed"
+
+
 def detail(told: Outline) -> str:
     """What else there is to say about a transaction, on one short line."""
     transaction = told.transaction
@@ -184,8 +238,11 @@ def detail(told: Outline) -> str:
     return text if len(text) <= DETAIL_CHARS_MAX else text[: DETAIL_CHARS_MAX - 1] + "…"
 
 
+_PLURALS = {"leaf": "leaves", "chain of runs": "chains of runs", "deletion of garbage": "deletions of garbage"}
+
+
 def _some(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else {'leaf': 'leaves'}.get(noun, noun + 's')}"
+    return f"{count:,} {noun if count == 1 else _PLURALS.get(noun, noun + 's')}"
 
 
 def _counts(told: Outline) -> tuple[int, int | None, int | None]:

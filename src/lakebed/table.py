@@ -144,7 +144,7 @@ class Table(Exchange):
         """
         from lakebed.ingest.requests import submit
 
-        return submit(self.log, self.name, files, again=again)
+        return submit(self.log, self.name, files, again=again, home=self.storage)
 
     def withdraw(self, *requests: str) -> WithdrawReport:
         """Take open requests off the record, by their ids or the URLs of their files; they may be submitted anew.

@@ -2,6 +2,6 @@
 
 import sys
 
-from lakebed.cli.run import main
+from lakebed.cli import main
 
 sys.exit(main())

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -19,11 +21,14 @@ from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, Sto
 if TYPE_CHECKING:
     import lakebed
     from lakebed.ingest.intake import Intake
+    from lakebed.storage.contract import Storage
+    from lakebed.storage.foreign import ForeignFiles
 
 _PARQUET_MAGIC = b"PAR1"
 _IPC_FILE_MAGIC = b"ARROW1"
 _IPC_STREAM_MAGIC = b"\xff\xff\xff\xff"
-_CSV_SUFFIXES = (".csv", ".csv.gz", ".csv.bz2", ".csv.zst")
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_CSV_SUFFIXES = (".csv", *(f".csv{suffix}" for suffix in _CODECS))
 
 
 class Kind(Enum):
@@ -35,9 +40,56 @@ class Kind(Enum):
     CSV = "CSV"
 
 
-def kind_of(path: Path) -> Kind:
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file on an object store."""
+
+    url: str
+    files: ForeignFiles = field(repr=False)
+    path: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        """Its own name, without folders."""
+        return PurePosixPath(self.path).name
+
+    @property
+    def suffix(self) -> str:
+        """The end of its name, from the last dot on."""
+        return PurePosixPath(self.path).suffix
+
+
+InputFile = Path | RemoteFile
+
+
+def is_remote(text: str) -> bool:
+    """Whether it is a URL of an object store."""
+    return "://" in text and not text.startswith("file://")
+
+
+def input_file(text: str, home: Storage | None = None) -> InputFile:
+    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_foreign` takes it.
+
+    Raises UsageError for a URL that cannot be.
+    """
+    if not is_remote(text):
+        return Path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
+    from lakebed.storage.foreign import open_foreign
+
+    return RemoteFile(text, *open_foreign(text, home))
+
+
+def _bytes_of(path: InputFile) -> Any:
+    """What Arrow and Python read the bytes of."""
+    return path.open("rb") if isinstance(path, Path) else path.files.open(path.path)
+
+
+def kind_of(path: InputFile) -> Kind:
     """What kind of file it is. Raises NotFoundError, StorageError (unreadable), UsageError (none of those known)."""
-    with _reading(path), path.open("rb") as file:
+    with _reading(path), _bytes_of(path) as file:
         start = file.read(8)
     if path.name.lower().endswith(_CSV_SUFFIXES):
         return Kind.CSV
@@ -53,7 +105,7 @@ def kind_of(path: Path) -> Kind:
     raise UsageError(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
 
 
-def rows_known(paths: Sequence[Path]) -> int | None:
+def rows_known(paths: Sequence[InputFile]) -> int | None:
     """Rows of all files, where each says so without being read; for a progress bar."""
     import pyarrow.parquet as pq
 
@@ -61,12 +113,12 @@ def rows_known(paths: Sequence[Path]) -> int | None:
     for path in paths:
         if kind_of(path) is not Kind.PARQUET:
             return None
-        with _reading(path):
-            total += pq.read_metadata(path).num_rows
+        with _reading(path), _bytes_of(path) as file:
+            total += pq.read_metadata(file).num_rows
     return total
 
 
-def arrow_schema(path: Path) -> pa.Schema:
+def arrow_schema(path: InputFile) -> pa.Schema:
     """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
     if kind_of(path) is Kind.CSV:
         raise UsageError(f"{path}: CSV does not say its types; write a schema file, or take a Parquet or Arrow file")
@@ -75,7 +127,7 @@ def arrow_schema(path: Path) -> pa.Schema:
 
 
 def read_rows(
-    paths: Sequence[Path], schema: lakebed.Schema, progress: Callable[[int], None], *, value_bytes_max: int
+    paths: Sequence[InputFile], schema: lakebed.Schema, progress: Callable[[int], None], *, value_bytes_max: int
 ) -> pa.RecordBatchReader:
     """All rows of the files in order, as the table has them; ``progress`` is told the rows read so far.
 
@@ -91,7 +143,7 @@ def read_rows(
 
 
 def _batches(
-    paths: Sequence[Path], schema: lakebed.Schema, intake: Intake, progress: Callable[[int], None]
+    paths: Sequence[InputFile], schema: lakebed.Schema, intake: Intake, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     from lakebed.kernels.sizes import BATCH_BYTES, cut
 
@@ -107,7 +159,7 @@ def _batches(
 
 
 @contextlib.contextmanager
-def _open(path: Path, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+def _open(path: InputFile, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     match kind_of(path):
         case Kind.PARQUET:
             import pyarrow.parquet as pq
@@ -115,21 +167,25 @@ def _open(path: Path, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema
             from lakebed.ingest.sources import plain
             from lakebed.kernels.row_groups import read_row_groups
 
-            with pa.OSFile(str(path)) as source:
+            with pa.OSFile(str(path)) if isinstance(path, Path) else _bytes_of(path) as source:
                 found = pq.read_schema(source)
                 yield found, map(plain, read_row_groups(source, str(path)))
         case Kind.IPC_FILE:
-            with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+            with _mapped(path) as source, pa.ipc.open_file(source) as file:
                 yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
         case Kind.IPC_STREAM:
-            with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+            with _mapped(path) as source, pa.ipc.open_stream(source) as stream:
                 yield stream.schema, iter(stream)
         case Kind.CSV:
             with _open_csv(path, schema) as reader:
                 yield reader.schema, iter(reader)
 
 
-def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
+def _mapped(path: InputFile) -> Any:
+    return pa.memory_map(str(path)) if isinstance(path, Path) else _bytes_of(path)
+
+
+def _open_csv(path: InputFile, schema: lakebed.Schema | None) -> Any:
     from pyarrow import csv
 
     # Whether text is UTF-8 is told by the intake, with the column and the row.
@@ -142,17 +198,25 @@ def _open_csv(path: Path, schema: lakebed.Schema | None) -> Any:
         quoted_strings_can_be_null=False,
     )
     try:
-        return csv.open_csv(path, convert_options=options)
+        return csv.open_csv(_text_of(path), convert_options=options)
     except pa.ArrowInvalid as error:
         raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
 
 
+def _text_of(path: InputFile) -> Any:
+    """What a CSV is read from: Arrow tells by the name of a local file alone how it is compressed."""
+    if isinstance(path, Path):
+        return path
+    codec = _CODECS.get(path.suffix.lower())
+    return _bytes_of(path) if codec is None else pa.CompressedInputStream(_bytes_of(path), codec)
+
+
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _reading(path: InputFile) -> Iterator[None]:
     """Says what went wrong with a file in Lakebed's own errors."""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotFoundError) as error:
         raise NotFoundError(f"no file {path}", name=str(path)) from error
     except pa.ArrowNotImplementedError as error:
         raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error

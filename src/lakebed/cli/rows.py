@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
-from lakebed.cli.inputs import kind_of, read_rows, rows_known
+from lakebed.cli.inputs import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, count_text
 from lakebed.errors import UsageError
+from lakebed.history import committed_on_interrupt
 from lakebed.keys import KeyRange
 from lakebed.query.cutting import removal
 from lakebed.report import removed
@@ -40,11 +41,11 @@ def add_rows(commands: args.Commands) -> None:
         "write",
         "add the rows of files, in this process",
         _write,
-        more="Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once,\n"
-        "or none. With --commit-id a repeat adds nothing and prints the first number.",
+        more="Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …), local or s3://… and such. All files\n"
+        "become visible at once, or none. With --commit-id a repeat adds nothing and prints the first number.",
     )
     write.add_argument("table", metavar="TABLE")
-    write.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    write.add_argument("files", metavar="FILE", nargs="+")
     write.add_argument("--commit-id", metavar="ID", help="what makes this write happen once, however often it is run")
     _add_gets(commands)
     _add_scan(commands)
@@ -169,10 +170,12 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
 
 
 def _write(arguments: argparse.Namespace, out: Output) -> None:
-    for path in arguments.files:
-        kind_of(path)
+    for text in arguments.files:
+        if not is_remote(text):
+            kind_of(input_file(text))
     table = args.open_table(arguments)
-    total = rows_known(arguments.files)
+    files = [input_file(text, table.storage) for text in arguments.files]
+    total = rows_known(files)
     read = 0
     with ProgressBar(f"write {table.name}") as bar:
 
@@ -182,8 +185,9 @@ def _write(arguments: argparse.Namespace, out: Output) -> None:
             bar.update(done, total)
 
         limit = table.settings_in_force().value_bytes_max
-        rows = read_rows(arguments.files, table.schema, progress, value_bytes_max=limit)
-        number = table.write(rows, commit_id=arguments.commit_id)
+        rows = read_rows(files, table.schema, progress, value_bytes_max=limit)
+        with committed_on_interrupt(table.log):
+            number = table.write(rows, commit_id=arguments.commit_id)
     document = {"table": table.name, "number": number, "rows_read": read}
     out.document(document, [f"table {table.name} at number {number}: {count_text(read, 'row')} read"])
 
@@ -289,7 +293,8 @@ def _remove(arguments: argparse.Namespace, out: Output) -> None:
         return
     if not arguments.yes:
         args.ask_for(table.name, f"This removes {rows} from table {table.name}", out)
-    number = table.remove(*ranges, fence=arguments.fence)
+    with committed_on_interrupt(table.log):
+        number = table.remove(*ranges, fence=arguments.fence)
     text = f"table {table.name} at number {number}: {rows} removed"
     out.document({**document, "dry_run": False, "number": number}, [text])
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import lakebed
 from lakebed import errors
 from lakebed.cli.alter import add_alter
 from lakebed.cli.arguments import Parser, add_global_options, with_verb
+from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 from lakebed.cli.log import add_history, add_log, add_verify
 from lakebed.cli.maintenance import add_maintenance
 from lakebed.cli.render import Output, json_text, plain
@@ -39,11 +39,9 @@ EXIT_CODES = {
     4: "no such instance, table or file",
     5: "storage: unreachable, full or forbidden, or other writers kept winning; nothing was committed",
     6: "unknown: it may have been committed; repeat it with the same request key",
-    130: "interrupted (Ctrl-C)",
+    130: "interrupted (Ctrl-C, SIGTERM); stderr says what was committed",
 }
 """A promise to scripts."""
-
-_INTERRUPTED = 130
 
 _EXIT_CODES: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.SchemaMismatchError, 3),
@@ -93,8 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     _speak_utf8()
     code = _run(sys.argv[1:])
-    # All is done and told: a Ctrl-C from here on could only disturb Python's own farewell.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_interrupts()
     return code
 
 
@@ -112,9 +109,10 @@ def _run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # stdout on a full disk, say; the library tells of its own
         return _told(errors.StorageError(str(error)), as_json=as_json)
-    except KeyboardInterrupt:
-        print("lakebed: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+    except KeyboardInterrupt as stop:
+        notes: list[str] = getattr(stop, "__notes__", [])
+        print(": ".join(["lakebed: interrupted", *notes[:1]]), file=sys.stderr)
+        return INTERRUPTED
     except SystemExit as stop:  # --help and --version
         return int(stop.code or 0)
     return 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli import arguments as args
+from lakebed.cli.interrupts import at_a_prompt
 from lakebed.errors import Error, UsageError
 from lakebed.query.statement import split_statements
 
@@ -62,7 +63,8 @@ def _sql(arguments: argparse.Namespace, out: Output) -> None:
         answer(arguments.statement)
     elif sys.stdin.isatty():
         out.note(f"tables: {', '.join(lake.tables()) or 'none yet'}. A query ends with ; and the prompt with Ctrl-D")
-        _converse(_asking(lake, out), answer, out)
+        with at_a_prompt():
+            _converse(_asking(lake, out), answer, out)
     else:
         for statement in _statements(sys.stdin):
             answer(statement)

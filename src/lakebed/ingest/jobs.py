@@ -213,7 +213,7 @@ def run_ingest_task(task: IngestTask, target: Target, storage: Storage, scratch:
         intake = Intake(target.layout.schema, value_bytes_max=target.value_bytes_max)
         pages_bytes = pages_bytes_max(target.memory_limit_bytes)
         for part in task.parts:
-            for batch in read_file(part.file, intake, pages_bytes=pages_bytes):
+            for batch in read_file(part.file, intake, pages_bytes=pages_bytes, home=storage):
                 rows = _outside(batch, part.without, target.layout.schema)
                 taken += rows.num_rows
                 yield rows
@@ -281,7 +281,7 @@ def _reject_missing(table: Table, state: TableState, requests: Sequence[Request]
     files = [(request, file) for request in held for file in request.files]
 
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        found = list(pool.map(_look, [file for _, file in files]))
+        found = list(pool.map(lambda file: _look(file, table.storage), [file for _, file in files]))
     good = {request.id for request in held}
     for (request, file), reason in zip(files, found, strict=True):
         if reason is None or request.id not in good:
@@ -294,10 +294,10 @@ def _reject_missing(table: Table, state: TableState, requests: Sequence[Request]
     return good
 
 
-def _look(file: Source) -> str | Error | None:
+def _look(file: Source, home: Storage) -> str | Error | None:
     """Why the file is not the one that was found; or why that cannot be told, which leaves its request open."""
     try:
-        return amiss(file)
+        return amiss(file, home)
     except Error as error:
         return error
 
@@ -353,7 +353,7 @@ def _failed(table: Table, one: _Try, error: Error, tally: _Tally) -> list[_Try]:
         return [_Try(job, one.refusals) for job in parted(one.job, url if named else None)]
     if isinstance(error, StorageError) or (_is_nobodys(error) and not named):
         # If it is the file that changed meanwhile, the next look at it tells.
-        if named and any(isinstance(_look(file), str) for file in one.job.requests[0].files):
+        if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):
             return [one]
         tally.errors.append(error)
         return []

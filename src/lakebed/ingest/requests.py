@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lakebed.log.committer import Log
     from lakebed.state.table import TableState
     from lakebed.state.transactions import Offer, Source, Transaction
+    from lakebed.storage.contract import Storage
 
     TableLog = Log[TableState, Offer, Transaction]
 
@@ -95,10 +96,12 @@ class SubmitReport:
         return sum(file.standing is standing for file in self.files)
 
 
-def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool) -> SubmitReport:
+def submit(
+    log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool, home: Storage
+) -> SubmitReport:
     """Put the files on record that are not; see :meth:`lakebed.table.Table.submit`."""
     check_flag("again", again)
-    found = find_files(files)
+    found = find_files(files, home)
     # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
     state = log.follow()
     meant = clock.random_token() if again else ""
@@ -111,7 +114,7 @@ def submit(log: TableLog, name: str, files: str | Path | Sequence[str | Path], *
     new = [request for request in requests if told[request.id] is None]
     _check_room(state, len(new), name)
     # Only of these: what is on record was looked at when it came there.
-    check_parquet([request.files[0] for request in new])
+    check_parquet([request.files[0] for request in new], home)
     number = None
     for start in range(0, len(new), BATCH_REQUESTS):
         offer = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.forget_line)

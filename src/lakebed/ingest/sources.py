@@ -5,6 +5,9 @@ what it read at first, or an error.
 
 A folder stands for the Parquet files below it, as their names end; what begins with ``_`` or ``.`` belongs to whoever
 wrote the folder. A file named outright may have any name.
+
+Files of object stores are read with the storage options of the instance, if it is on a store of the same kind; ``home``
+is its store. Else the environment and profiles have to have the credentials.
 """
 
 from __future__ import annotations
@@ -17,20 +20,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from lakebed import types
-from lakebed.checks import is_text, is_whole, shown
+from lakebed.checks import is_text, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.kernels.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
+from lakebed.storage.foreign import ArrowFiles, ForeignFile, ForeignFiles, kind_of, open_foreign
 
 if TYPE_CHECKING:
-    from pyarrow import fs as pafs
-
     from lakebed.ingest.intake import Intake
+    from lakebed.storage.contract import Storage
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 CHECK_THREADS = 16
@@ -45,7 +47,7 @@ _GLOB = re.compile(r"[*?\[]")
 # -- finding ----------------------------------------------------------------------------------------------------
 
 
-def find_files(source: str | Path | Sequence[str | Path]) -> tuple[Source, ...]:
+def find_files(source: str | Path | Sequence[str | Path], home: Storage | None = None) -> tuple[Source, ...]:
     """All files of paths, folders, globs and URIs, in order of name.
 
     Raises NotFoundError for one that has none, UsageError for what is no path, or leads to a device, pipe or socket.
@@ -56,25 +58,24 @@ def find_files(source: str | Path | Sequence[str | Path]) -> tuple[Source, ...]:
     for item in items:
         if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
             raise UsageError(f"not a path or URI of a source: {shown(item)}")
-    found = [file for item in items for file in sorted(_find(str(item)), key=lambda f: f.url)]
+    found = [file for item in items for file in sorted(_find(str(item), home), key=lambda f: f.url)]
     url, times = Counter(file.url for file in found).most_common(1)[0]
     if times > 1:
         raise UsageError(f"{url} is named twice; its rows would be imported twice", name=url)
     return tuple(found)
 
 
-def _find(item: str) -> list[Source]:
-    from pyarrow import fs as pafs
-
-    system, path = open_system(item)
+def _find(item: str, home: Storage | None) -> list[Source]:
+    place, path = open_foreign(item, home)
     try:
-        there = system.get_file_info(path)
-        missing = there.type == pafs.FileType.NotFound
-        files: list[Any] = []
-        for match in _expand(system, path) if missing and _GLOB.search(path) else [there]:
-            if match.type == pafs.FileType.Directory:
-                files += _below(system, match.path)
-            elif match.type != pafs.FileType.NotFound:
+        there = place.look(path)
+        globbed = there is None and _GLOB.search(path)
+        matches = _expand(place, path) if globbed else [] if there is None else [there]
+        files: list[ForeignFile] = []
+        for match in matches:
+            if match.is_folder:
+                files += _below(place, match.path)
+            else:
                 _check_file(match)
                 files.append(match)
     except OSError as error:
@@ -85,36 +86,34 @@ def _find(item: str) -> list[Source]:
         what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
         raise NotFoundError(f"{what} {item}", name=item)
     prefix = _prefix(item)
-    with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        versions = list(pool.map(lambda file: _version(system, file), files))
-    return [Source(prefix + file.path, file.size, version) for file, version in zip(files, versions, strict=True)]
+    return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
 
 
-def _check_file(found: Any) -> None:
+def _check_file(found: ForeignFile) -> None:
     """Raise UsageError for what has no end that could be read: a device, a pipe, a socket."""
-    if not found.is_file or not is_whole(found.size):
+    if not found.regular:
         raise UsageError(f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike")
 
 
-def check_parquet(files: Sequence[Source]) -> None:
+def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
     """Raise UsageError unless each file ends as a Parquet file does; what lies before its end is not looked at.
 
     One small request a file, many side by side. Raises StorageError for a file that cannot be read.
     """
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        wrong = [reason for reason in pool.map(_end_amiss, files) if reason is not None]
+        wrong = [reason for reason in pool.map(lambda file: _end_amiss(file, home), files) if reason is not None]
     if wrong:
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         raise UsageError(f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out what is no Parquet file")
 
 
-def _end_amiss(file: Source) -> str | None:
+def _end_amiss(file: Source, home: Storage | None) -> str | None:
     """Why it cannot be a Parquet file: it ends with the length of its footer, and a mark."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
-    system, path = open_system(file.url)
+    place, path = open_foreign(file.url, home)
     try:
-        with system.open_input_file(path) as source:
+        with place.open(path) as source:
             end = source.read_at(8, file.size_bytes - 8)
     except OSError as error:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
@@ -136,70 +135,30 @@ def identity(version: str) -> str:
     return version.partition(" ")[2] or version
 
 
-def _version(system: pafs.FileSystem, file: pafs.FileInfo) -> str:
+def _version(file: ForeignFile) -> str:
     """A file's modification stamp in ns (0: the store does not tell) and, after a blank, its ETag where it has one.
 
     The stamp alone tells no two files apart that an object store was given in one second.
     """
-    etag = _etag(system, file.path)
-    return f"{file.mtime_ns or 0} {etag}" if etag else str(file.mtime_ns or 0)
-
-
-def _etag(system: pafs.FileSystem, path: str) -> str | None:
-    from pyarrow import fs as pafs
-
-    if isinstance(system, pafs.LocalFileSystem):
-        return None
-    try:
-        with system.open_input_file(path) as source:
-            told = {name.lower(): value for name, value in (source.metadata() or {}).items()}
-    except FileNotFoundError:
-        return None
-    etag = told.get("etag")
-    return etag.decode() if etag else None
-
-
-def open_system(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path in it."""
-    from pyarrow import fs as pafs
-
-    if "\0" in uri:
-        raise UsageError(f"not a path or URI: {shown(uri)}", name=uri)
-    if "://" not in uri:
-        path = Path(uri).expanduser().absolute()
-        # A file has one name, from wherever it is named.
-        return pafs.LocalFileSystem(), str(path.resolve() if ".." in path.parts else path)
-    try:
-        system, path = pafs.FileSystem.from_uri(_quoted(re.sub(r"^s3[an]://", "s3://", uri)))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"cannot read from {uri}: {error}", name=uri) from error
-    return system, path
-
-
-def _quoted(uri: str) -> str:
-    """The URI with its path as Arrow reads one: names in a bucket are any text, in which nothing is escaped."""
-    scheme, bucket, path = re.fullmatch(r"([^:]*)://([^/]*)(.*)", uri, re.DOTALL).groups()  # type: ignore[union-attr]
-    return uri if scheme == "file" else f"{scheme}://{bucket}{quote(path)}"
+    return f"{file.modified_ns} {file.etag}" if file.etag else str(file.modified_ns)
 
 
 def _prefix(item: str) -> str:
-    """What turns a path of the item's file system into something :func:`open_system` takes."""
-    scheme = re.match(r"(\w+)://", item)
-    if scheme is None or scheme[1] == "file":
+    """What turns a path into something that is found again."""
+    scheme, separator, _ = item.partition("://")
+    if not separator or scheme == "file":
         return ""
-    return "s3://" if scheme[1] in ("s3a", "s3n") else f"{scheme[1]}://"
+    return "s3://" if kind_of(item) == "s3" else f"{scheme}://"
 
 
-def _expand(system: pafs.FileSystem, pattern: str) -> list[Any]:
-    from pyarrow import fs as pafs
-
+def _expand(place: ForeignFiles, pattern: str) -> list[ForeignFile]:
     parts = PurePosixPath(pattern).parts
     fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
     base, rest = str(PurePosixPath(*parts[:fixed])), parts[fixed:]
-    if isinstance(system, pafs.LocalFileSystem):
-        return list(system.get_file_info([str(path) for path in sorted(Path(base).glob("/".join(rest)))]))
-    listed = system.get_file_info(pafs.FileSelector(base, recursive=True, allow_not_found=True))
-    return [entry for entry in listed if _matches(PurePosixPath(entry.path).relative_to(base).parts, rest)]
+    if isinstance(place, ArrowFiles) and place.local:
+        found = [place.look(str(path)) for path in sorted(Path(base).glob("/".join(rest)))]
+        return [one for one in found if one is not None]
+    return [one for one in place.below(base) if _matches(PurePosixPath(one.path).relative_to(base).parts, rest)]
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
@@ -210,11 +169,9 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _below(system: pafs.FileSystem, folder: str) -> Iterator[Any]:
-    from pyarrow import fs as pafs
-
-    for entry in system.get_file_info(pafs.FileSelector(folder, recursive=True)):
-        if entry.type != pafs.FileType.File or not entry.path.lower().endswith(SUFFIXES):
+def _below(place: ForeignFiles, folder: str) -> Iterator[ForeignFile]:
+    for entry in place.below(folder):
+        if entry.is_folder or not entry.regular or not entry.path.lower().endswith(SUFFIXES):
             continue
         inside = PurePosixPath(entry.path).relative_to(folder).parts
         if not any(part.startswith(("_", ".")) for part in inside):
@@ -224,67 +181,64 @@ def _below(system: pafs.FileSystem, folder: str) -> Iterator[Any]:
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def amiss(file: Source) -> str | None:
+def amiss(file: Source, home: Storage | None = None) -> str | None:
     """Why the file is not the one that was found: it is gone, or another by now; None if it is.
 
     Raises StorageError if the store does not say.
     """
-    from pyarrow import fs as pafs
-
-    system, path = open_system(file.url)
+    place, path = open_foreign(file.url, home)
     try:
-        there = system.get_file_info(path)
-        version = _version(system, there) if there.is_file else ""
+        there = place.look(path)
     except OSError as error:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
-    if there.type == pafs.FileType.NotFound:
+    if there is None:
         return f"{file.url} is not there any more"
-    if not there.is_file:
+    if there.is_folder or not there.regular:
         return f"{file.url} is no regular file"
-    if (there.size, identity(version)) != (file.size_bytes, identity(file.version)):
-        return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size} now"
+    if (there.size_bytes, identity(_version(there))) != (file.size_bytes, identity(file.version)):
+        return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size_bytes} now"
     return None
 
 
-def check_unchanged(file: Source) -> None:
+def check_unchanged(file: Source, home: Storage | None = None) -> None:
     """Raise StorageError if the file is gone, or another by now."""
-    if (reason := amiss(file)) is not None:
+    if (reason := amiss(file, home)) is not None:
         raise StorageError(f"{reason}. Nothing of it was taken in", name=file.url)
 
 
 @contextlib.contextmanager
-def open_parquet(file: Source) -> Iterator[Any]:
+def open_parquet(file: Source, home: Storage | None = None) -> Iterator[Any]:
     """A Parquet file opened for reading; raises as :func:`open_source`."""
-    with open_source(file) as (_, parquet):
+    with open_source(file, home) as (_, parquet):
         yield parquet
 
 
 @contextlib.contextmanager
-def open_source(file: Source) -> Iterator[tuple[pa.NativeFile, Any]]:
+def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.NativeFile, Any]]:
     """A file opened for reading, and as Parquet; what fails inside the block names it, too.
 
     Raises DamagedError if its bytes are not Parquet, StorageError if it cannot be read, or is another file by now.
     """
     import pyarrow.parquet as pq
 
-    check_unchanged(file)
-    system, path = open_system(file.url)
+    check_unchanged(file, home)
+    place, path = open_foreign(file.url, home)
     try:
         # Foreign files that have page CRCs are held to them.
         with (
-            system.open_input_file(path) as source,
+            place.open(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
             yield source, parquet
     except OSError as error:
         # A file that was written over meanwhile reads as damaged.
-        check_unchanged(file)
+        check_unchanged(file, home)
         if error.errno is None:
             # Arrow's own: decompression that fails, a footer that is none.
             raise _unreadable(file, error) from error
         raise StorageError(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
     except pa.ArrowException as error:
-        check_unchanged(file)
+        check_unchanged(file, home)
         raise _unreadable(file, error) from error
 
 
@@ -297,7 +251,11 @@ def _unreadable(file: Source, error: Exception) -> DamagedError:
 
 
 def read_rows(
-    file: Source, groups: Sequence[int] | None = None, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX
+    file: Source,
+    groups: Sequence[int] | None = None,
+    *,
+    pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
+    home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some of its row groups, as they are there but for layouts, in order, on the calling
     thread. Batches and pages are bounded as :func:`~lakebed.kernels.row_groups.read_row_groups` says.
@@ -306,7 +264,7 @@ def read_rows(
     """
     from lakebed.kernels.row_groups import read_row_groups
 
-    with open_source(file) as (source, parquet):
+    with open_source(file, home) as (source, parquet):
         wanted = list(range(parquet.num_row_groups) if groups is None else groups)
         rows = 0
         for batch in read_row_groups(source, file.url, wanted, pages_bytes=pages_bytes):
@@ -315,7 +273,7 @@ def read_rows(
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
         if rows != told:
             raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
-    check_unchanged(file)
+    check_unchanged(file, home)
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -327,8 +285,10 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def read_file(file: Source, intake: Intake, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX) -> Iterator[pa.RecordBatch]:
+def read_file(
+    file: Source, intake: Intake, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
+) -> Iterator[pa.RecordBatch]:
     """All rows of a file as the intake takes them in; its columns are checked before the first."""
-    with open_parquet(file) as parquet:
+    with open_parquet(file, home) as parquet:
         intake.check(parquet.schema_arrow, file.url)
-    return (intake.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes))
+    return (intake.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))

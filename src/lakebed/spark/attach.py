@@ -17,19 +17,22 @@ from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
-from lakebed.ingest.sources import check_unchanged, find_files, open_system
+from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.kernels.scratch import writing_to
 from lakebed.log.outcomes import Committed, number_of
 from lakebed.schema import Schema
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.interrupt import current_stop
 from lakebed.state.transactions import OfferFiles, Source
+from lakebed.storage.foreign import open_foreign
 from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.files import NewFile
+    from lakebed.storage.contract import Storage
     from lakebed.table import Table
 
 _COPY_BYTES = 4 * 1024 * 1024
@@ -58,21 +61,24 @@ def attach(
     first = committed_at(state, "job_id", job_id)
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
-    found = find_files(source)
+    found = find_files(source, table.storage)
     schemas, table_id, cuts = [schema.to_json() for schema in state.schemas], table.id, state.leaves.boundaries
     value_bytes_max = table.settings_in_force().value_bytes_max
 
     def work(document: Any) -> Any:
         file = Source(**document)
         with task_scratch() as scratch:
-            local = _copied(file, scratch)
+            storage = place.connect()
+            local = _copied(file, scratch, storage)
             own = [Schema.from_json(schema) for schema in schemas]
             checked = check_sorted(local, own, cuts, file.url, value_bytes_max=value_bytes_max)
             # A job of its own: files that overlap are no run.
-            sent = send_run(place.connect(), table_id, [checked] if checked else [], job=clock.new_id())
+            sent = send_run(storage, table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)
 
-    results = run_batch(start(), [asdict(file) for file in found], work)
+    stop = current_stop()
+    stop.check()
+    results = run_batch(start(), [asdict(file) for file in found], work, stop)
     failed = next((result for result in results if isinstance(result, Error)), None)
     if failed is not None:
         raise failed
@@ -80,6 +86,7 @@ def attach(
     rows, size_bytes = sum(new.file.rows for new in files), sum(new.file.size_bytes for new in files)
     if not files and job_id is None:
         return AttachReport(table.name, 0, 0, 0, None)
+    stop.check()
     outcome = table.try_commit(OfferFiles(files, job_id, state.number))
     number = number_of(outcome, f"table {table.name}, attach")
     if isinstance(outcome, Committed) and outcome.repeated:
@@ -94,16 +101,16 @@ def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
     return tuple(replace(new, run=ordered[0].run) if touching else new for new in ordered)
 
 
-def _copied(file: Source, scratch: Path) -> Path:
+def _copied(file: Source, scratch: Path, home: Storage) -> Path:
     """A local copy, for the original stays its owner's. Raises StorageError if it is another file by now."""
     path = scratch / f"attach-{clock.random_token()}.parquet"
-    check_unchanged(file)
-    system, name = open_system(file.url)
+    check_unchanged(file, home)
+    files, name = open_foreign(file.url, home)
     try:
-        source = system.open_input_stream(name)
+        source = files.open(name)
     except OSError as error:
         raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
     with source, writing_to(scratch), path.open("wb") as copy:
         shutil.copyfileobj(source, copy, _COPY_BYTES)
-    check_unchanged(file)
+    check_unchanged(file, home)
     return path

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.instance import Instance
+    from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
 
 _VALUES = "item int, payload binary"
@@ -65,14 +66,14 @@ Work = Callable[[Any], Any]
 """From a document to a document; raises what goes wrong."""
 
 
-def run_batch(session: SparkSession, documents: Sequence[Any], work: Work) -> list[Any | Error]:
+def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop: Stop) -> list[Any | Error]:
     """Run ``work`` on every document, a task each; its result or its error, in the order of the documents.
 
-    Raises Error if Spark gave up on a task, whose worker then died several times.
+    Raises Error if Spark gave up on a task, whose worker then died several times; KeyboardInterrupt if the call was
+    asked to stop.
     """
-    frame = scattered(session, documents).mapInArrow(_task_function(work), _RESULTS)
-    with spark_errors():
-        found = frame.toArrow()
+    with stop.job(session), spark_errors():
+        found = scattered(session, documents).mapInArrow(_task_function(work), _RESULTS).toArrow()
     results: dict[int, Any | Error] = {}
     for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True):
         document = wire.load(payload)

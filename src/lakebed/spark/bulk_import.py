@@ -15,30 +15,31 @@ nothing. Whatever fails before, the table is as it was; files that were sent are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.checks import are_names, are_texts, is_text, shown
-from lakebed.errors import BadKeyError, Error, UnknownOutcomeError, UsageError
+from lakebed.errors import Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.sources import find_files
 from lakebed.kernels.sizes import pages_bytes_max
-from lakebed.keys import KeyCodec
 from lakebed.log.outcomes import Committed, number_of
-from lakebed.spark import frames, source, wire
+from lakebed.spark import frames, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
 from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
+from lakebed.spark.inputs import MAP_SHARE, Input, native_input, source_rows
+from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.presplit import split_before
 from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.session import cores_of
-from lakebed.spark.shuffle import MADE, PIECES, Chunks, Shuffle, map_function, reduce_function, settle, whole_key
-from lakebed.spark.staging import Staged, Staging, stage, unstage
+from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.staging import Rows, Staged, Staging, stage, unstage
 from lakebed.state.transactions import OfferFiles, Source
+from lakebed.storage.foreign import options_for
 from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
@@ -52,12 +53,6 @@ if TYPE_CHECKING:
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
 """A reducer gets at least so much, whatever cores are idle: small files cost every later read a request."""
-
-MAP_SHARE = 3
-"""A map task takes a third of the memory limit in uncompressed Parquet: about one chunk of the sort, so that a reducer
-gets one piece of it and merges few of them."""
-
-SAMPLE_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +108,6 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """What the map tasks read: a document each with the rows it must give, and where keys lie as far as known."""
-
-    documents: tuple[Any, ...]
-    rows: tuple[int, ...]
-    parts: tuple[Part, ...]
-    size_bytes: int
-    files: int
-    chunks: Chunks
-
-
-@dataclass(frozen=True, slots=True)
 class Importer:
     """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``.
 
@@ -136,6 +119,7 @@ class Importer:
     place: Place
     progress: Callback | None = None
     leaf_rows: int | None = None
+    stop: Stop = field(default_factory=current_stop)
 
     def run(self, given: Any, format: str, job_id: str | None, reading: Reading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
@@ -152,23 +136,26 @@ class Importer:
         intake = self._limited(reading.intake(layout.schema, "" if is_frame else format))
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
-            found = _native(find_files(given), shuffle, intake)
+            found = native_input(find_files(given, self.table.storage), shuffle, intake, self.stop)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
-            rows = partial(_source_rows, pages_bytes=pages_bytes_max(shuffle.memory_limit_bytes))
+            rows: Rows = partial(source_rows, shuffle=shuffle)
             frame, text = scattered(self.start(), found.documents), str(given)
         else:
-            frame = frames.typed(frames.read_frame(self.start(), given, format, reading.select), intake)
+            with self.stop.job(session := self.start()):
+                frame = frames.typed(frames.read_frame(session, given, format, reading.select), intake)
             text = "the DataFrame" if is_frame else str(given)
             frames.check_frame(frame, intake, text)
             if reading.select is None and not is_frame:
                 frame = frames.with_files(frame, format)
             rows = partial(frames.named_rows, source=text)
         try:
-            staged = stage(frame, Staging(shuffle, intake, quarantine), rows)
-        except Error as error:
+            staged = stage(frame, Staging(shuffle, intake, quarantine), rows, self.stop)
+        except BaseException as error:
             if quarantine is not None:
                 quarantine.discard()
+            if not isinstance(error, Error):
+                raise
             raise frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
 
@@ -180,8 +167,7 @@ class Importer:
             return None
         # Tasks run wherever their workers were started.
         url = frames.absolute(reading.quarantine)
-        remote = "://" in url and not url.startswith("file://")
-        quarantine = Quarantine(Place(url, self.place.options if remote else {}), job, attempt)
+        quarantine = Quarantine(Place(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
         return quarantine
 
@@ -222,16 +208,17 @@ class Importer:
     def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
-        found = _native(files, shuffle, self._limited(Intake(shuffle.layout.schema)))
+        found = native_input(files, shuffle, self._limited(Intake(shuffle.layout.schema)), self.stop)
         return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
 
-    def _divided(self, found: _Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
+    def _divided(self, found: Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
         leaves = self.table.state().leaves.boundaries
         boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
         return replace(shuffle, boundaries=boundaries, leaves=leaves)
 
-    def _shuffled(self, found: _Input, shuffle: Shuffle, request: _Request) -> ImportReport:
+    def _shuffled(self, found: Input, shuffle: Shuffle, request: _Request) -> ImportReport:
         sample = weigh(found.parts)
+        self.stop.check()
         leaves_split = self._split_leaves(found, sample)
         shuffle = self._divided(found, sample, shuffle)
         files = self._exchange(found, shuffle)
@@ -250,24 +237,26 @@ class Importer:
             leaves_split=leaves_split,
         )
 
-    def _split_leaves(self, found: _Input, sample: WeightedKeys) -> int:
+    def _split_leaves(self, found: Input, sample: WeightedKeys) -> int:
         limits = self.table.settings_in_force()
         if self.leaf_rows is not None:
             limits = replace(limits, split_rows=self.leaf_rows)
         return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
-    def _reducers(self, found: _Input, file_bytes: int) -> int:
-        busy = min(cores_of(self.start()), found.size_bytes // REDUCER_BYTES_MIN)
+    def _reducers(self, found: Input, file_bytes: int) -> int:
+        with self.stop.job(session := self.start()):
+            cores = cores_of(session)
+        busy = min(cores, found.size_bytes // REDUCER_BYTES_MIN)
         return max(1, busy, -(-found.size_bytes // file_bytes))
 
-    def _exchange(self, found: _Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
+    def _exchange(self, found: Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
         if not found.documents:
             return ()
         total = sum(found.rows)
         span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
         session = self.start()
-        with watched(session, self.progress, span), spark_errors():
+        with watched(session, self.progress, span), self.stop.job(session), spark_errors():
             pieces = scattered(session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
@@ -277,6 +266,7 @@ class Importer:
     def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:
         if not files and request.key is None:
             return None, False
+        self.stop.check()
         outcome = self.table.try_commit(OfferFiles(files, request.key, request.base_number))
         if isinstance(outcome, Committed):
             return outcome.number, outcome.repeated
@@ -289,87 +279,12 @@ def _is_frame(given: Any) -> bool:
     return isinstance(given, DataFrame)
 
 
-# -- Parquet files, natively ------------------------------------------------------------------------------------
-
-
-def _native(files: Sequence[Source], shuffle: Shuffle, intake: Intake) -> _Input:
-    groups = tuple(group for group in source.read_footers(files, intake) if group.rows)
-    tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
-    return _Input(
-        documents=tuple(_document(task, files) for task in tasks),
-        rows=tuple(sum(group.rows for group in task) for task in tasks),
-        parts=_sampled(files, groups, intake),
-        size_bytes=sum(file.size_bytes for file in files),
-        files=len(files),
-        chunks=partial(native_chunks, intake=intake),
-    )
-
-
-def _tasks(groups: Sequence[source.Group], bytes_max: int) -> list[list[source.Group]]:
-    """Row groups that one map task reads: neighbours, of about the same size together."""
-    tasks: list[list[source.Group]] = []
-    size = 0
-    for group in groups:
-        if not tasks or size + group.raw_bytes > bytes_max:
-            tasks.append([])
-            size = 0
-        tasks[-1].append(group)
-        size += group.raw_bytes
-    return tasks
-
-
-def _document(task: Sequence[source.Group], files: Sequence[Source]) -> Any:
-    numbers = sorted({group.file for group in task})
-    return [
-        [files[n].url, files[n].size_bytes, files[n].version, [g.index for g in task if g.file == n]] for n in numbers
-    ]
-
-
-def _sampled(files: Sequence[Source], groups: Sequence[source.Group], intake: Intake) -> tuple[Part, ...]:
-    keyed = whole_key(intake.schema)
-    chosen = set(source.chosen_groups(groups))
-
-    def part(item: tuple[int, source.Group]) -> Part:
-        position, group = item
-        if position in chosen:
-            return Part(group.rows, source.sample_keys(files[group.file], group, intake, keyed))
-        low, high = (None, None) if group.bounds is None else (_first(v, keyed.codec) for v in group.bounds)
-        return Part(group.rows, min=low, max=high)
-
-    with ThreadPoolExecutor(SAMPLE_THREADS) as pool:
-        return tuple(pool.map(part, enumerate(groups)))
-
-
-def _first(value: Any, codec: KeyCodec) -> bytes | None:
-    """A statistic's value as the beginning of a key; None if it is not of the field's own type."""
-    try:
-        return codec.encode((value,))
-    except BadKeyError:
-        return None
-
-
-def native_chunks(document: Any, shuffle: Shuffle, intake: Intake) -> Iterator[pa.Table]:
-    """A map task: read row groups, sort them in chunks."""
-    from lakebed.kernels.sort import sort_chunks
-
-    stored = source.read_task(document, pages_bytes_max(shuffle.memory_limit_bytes))
-    rows = (intake.conform(batch, uri) for batch, uri in stored)
-    yield from sort_chunks(rows, intake.schema, memory_limit_bytes=shuffle.memory_limit_bytes)
-
-
-def _source_rows(batches: Iterator[pa.RecordBatch], pages_bytes: int) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a staging task whose partition is one document."""
-    for batch in batches:
-        for payload in batch.column(1).to_pylist():
-            yield from source.read_task(wire.load(payload), pages_bytes)
-
-
 # -- staged files -----------------------------------------------------------------------------------------------
 
 
-def _restaged(staged: Sequence[Staged]) -> _Input:
+def _restaged(staged: Sequence[Staged]) -> Input:
     files = [new for part in staged for new in part.files]
-    return _Input(
+    return Input(
         documents=tuple(wire.encode_file(new.file) for new in files),
         rows=tuple(new.file.rows for new in files),
         parts=tuple(Part(new.file.rows, new.summary.spread()) for new in files),

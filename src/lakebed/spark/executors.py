@@ -20,8 +20,10 @@ from lakebed.ingest.plan import Method
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer
+from lakebed.spark.interrupt import current_stop
 from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.storage import connect
+from lakebed.storage.foreign import options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,8 @@ def merge_executor(
 ) -> Merge:
     """Runs merge tasks. The session is asked for when there are any."""
     together = None if progress is None else Together(progress, rows_total)
+    # Asked for here, in the thread of the call: batches of jobs run in others.
+    stop = current_stop()
 
     def work(document: Any) -> Any:
         with task_scratch() as scratch:
@@ -43,8 +47,9 @@ def merge_executor(
     def execute(tasks: Sequence[MergeTask]) -> Sequence[MergeResult]:
         rows = sum(task.rows for task in tasks)
         tell = None if together is None else together.part()
+        stop.check()
         with watched(session(), tell, Span(0, rows, rows, len(tasks))):
-            found = run_batch(session(), [wire.encode_task(task) for task in tasks], work)
+            found = run_batch(session(), [wire.encode_task(task) for task in tasks], work, stop)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute
@@ -54,6 +59,7 @@ def export_executor(
     session: SparkSession, source: Place, target: Place, progress: Callback | None
 ) -> Callable[[Sequence[ExportTask]], Sequence[ExportResult]]:
     """Runs export tasks, from one place to another."""
+    stop = current_stop()
 
     def work(document: Any) -> Any:
         with task_scratch() as scratch:
@@ -63,7 +69,7 @@ def export_executor(
     def execute(tasks: Sequence[ExportTask]) -> Sequence[ExportResult]:
         rows = sum(task.rows for task in tasks)
         with watched(session, progress, Span(0, rows, rows, len(tasks))):
-            found = run_batch(session, [wire.encode_export_task(task) for task in tasks], work)
+            found = run_batch(session, [wire.encode_export_task(task) for task in tasks], work, stop)
         return [result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found]
 
     return execute
@@ -71,8 +77,7 @@ def export_executor(
 
 def place_of(url: str, instance: Instance) -> Place:
     """A place beside an instance, with its options if it is of the same kind. Raises UsageError for a bad URL."""
-    kind, own = (text.partition("://")[0] if "://" in text else "file" for text in (url, instance.url))
-    options = instance.storage_options if kind == own else {}
+    options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
     if not storage.shared:
         raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
@@ -102,7 +107,7 @@ def _sorted(importer: Importer, target: Target, tasks: Sequence[IngestTask]) -> 
             files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
         return wire.encode_new_files(files)
 
-    found = run_batch(importer.start(), [wire.encode_ingest_task(task) for task in tasks], work)
+    found = run_batch(importer.start(), [wire.encode_ingest_task(task) for task in tasks], work, importer.stop)
     return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
 

@@ -194,6 +194,14 @@ def _reading(names: str, format: str) -> Iterator[None]:
         if not is_sparks(error):
             raise
         text = str(error)
+        if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
+            raise UsageError(
+                f"Spark reads {format} by itself, and this session cannot read {names}: for s3a:// start Spark with "
+                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the files "
+                "where all tasks see them. Parquet without a query is read by Lakebed, from s3:// too",
+                format=format,
+                source=names,
+            ) from error
         if "PATH_NOT_FOUND" in text:
             raise NotFoundError(f"nothing matches {names}", name=names) from error
         if format in _CONNECTORS and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text):

@@ -8,6 +8,7 @@ return metadata and commit nothing.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare
 from lakebed.errors import UsageError
 from lakebed.export.run import ExportReport, Wanted, export
 from lakebed.foreign import extras
+from lakebed.history import committed_on_interrupt
 from lakebed.ingest.jobs import IngestReport, ingest
 from lakebed.ingest.jobs import prepare as prepare_ingest
 from lakebed.ingest.plan import Method
@@ -32,6 +34,7 @@ from lakebed.spark.attach import AttachReport, attach
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer, ImportReport, Reading
 from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
+from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
 from lakebed.spark.progress import Callback
 from lakebed.spark.session import active_session, cores_of, start_session
@@ -69,6 +72,9 @@ class Pipeline:
     :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
     it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
     used in place of a master.
+
+    A KeyboardInterrupt cancels the Spark jobs of the call, finishes a commit that has begun, and leaves the pipeline
+    usable; its note says what was committed. A second one does not wait for that.
 
     Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
     """
@@ -125,11 +131,21 @@ class Pipeline:
     @cached_property
     def cores(self) -> int:
         """How many tasks Spark runs at once."""
-        return cores_of(self.session)
+        with current_stop().job(self.session):
+            return cores_of(self.session)
+
+    def existing_session(self) -> SparkSession | None:
+        """The session that is there already; None if the first call that needs one would start it."""
+        if self._given is None and "session" not in self.__dict__:
+            local = isinstance(self.launcher, Local) and "pyspark" in sys.modules
+            if not local or active_session() is None:
+                return None
+        return self.session
 
     # -- work ---------------------------------------------------------------------------------------------------
 
     @submitted(ImportReport)
+    @interruptible
     def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
         self,
         table: Table | str,
@@ -178,6 +194,7 @@ class Pipeline:
         return importer.run(source, format, job_id, reading)
 
     @submitted(AttachReport)
+    @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
         """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
 
@@ -210,6 +227,7 @@ class Pipeline:
         return self.session.read.format("lakebed").options(**given).load()
 
     @submitted(IngestReport)
+    @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
         """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
 
@@ -229,6 +247,7 @@ class Pipeline:
         return report
 
     @submitted(CompactionReport)
+    @interruptible
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
     ) -> CompactionReport:
@@ -248,9 +267,12 @@ class Pipeline:
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
-        return split(self._table(table))
+        target = self._table(table)
+        with committed_on_interrupt(target.log):
+            return split(target)
 
     @submitted(JoinReport)
+    @interruptible
     def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
         """Make one leaf of small neighbours, as far as ``join_share`` allows.
 
@@ -268,6 +290,7 @@ class Pipeline:
         return joined
 
     @submitted(ExportReport)
+    @interruptible
     def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
         self,
         table: Table | str,
@@ -304,7 +327,9 @@ class Pipeline:
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
-        return collect_garbage(self._table(table), dry_run=dry_run)
+        target = self._table(table)
+        with committed_on_interrupt(target.log):
+            return collect_garbage(target, dry_run=dry_run)
 
     def sweep_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> SweepReport:
         """Delete what was written and never committed, once it is older than ``orphan_age_s``; needs no Spark.
@@ -312,7 +337,9 @@ class Pipeline:
         Raises RejectedError, unless ``force`` is given, where someone should look first: a table that misses files,
         objects of no known kind, or more orphans than 5% of its objects or 10,000.
         """
-        return sweep_orphans(self._table(table), dry_run=dry_run, force=force)
+        target = self._table(table)
+        with committed_on_interrupt(target.log):
+            return sweep_orphans(target, dry_run=dry_run, force=force)
 
     def sweep_dropped(self, *, dry_run: bool = False) -> DroppedReport:
         """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
@@ -322,6 +349,7 @@ class Pipeline:
         return sweep_dropped(self.instance, dry_run=dry_run)
 
     @submitted(MaintenanceReport)
+    @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
@@ -336,6 +364,7 @@ class Pipeline:
         splits: list[SplitReport] = []
         joins: list[JoinReport] = []
         for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
+            current_stop().check()
             compacted = self.compact(target, progress=progress)
             cut = self.split(target)
             merged = [compacted]
@@ -350,6 +379,7 @@ class Pipeline:
             joins += [joined] if joined.number is not None else []
             if not worked and cut.number is None and joined.number is None:
                 break
+        current_stop().check()
         if compactions and ingested.crowded_out:
             ingested = ingested.followed_by(self._ingest(target))
         collected = self.collect_garbage(target)

@@ -74,15 +74,16 @@ def import_files(table: Table, source: str, commit_id: str) -> Iterator[Row]:
     from lakebed.ingest.sources import find_files, read_file
     from lakebed.kernels.sizes import pages_bytes_max
 
-    files = find_files(source)
+    files = find_files(source, table.storage)
     settings = table.settings_in_force()
     intake = Intake(table.state().created, value_bytes_max=settings.value_bytes_max)
+    pages_bytes = pages_bytes_max(settings.memory_limit_bytes)
     rows = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal rows
         for file in files:
-            for batch in read_file(file, intake, pages_bytes=pages_bytes_max(settings.memory_limit_bytes)):
+            for batch in read_file(file, intake, pages_bytes=pages_bytes, home=table.storage):
                 rows += batch.num_rows
                 yield batch
 

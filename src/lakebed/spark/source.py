@@ -21,6 +21,8 @@ from lakebed.state.transactions import Source
 if TYPE_CHECKING:
     from lakebed.ingest.intake import Intake
     from lakebed.schema import Schema
+    from lakebed.spark.interrupt import Stop
+    from lakebed.storage.contract import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,23 @@ class Group:
 # -- checking ---------------------------------------------------------------------------------------------------
 
 
-def read_footers(files: Sequence[Source], intake: Intake) -> tuple[Group, ...]:
-    """The row groups of all files, in order. Raises DamagedError or SchemaMismatchError naming the file at fault."""
+def read_footers(files: Sequence[Source], intake: Intake, home: Storage, stop: Stop) -> tuple[Group, ...]:
+    """The row groups of all files, in order.
+
+    Raises DamagedError or SchemaMismatchError naming the file at fault; KeyboardInterrupt if the call was stopped.
+    """
+
+    def read(item: tuple[int, Source]) -> list[Group]:
+        stop.check()
+        return _read_footer(*item, intake, home)
+
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        found = pool.map(lambda item: _read_footer(item[0], item[1], intake), enumerate(files))
+        found = pool.map(read, enumerate(files))
         return tuple(group for groups in found for group in groups)
 
 
-def _read_footer(number: int, file: Source, intake: Intake) -> list[Group]:
-    with open_parquet(file) as parquet:
+def _read_footer(number: int, file: Source, intake: Intake, home: Storage) -> list[Group]:
+    with open_parquet(file, home) as parquet:
         intake.check(parquet.schema_arrow, file.url)
         metadata = parquet.metadata
         first = intake.schema.row_key[0]
@@ -95,13 +105,14 @@ def chosen_groups(groups: Sequence[Group]) -> list[int]:
     return [(2 * i + 1) * len(groups) // (2 * count) for i in range(count)]
 
 
-def sample_keys(file: Source, group: Group, intake: Intake, whole: Schema) -> tuple[bytes, ...]:
-    """Keys of a row group at even distances, encoded with ``whole``, whose row key is row key and sort key."""
+def sample_keys(file: Source, group: Group, forms: tuple[Intake, Schema], home: Storage) -> tuple[bytes, ...]:
+    """Keys of a row group at even distances, encoded with the second form, whose row key is row key and sort key."""
+    intake, whole = forms
     step = max(1, group.rows // SAMPLE_ROWS)
     names = list(intake.schema.sort_names)
     found: list[bytes] = []
     passed = 0
-    with open_source(file) as (source, _):
+    with open_source(file, home) as (source, _):
         for stored in read_row_groups(source, file.url, [group.index], intake.keys.read):
             wanted = np.arange((step // 2 - passed) % step, stored.num_rows, step)
             passed += stored.num_rows
@@ -115,9 +126,9 @@ def sample_keys(file: Source, group: Group, intake: Intake, whole: Schema) -> tu
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_task(document: Any, pages_bytes: int) -> Iterator[tuple[pa.RecordBatch, str]]:
+def read_task(document: Any, pages_bytes: int, home: Storage) -> Iterator[tuple[pa.RecordBatch, str]]:
     """The rows of a map task's files and row groups, each batch with the file's URL."""
     for *found, groups in document:
         file = Source(*found)
-        for batch in read_rows(file, groups, pages_bytes=pages_bytes):
+        for batch in read_rows(file, groups, pages_bytes=pages_bytes, home=home):
             yield batch, file.url

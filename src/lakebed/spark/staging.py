@@ -29,6 +29,7 @@ from lakebed.spark.shuffle import Shuffle
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
 
 _STAGED = "payload binary"
@@ -56,9 +57,12 @@ class Staged:
     rejected: Rejected
 
 
-def stage(frame: DataFrame, staging: Staging, rows: Rows) -> tuple[Staged, ...]:
-    """Compute the frame, once, and write each partition as a run of job ``staging.shuffle.job``."""
-    with spark_errors():
+def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[Staged, ...]:
+    """Compute the frame, once, and write each partition as a run of job ``staging.shuffle.job``.
+
+    Raises KeyboardInterrupt if the call was asked to stop.
+    """
+    with stop.job(frame.sparkSession), spark_errors():
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
     return tuple(_decode(wire.load(payload)) for payload in found.column(0).to_pylist())
 

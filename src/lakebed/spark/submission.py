@@ -10,14 +10,19 @@ into the store, nor on a command line.
 
 A cluster may run a driver twice. So every import has a job id before it goes, and the second finds it committed. When
 there is no answer, nobody knows what was committed, and that is what the caller is told.
+
+A caller that is interrupted deletes the request. The driver looks for the request every few seconds; when it is gone,
+the driver interrupts its call and answers with what was committed. A command that does not end then is killed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -55,6 +60,10 @@ PROGRAM = Path(__file__).with_name("driver.py")
 
 CALL_AGE_S = 7 * 24 * 3600
 """What a caller that died left behind is deleted by the next call, once it is older: no driver waits that long."""
+
+STOPPING_S = 60
+"""How long the command of an interrupted call may take to end by itself: the driver looks for its request every
+:data:`lakebed.spark.driver.LOOK_S`, and Spark takes some seconds to end."""
 
 _STDERR = 2
 
@@ -162,6 +171,7 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
         Error: what the driver raised, as the class that it was.
         UsageError: there is no such command.
         UnknownOutcomeError: the command ended, and there is no answer.
+        KeyboardInterrupt: as raised in this thread; the note says what the driver committed.
     """
     storage, call_id = instance.storage, clock.new_id()
     request, answer = call_request_name(call_id), call_answer_name(call_id)
@@ -170,8 +180,12 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
         _sweep_calls(instance, request)
         log_url = () if instance.log_url is None else (instance.log_url,)
         words = launcher.words(str(PROGRAM), (instance.url, call_id, *log_url))
-        code = _run(words, instance.storage_options)
+        code = _run(words, instance.storage_options, lambda: storage.delete([request]))
         found = storage.get(answer)
+    except KeyboardInterrupt as stop:
+        with contextlib.suppress(Error):
+            stop.add_note(_interrupted(storage.get(answer)))
+        raise
     finally:
         # A driver that comes late finds no request any more, and does nothing.
         storage.delete([request, answer])
@@ -190,18 +204,38 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
     return document["report"]
 
 
-def _run(words: Sequence[str], options: Mapping[str, str]) -> int:
-    """Run the command to its end; what it says goes to stderr. Interrupted, it is ended first."""
+def _interrupted(answer: bytes | None) -> str:
+    """What the driver of an interrupted call said that it had committed."""
+    document = {} if answer is None else wire.load(answer)
+    if "interrupted" in document:
+        return str(document["interrupted"])
+    if "report" in document:
+        return f"the driver had finished already, at number {document['report'].get('number')}"
+    return "the driver did not say what was committed; `lakebed history` does"
+
+
+def _run(words: Sequence[str], options: Mapping[str, str], withdraw: Callable[[], None]) -> int:
+    """Run the command to its end; what it says goes to stderr. Interrupted, ``withdraw`` and end it first."""
     environment = os.environ | ({OPTIONS_VARIABLE: json.dumps(dict(options))} if options else {})
     try:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=_STDERR, env=environment)  # noqa: S603 - the user's own command
+        # A process group of its own: a Ctrl-C at the terminal is for this process, which tells the driver.
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            words, stdin=subprocess.DEVNULL, stdout=_STDERR, env=environment, process_group=0
+        )
     except OSError as error:
         raise UsageError(f"cannot start {words[0]}: {error.strerror}", command=words[0]) from error
     try:
         return process.wait()
     except BaseException:
-        process.terminate()
-        process.wait()
+        try:
+            with contextlib.suppress(Error, subprocess.TimeoutExpired):
+                withdraw()
+                process.wait(STOPPING_S)
+        finally:
+            # All of its group, for a driver outlives the JVM that started it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         raise
 
 

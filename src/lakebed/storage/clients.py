@@ -1,9 +1,9 @@
 """Opening an object store's client from a URL and a user's options. Nothing is sent yet.
 
 Options are the client's own settings as strings (``aws_access_key_id``, ``endpoint_url``, ``account_name``,
-``timeout`` …), upper or lower case; an unknown one is refused by name. Credentials that are not among them come from
-the usual chain: environment, web identity, container or instance metadata, and, for S3 where boto3 is installed,
-the profiles of ``~/.aws``. Values of options never appear in an error or a repr.
+``timeout`` …), upper or lower case; an unknown one is refused by name. What is not among them comes from the usual
+chain: environment, web identity, container or instance metadata, and, for S3 where boto3 is installed, the profiles of
+``~/.aws``, SSO among them, with their region and endpoint. Values of options never appear in an error or a repr.
 
 Each root gets two clients: one that retries by itself, and one that never does, for conditional puts. A client that
 repeats a put whose answer was lost reports the caller's own object as someone else's.
@@ -12,7 +12,7 @@ repeats a put whose answer was lost reports the caller's own object as someone e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import StorageError, UsageError
+from lakebed.storage.failures import scrubbed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -61,6 +62,7 @@ class Clients:
     once: ObjectStore = field(repr=False)
     client_options: dict[str, str] = field(repr=False)
     credentials: Callable[[], Any] | None = field(repr=False)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Clients:
@@ -74,8 +76,9 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
 
     config, client_options, profile = _sort_options(options)
-    arguments: dict[str, Any] = {"config": config, "client_options": client_options}
     credentials = _profile_credentials(config, profile) if scheme == "s3" else None
+    _allow_http(scheme, config, client_options)
+    arguments: dict[str, Any] = {"config": config, "client_options": client_options}
     if credentials is not None:
         arguments["credential_provider"] = credentials
     service = getattr(obstore_stores, _SERVICES[scheme])
@@ -85,13 +88,15 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
             service(bucket, retry_config=_ONCE, **arguments),
             client_options,
             credentials,
+            {name: str(value) for name, value in options.items()},
         )
     except UnknownConfigurationKeyError as error:
         named = next((key for key in config if f"'{key}'" in str(error)), "")
         raise UsageError(f"storage option {named!r} is not known for {scheme}:// URLs", option=named) from error
     except (BaseError, ValueError) as error:
-        said = str(error).partition("\n\nDebug source")[0]
-        raise StorageError(f"cannot open {scheme}://{bucket}: {said}", transient=False) from error
+        said = scrubbed(str(error).partition("\n\nDebug source")[0])
+        failure = StorageError(f"cannot open {scheme}://{bucket}: {said}", transient=False)
+        raise failure from (error if said in str(error) else None)
 
 
 def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str], str | None]:
@@ -109,36 +114,85 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
         else:
             config[key] = text
     profile = config.pop(PROFILE_OPTION, None)
-    if any("endpoint" in key and value.startswith("http://") for key, value in config.items()):
-        client_options.setdefault("allow_http", "true")  # who writes http:// has said so already
     return config, client_options, profile
 
 
-def _profile_credentials(config: Mapping[str, str], profile: str | None) -> Callable[[], Any] | None:
+def _allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
+    """Allow plain HTTP where the endpoint begins with http://: that says it already."""
+    endpoints = [value for key, value in config.items() if "endpoint" in key]
+    if scheme == "s3":
+        endpoints += [os.environ.get(name, "") for name in _ENDPOINTS] if not endpoints else []
+    if any(endpoint.startswith("http://") for endpoint in endpoints) and "AWS_ALLOW_HTTP" not in os.environ:
+        client_options.setdefault("allow_http", "true")
+
+
+def _profile_credentials(config: dict[str, str], profile: str | None) -> Callable[[], Any] | None:
     """Credentials from ``~/.aws`` by boto3, where nothing nearer gives any and such files or a profile exist.
 
-    Asking boto3 in every case would make it wait for instance metadata on machines that have none.
+    Region and endpoint of the profile go into ``config`` where neither that nor the environment has them. Asking boto3
+    in every case would make it wait for instance metadata on machines that have none.
     """
-    given = any(key.endswith(("access_key_id", "skip_signature")) for key in config)
-    nearer = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-    wanted = profile is not None or "AWS_PROFILE" in os.environ
-    if given or (not wanted and any(name in os.environ for name in nearer)):
-        return None
+    variable = next((name for name in (_PROFILE_VARIABLE, "AWS_DEFAULT_PROFILE") if os.environ.get(name)), None)
+    wanted = profile is not None or variable is not None
     if not wanted and not _has_profiles():
         return None
+    given = any(key.endswith(("access_key_id", "skip_signature")) for key in config)
+    nearer = not wanted and any(name in os.environ for name in _NEARER)
     if find_spec("boto3") is None:
-        if profile is None:
+        if not wanted or given:
             return None
-        raise UsageError(f"storage option {PROFILE_OPTION!r} needs boto3: pip install boto3", option=PROFILE_OPTION)
+        named = f"storage option {PROFILE_OPTION!r}" if profile is not None else f"the variable {variable}"
+        raise UsageError(
+            f"{named} names a profile of ~/.aws, and to read one takes boto3: pip install boto3", option=PROFILE_OPTION
+        )
+    if given and not wanted:
+        return None
     import boto3
     from botocore.exceptions import BotoCoreError
     from obstore.auth.boto3 import Boto3CredentialProvider
 
     try:
         session = boto3.Session(profile_name=profile)
-        return Boto3CredentialProvider(session) if session.get_credentials() is not None else None
+        _take_settings(config, session)
+        if given or nearer or session.get_credentials() is None:
+            return None
+        return _explained(Boto3CredentialProvider(session))
     except BotoCoreError as error:
         raise UsageError(f"cannot read AWS credentials: {error}") from error
+
+
+_PROFILE_VARIABLE = "AWS_PROFILE"
+_NEARER = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def _take_settings(config: dict[str, str], session: Any) -> None:
+    """Region and endpoint of a profile, where nothing nearer says otherwise."""
+    if session.region_name and not _says(config, "region", _REGIONS):
+        config["aws_region"] = session.region_name
+    scoped = session._session.get_scoped_config()  # noqa: SLF001 - boto3 has no public way to a profile's own settings
+    services = session._session.full_config.get("services", {}).get(scoped.get("services"), {})  # noqa: SLF001 - as above
+    endpoint = services.get("s3", {}).get("endpoint_url") or scoped.get("endpoint_url")
+    if endpoint and not _says(config, "endpoint", _ENDPOINTS):
+        config["aws_endpoint"] = endpoint
+
+
+def _says(config: Mapping[str, str], what: str, variables: Sequence[str]) -> bool:
+    return any(what in key for key in config) or any(name in os.environ for name in variables)
+
+
+def _explained(provider: Callable[[], Any]) -> Callable[[], Any]:
+    """The provider, whose failures (an SSO login that has expired, say) say what to do."""
+    from botocore.exceptions import BotoCoreError
+
+    def credentials() -> Any:
+        try:
+            return provider()
+        except BotoCoreError as error:
+            raise StorageError(f"cannot get AWS credentials of the profile: {error}", transient=False) from error
+
+    return credentials
 
 
 def _has_profiles() -> bool:

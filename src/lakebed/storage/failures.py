@@ -4,7 +4,8 @@ obstore gives most failures as one class with the facts in the text only, so the
 the HTTP status, and a few phrases. Whether a failure is transient decides what a caller does, so the rule is: it is,
 unless the answer proves that the same request would fail again.
 
-Texts may hold signed URLs; query strings are cut from the message, and the original error is then not chained.
+Texts may hold signed URLs, and endpoints with a password; query strings and users are cut from the message, and the
+original error is then not chained.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _QUERY = re.compile(r"\?[^\s\"'>]+")
+_USER = re.compile(r"(?<=://)[^/\s\"'@?#]*@(?=[^\s@]*)")
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509, 529})
 _MESSAGE_CHARS_MAX = 400
 
@@ -49,8 +51,13 @@ def explain(error: BaseException, action: str, url: str) -> StorageError:
     transient = remedy is None and (status is None or status in _TRANSIENT_STATUS)
     if remedy is None:
         remedy = "try again later" if transient else "the store refused the request"
-    said = _QUERY.sub("?...", text.partition("\n\nDebug source")[0])[:_MESSAGE_CHARS_MAX]
+    said = scrubbed(text.partition("\n\nDebug source")[0])[:_MESSAGE_CHARS_MAX]
     return StorageError(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
+
+
+def scrubbed(text: str) -> str:
+    """The text without what may be a secret in its URLs: query strings, and users with their passwords."""
+    return _QUERY.sub("?...", _USER.sub("...@", text))
 
 
 @contextmanager
@@ -64,7 +71,7 @@ def explained(action: str, url: str) -> Iterator[None]:
         raise
     except (BaseError, OSError, NotImplementedError) as error:
         failure = explain(error, action, url)
-        if _QUERY.search(str(error)):
+        if scrubbed(str(error)) != str(error):
             raise failure from None  # the chained text would show what was cut
         raise failure from error
 

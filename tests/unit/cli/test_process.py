@@ -19,6 +19,7 @@ import pytest
 import lakebed
 
 ROWS = 1_000_000
+STOPPING = "lakebed: stopping …; again to stop hard\n"
 
 # What takes long to import, and what only reads state has no use for.
 HEAVY = {"pandas", "datafusion", "pyspark", "pyarrow.parquet", "pyarrow.dataset", "obstore", "boto3"}
@@ -168,7 +169,7 @@ def scanning(lake: Path) -> Iterator[subprocess.Popen[str]]:
 def test_ctrl_c_ends_a_scan(scanning: subprocess.Popen[str]) -> None:
     scanning.send_signal(signal.SIGINT)
     _, said = scanning.communicate(timeout=30)
-    assert (scanning.returncode, said) == (130, "lakebed: interrupted\n")
+    assert (scanning.returncode, said) == (130, f"{STOPPING}lakebed: interrupted\n")
 
 
 def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
@@ -189,7 +190,7 @@ def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path) -> None:
     finally:
         process.kill()
     assert (process.returncode, out) == (130, ""), said
-    assert said.endswith("lakebed: interrupted\n")
+    assert said.endswith(f"{STOPPING}lakebed: interrupted: nothing was committed\n")
     table.state()
     assert table.number == before
     assert not list(lake.glob("lakebed-*")), "a scratch folder was left behind"

@@ -9,6 +9,7 @@ from lakebed.ingest.intake import Intake
 from lakebed.ingest.sources import find_files
 from lakebed.kernels.compute import checked
 from lakebed.spark import source
+from lakebed.spark.interrupt import Stop
 from lakebed.spark.shuffle import whole_key
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
@@ -17,7 +18,7 @@ ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 
 def footers(*paths):
-    return source.read_footers(find_files([str(path) for path in paths]), INTAKE)
+    return source.read_footers(find_files([str(path) for path in paths]), INTAKE, None, Stop())
 
 
 def test_footers_tell_rows_and_bounds_of_every_row_group(tmp_path):
@@ -59,10 +60,10 @@ def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
     pq.write_table(rows, tmp_path / "a.parquet")
     monkeypatch.setattr(source, "SAMPLE_ROWS", 4)
     files = find_files(str(tmp_path))
-    group = source.read_footers(files, INTAKE)[0]
+    group = source.read_footers(files, INTAKE, None, Stop())[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
-    assert source.sample_keys(files[0], group, INTAKE, keyed) == expected
+    assert source.sample_keys(files[0], group, (INTAKE, keyed), None) == expected
 
 
 def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
@@ -73,11 +74,12 @@ def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_p
     schema = checked(Schema({"g": Generated("string", "k || '!'"), "k": "string"}, {"n": "int64"}, {"v": "double"}))
     intake = Intake(schema, {"k": "Key"}, frozenset({"n"}))
     files = find_files(str(tmp_path))
-    group = source.read_footers(files, intake)[0]
+    group = source.read_footers(files, intake, None, Stop())[0]
     keyed = whole_key(schema)
-    assert source.sample_keys(files[0], group, intake, keyed) == (keyed.codec.encode(("a!", "a", 1)),)
+    assert source.sample_keys(files[0], group, (intake, keyed), None) == (keyed.codec.encode(("a!", "a", 1)),)
     assert group.bounds is None
-    assert source.read_footers(files, Intake(SCHEMA, {"k": "Key"}, frozenset({"n"})))[0].bounds == ("a", "b")
+    renamed = Intake(SCHEMA, {"k": "Key"}, frozenset({"n"}))
+    assert source.read_footers(files, renamed, None, Stop())[0].bounds == ("a", "b")
 
 
 def test_of_many_row_groups_some_are_sampled_spread_evenly(monkeypatch):

@@ -1,0 +1,184 @@
+"""Interrupting a call of a pipeline: Spark's jobs are cancelled, and what was committed is known.
+
+A call runs in a thread of its own while the calling thread waits. A KeyboardInterrupt reaches the waiting thread alone,
+so it breaks neither a request to Spark's JVM nor a commit. The waiting thread then asks the call to stop, and cancels
+the Spark jobs of the call, by their tag, until the call has ended. No other job of the session is touched.
+
+The call looks at :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished. The
+KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.history`). A second
+KeyboardInterrupt does not wait for the call.
+
+Source: docs/decisions/0028-a-call-runs-in-a-thread-of-its-own.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+
+from lakebed import clock
+from lakebed.history import committed_on_interrupt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.spark.pipeline import Pipeline
+    from lakebed.table import Table
+
+CANCEL_EVERY_S = 0.5
+"""A job that was submitted just after its tag was cancelled is cancelled by the next round."""
+
+Given = ParamSpec("Given")
+T = TypeVar("T")
+
+
+class Stop:
+    """Whether one call was asked to stop, and the tag of its Spark jobs. Used by all threads of the call."""
+
+    def __init__(self) -> None:
+        self.tag = f"lakebed-{clock.random_token()}"
+        self._asked = threading.Event()
+        self._sessions: dict[int, SparkSession] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether the call was asked to stop."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Ask the call to stop."""
+        self._asked.set()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if the call was asked to stop."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def cancel(self) -> None:
+        """Cancel the Spark jobs of the call, once. A best effort: a session that is gone has no jobs."""
+        for session in list(self._sessions.values()):
+            with contextlib.suppress(Exception):
+                _tags(session).cancel(self.tag)
+
+    @contextlib.contextmanager
+    def job(self, session: SparkSession) -> Iterator[None]:
+        """Tag the Spark jobs of the block, those of the calling thread. What a cancelled job raises is an interrupt.
+
+        Raises KeyboardInterrupt if the call was asked to stop.
+        """
+        self._sessions[id(session)] = session
+        self.check()
+        _tags(session).add(self.tag)
+        try:
+            yield
+        except Exception:
+            self.check()
+            raise
+        finally:
+            # A session whose JVM is gone has no tags.
+            with contextlib.suppress(Exception):
+                _tags(session).remove(self.tag)
+        self.check()
+
+
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    """How jobs of a session are tagged, in the calling thread, and cancelled by their tag, from any thread."""
+
+    add: Callable[[str], object]
+    remove: Callable[[str], object]
+    cancel: Callable[[str], object]
+
+
+def _tags(session: SparkSession) -> _Tags:
+    # The tags of a session that is no Spark Connect are of one thread: no other could cancel by them.
+    context = session.sparkContext if hasattr(session, "_jsparkSession") else None
+    if context is None:
+        return _Tags(session.addTag, session.removeTag, session.interruptTag)
+    return _Tags(context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
+
+
+_current: ContextVar[Stop | None] = ContextVar("lakebed_stop", default=None)
+
+
+def current_stop() -> Stop:
+    """That of the call that runs in this thread; one that nobody asks if there is none."""
+    return _current.get() or Stop()
+
+
+def interruptible(
+    method: Callable[Concatenate[Pipeline, Table | str, Given], T],
+) -> Callable[Concatenate[Pipeline, Table | str, Given], T]:
+    """Have a method of :class:`Pipeline` run as this module says. A call within a call is part of it."""
+
+    @functools.wraps(method)
+    def run(self: Pipeline, table: Table | str, *args: Given.args, **kwargs: Given.kwargs) -> T:
+        if _current.get() is not None:
+            return method(self, table, *args, **kwargs)
+        target = self.instance.table(table) if isinstance(table, str) else table
+        with committed_on_interrupt(target.log):
+            return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
+
+    return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
+
+
+def call(work: Callable[[], T], session: SparkSession | None) -> T:
+    """Do the work in a thread of its own, with the Spark properties of this one if there is a session already.
+
+    In a thread other than the main one, where no KeyboardInterrupt arrives, the work is done at once.
+    """
+    stop = Stop()
+    done: list[T] = []
+    raised: list[BaseException] = []
+    ended = threading.Event()
+
+    def run() -> None:
+        _current.set(stop)
+        try:
+            # Interrupted while the thread was started.
+            stop.check()
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            raised.append(error)
+        finally:
+            ended.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        copy_context().run(run)
+    else:
+        _wait(_thread(session, functools.partial(copy_context().run, run)), stop, ended)
+    if stop.asked:
+        # What it raised instead (an error of closing jobs, say) is told as its cause.
+        cause = next((error for error in raised if not isinstance(error, KeyboardInterrupt)), None)
+        raise KeyboardInterrupt from cause
+    if raised:
+        raise raised[0]
+    return done[0]
+
+
+def _thread(session: SparkSession | None, run: Callable[[], object]) -> threading.Thread:
+    # A daemon: whoever interrupts twice does not wait for it, not even at the end of the process.
+    if getattr(session, "_jsparkSession", None) is None:
+        return threading.Thread(target=run, name="lakebed-call", daemon=True)
+    from pyspark import InheritableThread
+
+    thread: Any = InheritableThread(run, session=session, name="lakebed-call", daemon=True)
+    return thread  # type: ignore[no-any-return]
+
+
+def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
+    """Return when the thread has ended. Not by Thread.join: interrupted, that takes a thread that runs for ended."""
+    try:
+        thread.start()
+        ended.wait()
+    except KeyboardInterrupt:
+        stop.ask()
+        # One that has not begun will see that it was asked to stop.
+        while thread.ident is not None and not ended.is_set():
+            stop.cancel()
+            ended.wait(CANCEL_EVERY_S)

@@ -1,0 +1,248 @@
+"""Files that belong to others: looked at, listed and read under any name, never written.
+
+On S3, Google Cloud Storage and Azure through obstore, with the storage options of the instance if that is of the same
+kind, else as the environment and profiles say. Elsewhere (local disk, HDFS) through Arrow.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from lakebed.errors import NotFoundError, StorageError, UsageError
+from lakebed.storage.clients import Clients, open_clients
+from lakebed.storage.failures import explained, is_missing_root, scrubbed
+
+if TYPE_CHECKING:
+    from pyarrow import fs as pafs
+
+    from lakebed.storage.contract import Storage
+
+_KINDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az"}
+"""Schemes of URLs, and the kind of store that each is of."""
+
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFile:
+    """A file or folder. ``regular`` is whether it can be read twice alike: no device, pipe or socket."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    etag: str | None = None
+    is_folder: bool = False
+    regular: bool = True
+
+
+class ForeignFiles(Protocol):
+    """One file system or bucket. Paths begin with the bucket. Raises StorageError or OSError if it does not answer."""
+
+    def look(self, path: str) -> ForeignFile | None:
+        """What is there; None: nothing."""
+
+    def below(self, folder: str) -> Iterator[ForeignFile]:
+        """Everything below a folder; nothing if it is not there."""
+
+    def open(self, path: str) -> Any:
+        """The bytes of a file, as Arrow takes them. Raises NotFoundError or FileNotFoundError."""
+
+
+def kind_of(url: str | Path) -> str:
+    """The kind of store of a URL: ``s3``, ``gs``, ``az``; another scheme as it is; ``file`` for a path."""
+    scheme, separator, _ = str(url).partition("://")
+    return _KINDS.get(scheme, scheme) if separator else "file"
+
+
+def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options for a place beside an instance at ``home``: its own where both are of one kind, else none."""
+    return dict(options) if kind_of(url) == kind_of(home) else {}
+
+
+def open_foreign(uri: str, home: Storage | None = None) -> tuple[ForeignFiles, str]:
+    """The files of a path or URI, and the path in them. ``home`` is the store of the instance.
+
+    Raises UsageError for a URI that cannot be, or that holds credentials; StorageError for a store that needs more.
+    """
+    from pyarrow import fs as pafs
+
+    if "\0" in uri:
+        raise UsageError(f"not a path or URI: {uri!r}", name=uri)
+    if "://" not in uri:
+        path = Path(uri).expanduser().absolute()
+        # A file has one name, from wherever it is named.
+        return ArrowFiles(pafs.LocalFileSystem()), str(path.resolve() if ".." in path.parts else path)
+    bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
+    if "@" in bucket:
+        raise UsageError(
+            f"credentials do not belong into a URL ({scrubbed(uri)}): give them as storage options of the instance, in "
+            "the environment or in a profile"
+        )
+    kind = kind_of(uri)
+    if kind in _KINDS.values():
+        if not bucket:
+            raise UsageError(f"{uri} names no bucket", name=uri)
+        own = getattr(getattr(home, "clients", None), "options", {})
+        given = options_for(uri, getattr(home, "url", ""), own)
+        return ObjectFiles(f"{kind}://{bucket}", _clients(kind, bucket, given)), uri.partition("://")[2].rstrip("/")
+    try:
+        system, path = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UsageError(f"cannot read from {uri}: {error}", name=uri) from error
+    return ArrowFiles(system), path
+
+
+class ArrowFiles:
+    """A file system that Arrow knows."""
+
+    def __init__(self, system: pafs.FileSystem) -> None:
+        self.system = system
+
+    @property
+    def local(self) -> bool:
+        """Whether it is the disk of this machine."""
+        return bool(self.system.type_name == "local")
+
+    def look(self, path: str) -> ForeignFile | None:
+        """What is there; None: nothing."""
+        return _of_arrow(self.system.get_file_info(path))
+
+    def below(self, folder: str) -> Iterator[ForeignFile]:
+        """Everything below a folder; nothing if it is not there."""
+        from pyarrow import fs as pafs
+
+        selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+        return (found for found in map(_of_arrow, self.system.get_file_info(selector)) if found is not None)
+
+    def open(self, path: str) -> Any:
+        """The bytes of a file."""
+        return self.system.open_input_file(path)
+
+
+def _of_arrow(info: Any) -> ForeignFile | None:
+    from pyarrow import fs as pafs
+
+    if info.type == pafs.FileType.NotFound:
+        return None
+    folder = info.type == pafs.FileType.Directory
+    size = info.size if isinstance(info.size, int) and info.size >= 0 else 0
+    regular = folder or (info.is_file and isinstance(info.size, int))
+    return ForeignFile(info.path, size, info.mtime_ns or 0, None, folder, regular)
+
+
+class ObjectFiles:
+    """The objects of a bucket or container."""
+
+    def __init__(self, root: str, clients: Clients) -> None:
+        self._root = root
+        self._bucket = root.partition("://")[2]
+        self._store = clients.retrying
+
+    def look(self, path: str) -> ForeignFile | None:
+        """What is there; None: nothing. A folder is what objects lie below."""
+        import obstore
+
+        key = self._key(path)
+        if key:
+            with explained("read", self._url(path)):
+                try:
+                    return self._found(obstore.head(self._store, key))
+                except FileNotFoundError as error:
+                    if is_missing_root(error):
+                        raise
+        return ForeignFile(path, 0, 0, is_folder=True) if next(self.below(path), None) is not None else None
+
+    def below(self, folder: str) -> Iterator[ForeignFile]:
+        """Every object below a folder."""
+        import obstore
+
+        url = self._url(folder)
+        with explained("list", url):
+            pages = iter(obstore.list(self._store, self._key(folder) or None))
+        while True:
+            with explained("list", url):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from map(self._found, page)
+
+    def open(self, path: str) -> Any:
+        """The bytes of an object; each read is a request for just those."""
+        found = self.look(path)
+        if found is None or found.is_folder:
+            raise NotFoundError(f"no file {self._url(path)}", name=self._url(path))
+        return pa.PythonFile(_ObjectFile(self._store, self._key(path), found.size_bytes, self._url(path)), mode="r")
+
+    def _found(self, meta: Any) -> ForeignFile:
+        modified_ns = int(meta["last_modified"].timestamp()) * 1_000_000_000
+        return ForeignFile(f"{self._bucket}/{meta['path']}", meta["size"], modified_ns, meta["e_tag"])
+
+    def _key(self, path: str) -> str:
+        return path.partition("/")[2]
+
+    def _url(self, path: str) -> str:
+        return f"{self._root}/{self._key(path)}"
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a Python file."""
+
+    def __init__(self, store: Any, key: str, size_bytes: int, url: str) -> None:
+        super().__init__()
+        self._store, self._key, self._size, self._url = store, key, size_bytes, url
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        import obstore
+
+        left = max(0, self._size - self._at)
+        length = left if size is None or size < 0 else min(size, left)
+        if not length:
+            return b""
+        with explained("read", self._url):
+            try:
+                data = bytes(obstore.get_range(self._store, self._key, start=self._at, length=length))
+            except FileNotFoundError as error:
+                raise NotFoundError(f"no file {self._url}", name=self._url) from error
+        if len(data) != length:
+            raise StorageError(f"{self._url} broke off: {len(data)} of {length} bytes", name=self._url, transient=True)
+        self._at += length
+        return data
+
+
+_opening = threading.Lock()
+
+
+def _clients(kind: str, bucket: str, options: Mapping[str, str]) -> Clients:
+    """The clients of a bucket, made once: to make one takes longer than a request."""
+    variables = tuple(sorted((k, v) for k, v in os.environ.items() if k.upper().startswith(_VARIABLES)))
+    with _opening:
+        return _made(kind, bucket, tuple(sorted(options.items())), (os.getpid(), variables))
+
+
+@lru_cache(maxsize=64)
+def _made(kind: str, bucket: str, options: tuple[tuple[str, str], ...], _process: object) -> Clients:
+    return open_clients(kind, bucket, dict(options))

@@ -1,0 +1,262 @@
+"""Calls of a pipeline that are interrupted. The signals are real; Spark is a fake that remembers tags."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.history import committed_on_interrupt
+from lakebed.spark import Pipeline, Submit
+from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
+
+WAIT_S = 30
+
+
+class FakeSession:
+    """Runs one job for each thread, until a tag of the thread is interrupted."""
+
+    def __init__(self) -> None:
+        self.local = threading.local()
+        self.running: dict[str, threading.Event] = {}
+
+    def addTag(self, tag: str) -> None:  # noqa: N802 - as PySpark has it
+        self.local.tag = tag
+
+    def removeTag(self, tag: str) -> None:  # noqa: N802
+        assert self.local.tag == tag
+        self.local.tag = None
+
+    def interruptTag(self, tag: str) -> None:  # noqa: N802
+        if tag in self.running:
+            self.running[tag].set()
+
+    def job(self) -> None:
+        cancelled = self.running[self.local.tag] = threading.Event()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert cancelled.wait(WAIT_S), "the job was not cancelled"
+        raise RuntimeError("SPARK_JOB_CANCELLED")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> lakebed.Table:
+    instance = lakebed.create(tmp_path / "lake")
+    return instance.create_table("t", Schema({"k": "string"}, {}, {"n": "int64"}))
+
+
+def rows(*keys: str) -> pa.Table:
+    return pa.table({"k": list(keys), "n": pa.array(range(len(keys)), pa.int64())})
+
+
+def interrupt() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def notes(caught: pytest.ExceptionInfo[KeyboardInterrupt]) -> list[str]:
+    return list(getattr(caught.value, "__notes__", []))
+
+
+def test_an_interrupt_cancels_the_jobs_of_the_call_and_no_others() -> None:
+    session = FakeSession()
+    other = session.running["other"] = threading.Event()
+
+    def work() -> None:
+        with current_stop().job(session):  # type: ignore[arg-type]
+            session.job()
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        call(work, None)
+    assert caught.value.__cause__ is None, "a cancelled job is no error of its own"
+    assert not other.is_set()
+
+
+def test_what_a_call_began_before_it_looks_again_is_finished() -> None:
+    """An interrupt reaches the thread that waits: a commit is not broken in the middle."""
+    done = []
+
+    def work() -> None:
+        interrupt()
+        time.sleep(0.2)
+        done.append("commit")
+        current_stop().check()
+        done.append("next")
+
+    with pytest.raises(KeyboardInterrupt):
+        call(work, None)
+    assert done == ["commit"]
+
+
+def test_a_call_that_ends_well_all_the_same_is_interrupted() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        call(interrupt, None)
+
+
+def test_another_error_of_an_interrupted_call_is_its_cause() -> None:
+    def work() -> None:
+        interrupt()
+        while not current_stop().asked:
+            time.sleep(0.01)
+        raise lakebed.StorageError("the disk is full")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        call(work, None)
+    assert str(caught.value.__cause__) == "the disk is full"
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    go_on = threading.Event()
+
+    def work() -> None:
+        interrupt()
+        while not current_stop().asked:
+            time.sleep(0.01)
+        interrupt()
+        go_on.wait(WAIT_S)
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        call(work, None)
+    go_on.set()
+    assert time.monotonic() - began < WAIT_S
+
+
+def test_errors_and_results_of_a_call_are_the_callers() -> None:
+    def fail() -> None:
+        raise lakebed.UsageError("no")
+
+    assert call(lambda: 7, None) == 7
+    with pytest.raises(lakebed.UsageError, match="no"):
+        call(fail, None)
+
+
+def test_a_call_in_a_thread_of_the_callers_is_done_there() -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(call(threading.current_thread, None)))
+    thread.start()
+    thread.join()
+    assert found == [thread]
+
+
+def test_a_call_within_a_call_is_part_of_it(table: lakebed.Table) -> None:
+    seen: list[Stop] = []
+
+    @interruptible
+    def inner(_pipeline: Any, _table: Any) -> None:
+        seen.append(current_stop())
+
+    @interruptible
+    def outer(pipeline: Any, given: Any) -> None:
+        seen.append(current_stop())
+        inner(pipeline, given)
+
+    class Fake:
+        def existing_session(self) -> None:
+            return None
+
+    outer(Fake(), table)  # type: ignore[arg-type]
+    assert seen[0] is seen[1]
+
+
+def interrupted(table: lakebed.Table, *steps: Callable[[], object]) -> list[str]:
+    def work() -> None:
+        for step in steps:
+            step()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught, committed_on_interrupt(table.log):
+        work()
+    return notes(caught)
+
+
+def test_the_note_says_what_was_committed(table: lakebed.Table) -> None:
+    table.write(rows("before"))
+    assert interrupted(table) == ["nothing was committed"]
+    told = interrupted(table, lambda: table.write(rows("a", "b")), lambda: table.write(rows("c")))
+    assert told == ["committed, up to number 4: 3 rows added; nothing else was changed"]
+
+
+def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp_path: Path) -> None:
+    def other() -> None:
+        child = os.fork()
+        if not child:
+            lakebed.open(tmp_path / "lake").table("t").write(rows("theirs"))
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+    assert interrupted(table, other) == ["nothing was committed"]
+    assert table.number == 2
+
+
+def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise lakebed.StorageError("the store is gone")
+
+    monkeypatch.setattr(table.log, "newest_first", fail)
+    (told,) = interrupted(table)
+    assert told == "what was committed could not be read (the store is gone); `lakebed history` tells it"
+
+
+# -- drivers that were submitted --------------------------------------------------------------------------------
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+folder = Path(sys.argv[2].removeprefix("file://")) / "calls" / sys.argv[3]
+print("begun", flush=True)
+Path({mark!r}).touch()
+while (folder / "request.json").exists():
+    time.sleep(0.01)
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "answer.json").write_text('{{"interrupted":"nothing was committed there"}}')
+"""
+
+
+def test_a_submitted_driver_is_told_and_says_what_it_committed(table: lakebed.Table, tmp_path: Path) -> None:
+    mark = tmp_path / "begun"
+    program = tmp_path / "driver.py"
+    program.write_text(DRIVER.format(mark=str(mark)))
+
+    def when_begun() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        interrupt()
+
+    threading.Thread(target=when_begun).start()
+    launcher = Submit(("python3", str(program)))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
+    assert notes(caught) == ["nothing was committed there"]
+    assert not [path for path in (tmp_path / "lake" / "calls").rglob("*") if path.is_file()]
+
+
+def test_a_submitted_driver_that_does_not_end_is_killed(
+    table: lakebed.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all of its process group: here, the sleep that a shell waits for."""
+    monkeypatch.setattr("lakebed.spark.submission.STOPPING_S", 0.1)
+    mark = tmp_path / "begun"
+
+    def when_begun() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        interrupt()
+
+    threading.Thread(target=when_begun).start()
+    launcher = Submit(("sh", "-c", f"sleep 600 & echo $! > {mark}.1; mv {mark}.1 {mark}; wait"))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
+    assert notes(caught) == ["the driver did not say what was committed; `lakebed history` does"]
+    sleeper = int(mark.read_text())
+    deadline = time.monotonic() + WAIT_S
+    while Path(f"/proc/{sleeper}").exists() and " Z " not in Path(f"/proc/{sleeper}/stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
