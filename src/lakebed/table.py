@@ -101,9 +101,8 @@ class Table(Exchange):
             SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
                 null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added; write again. The write was refused if it took longer than
-                the setting ``orphan_age_s`` and a sweep came by. Rows that reach more than two million leaves are
-                refused as well: write a narrower range of keys at a time.
+            RejectedError, ContentionError: nothing was added; write again. Refused are writes that took longer than the
+                setting ``orphan_age_s`` when a sweep came by, and rows that reach more than two million leaves.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.adding import add
@@ -114,9 +113,8 @@ class Table(Exchange):
         """Take away all rows with a key in any of the ranges, atomically; returns the log number. Moves no data.
 
         Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
-        compacted; what nothing needs any more goes with the garbage. Log order decides: rows that are committed later
-        are there. With a ``fence``, writes and compactions that began before it are refused if the key bounds of one of
-        their files overlap a range, even without a row inside: repeat them. No rows and no fence: no entry.
+        compacted. Log order decides: rows that are committed later are there. With a ``fence``, writes and compactions
+        that began before are refused if the key bounds of a file of theirs overlap a range, even without a row inside.
 
         Raises:
             UsageError: no range; for all rows give ``KeyRange()``.
@@ -133,8 +131,7 @@ class Table(Exchange):
         """Put files, folders, globs or URIs of Parquet on record, to be ingested by the pipeline in good time.
 
         A file is known by its URL, size and version: what is on record already, or was ingested in the last
-        ``requests_s``, is not submitted once more, and the report says so; nor is what was there before that, of which
-        nobody knows. ``again`` means it: whatever is on record, these files are to be ingested, once more.
+        ``requests_s``, or is older than that, is submitted once more only with ``again``; the report says so.
 
         Raises:
             NotFoundError: a path or glob matches nothing.
@@ -274,8 +271,7 @@ class Table(Exchange):
         """The table as it was after a log number, at a time (of the store's clock), or at a tag; give one of them.
 
         Reads the log up to there, from its snapshot if that is older. ``time`` is aware, or ISO 8601 with an offset.
-        A time after the newest entry means the newest version. A time that the store's clock has not reached is
-        waited for, at most ten seconds: until then an entry may still come before it.
+        A time after the newest entry means the newest version. One still to come is waited for, at most ten seconds.
 
         Raises:
             NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
@@ -286,13 +282,11 @@ class Table(Exchange):
     def pin(self, number: int | None = None) -> AbstractContextManager[View]:
         """A view, of the newest number or an older one, that stays readable to the end of the ``with`` block.
 
-        However long that takes, and whatever is compacted and collected meanwhile: for exports, and for queries that
-        may outlive the setting ``gc_delay_s``. Costs an object in the store, rewritten every third of the setting
-        ``pin_timeout_s``. Should that fail for all of it, what is deleted then is told by NotRetainedError.
+        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``gc_delay_s``. Costs
+        an object, rewritten every third of ``pin_timeout_s``. If that fails for so long, reads raise NotRetainedError.
 
         Raises:
-            NotFoundError: a number that is not there yet.
-            NotRetainedError: files of that number may be deleted; names the numbers that are kept.
+            NotFoundError, NotRetainedError: a number that is not there yet, or not kept any more; names those kept.
             ContentionError: collections kept overtaking; try again.
         """
         return self._reads.pin(number)
@@ -343,6 +337,12 @@ class Table(Exchange):
         from lakebed.history import history_rows
 
         return history_rows(self.log, self.id, limit)
+
+    def failures(self) -> pa.Table:
+        """The last calls of pipelines that failed, newest first, with the reason; see :mod:`lakebed.failures`."""
+        from lakebed.failures import failures_table, read_failures
+
+        return failures_table(read_failures(self.storage, self.id))
 
     def verify(self, *, files: bool = False, deep: bool | Deep = False) -> VerificationReport:
         """Whether the log is whole, its snapshot true to it and, with ``files``, every referenced object there.

@@ -17,7 +17,7 @@ from lakebed.cli import main
 from lakebed.ingest.sources import find_files
 from lakebed.spark.executors import place_of
 from lakebed.storage import connect
-from lakebed.storage.foreign import ObjectFiles, open_foreign, options_for
+from lakebed.storage.external import ObjectFiles, open_external, options_for
 from tests.s3.conftest import S3Server
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
@@ -196,7 +196,7 @@ def test_secrets_are_in_no_error_and_no_repr(s3_server: S3Server) -> None:
     options = {"aws_access_key_id": SECRET, "aws_secret_access_key": SECRET, "endpoint_url": endpoint}
     options |= {"aws_region": "us-east-1", "timeout": "1s", "connect_timeout": "1s"}
     storage = connect("s3://bucket/lake", options)
-    files, path = open_foreign("s3://other/x", storage)
+    files, path = open_external("s3://other/x", storage)
     assert isinstance(files, ObjectFiles)
     object.__setattr__(storage.clients, "retrying", storage.clients.once)
     files._store = storage.clients.once

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import lakebed
     from lakebed.ingest.intake import Intake
     from lakebed.storage.contract import Storage
-    from lakebed.storage.foreign import ForeignFiles
+    from lakebed.storage.external import ExternalFiles
 
 _PARQUET_MAGIC = b"PAR1"
 _IPC_FILE_MAGIC = b"ARROW1"
@@ -45,7 +45,7 @@ class RemoteFile:
     """A file on an object store."""
 
     url: str
-    files: ForeignFiles = field(repr=False)
+    files: ExternalFiles = field(repr=False)
     path: str
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ def is_remote(text: str) -> bool:
 
 
 def input_file(text: str, home: Storage | None = None) -> InputFile:
-    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_foreign` takes it.
+    """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_external` takes it.
 
     Raises UsageError for a URL that cannot be.
     """
     if not is_remote(text):
         return Path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
-    from lakebed.storage.foreign import open_foreign
+    from lakebed.storage.external import open_external
 
-    return RemoteFile(text, *open_foreign(text, home))
+    return RemoteFile(text, *open_external(text, home))
 
 
 def _bytes_of(path: InputFile) -> Any:

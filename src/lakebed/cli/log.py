@@ -9,13 +9,14 @@ from lakebed.cli import arguments as args
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text, key_text, plain, shown, size_text
 from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.failures import Failure, read_failures
 from lakebed.findings import Deep
 from lakebed.history import detail
 from lakebed.state.codec import outline
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from lakebed.cli.render import Output
     from lakebed.findings import Finding
@@ -39,6 +40,7 @@ def add_history(commands: args.Commands) -> None:
     )
     history.add_argument("table", metavar="TABLE")
     history.add_argument("--limit", metavar="N", type=int, help="only the newest so many; reads no more of the log")
+    history.add_argument("--failures", action="store_true", help="calls that failed, and why; the newest 256 are kept")
 
 
 def add_log(commands: args.Commands) -> None:
@@ -89,6 +91,9 @@ def add_verify(commands: args.Commands) -> None:
 def _history(arguments: argparse.Namespace, out: Output) -> None:
     _check_limit(arguments.limit)
     table = args.open_table(arguments)
+    if arguments.failures:
+        _failures(islice(read_failures(table.storage, table.id), arguments.limit), out)
+        return
     names = ("number", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")
     out.records(table.history_rows(arguments.limit), names, _cells)
 
@@ -97,6 +102,11 @@ def _cells(row: HistoryRow) -> tuple[Any, ...]:
     size = size_text(row.bytes_added) if row.bytes_added else 0
     counts = (row.rows_added, row.rows_removed, row.files_added, row.references_dropped, size)
     return (row.number, row.time, row.type, *counts, row.request_key or row.job, row.writer, row.detail)
+
+
+def _failures(failures: Iterable[Failure], out: Output) -> None:
+    names = ("time", "call", "number", "job", "error", "reason")
+    out.records(failures, names, lambda one: (one.time, one.call, one.number, one.job, one.error, one.reason))
 
 
 def _show(arguments: argparse.Namespace, out: Output) -> None:

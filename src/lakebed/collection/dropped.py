@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import settings
 from lakebed.collection.plan import horizon
-from lakebed.files import file_of_object, table_of_object, tables_folder
+from lakebed.files import file_of_object, is_failure_name, table_of_object, tables_folder
 from lakebed.pins import read_pins
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def sweep_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport
     found: defaultdict[str, list[Listed]] = defaultdict(list)
     for listed in instance.storage.list(tables_folder()):
         table_id = table_of_object(listed.name)
-        if table_id is not None and table_id not in named and file_of_object(table_id, listed.name) is not None:
+        if table_id is not None and table_id not in named and _goes(table_id, listed.name):
             found[table_id].append(listed)
     # Once more: a table that was created meanwhile has a name now.
     named, tables = instance.table_ids(), []
@@ -79,6 +79,11 @@ def sweep_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport
     if not dry_run:
         temporaries = instance.storage.sweep_temporaries("", instance.storage.now() - age)
     return DroppedReport(tuple(tables), temporaries, dry_run, _sweep_lost(instance, age, dry_run=dry_run))
+
+
+def _goes(table_id: str, name: str) -> bool:
+    """Whether an object goes with its table: the log stays, which says that the table was dropped."""
+    return file_of_object(table_id, name) is not None or is_failure_name(table_id, name)
 
 
 def _sweep_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:

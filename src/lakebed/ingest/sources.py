@@ -28,7 +28,7 @@ from lakebed.checks import is_text, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.kernels.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
-from lakebed.storage.foreign import ArrowFiles, ForeignFile, ForeignFiles, kind_of, open_foreign
+from lakebed.storage.external import ArrowFiles, ExternalFile, ExternalFiles, kind_of, open_external
 
 if TYPE_CHECKING:
     from lakebed.ingest.intake import Intake
@@ -66,12 +66,12 @@ def find_files(source: str | Path | Sequence[str | Path], home: Storage | None =
 
 
 def _find(item: str, home: Storage | None) -> list[Source]:
-    place, path = open_foreign(item, home)
+    place, path = open_external(item, home)
     try:
         there = place.look(path)
         globbed = there is None and _GLOB.search(path)
         matches = _expand(place, path) if globbed else [] if there is None else [there]
-        files: list[ForeignFile] = []
+        files: list[ExternalFile] = []
         for match in matches:
             if match.is_folder:
                 files += _below(place, match.path)
@@ -89,7 +89,7 @@ def _find(item: str, home: Storage | None) -> list[Source]:
     return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
 
 
-def _check_file(found: ForeignFile) -> None:
+def _check_file(found: ExternalFile) -> None:
     """Raise UsageError for what has no end that could be read: a device, a pipe, a socket."""
     if not found.regular:
         raise UsageError(f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike")
@@ -111,7 +111,7 @@ def _end_amiss(file: Source, home: Storage | None) -> str | None:
     """Why it cannot be a Parquet file: it ends with the length of its footer, and a mark."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
-    place, path = open_foreign(file.url, home)
+    place, path = open_external(file.url, home)
     try:
         with place.open(path) as source:
             end = source.read_at(8, file.size_bytes - 8)
@@ -135,7 +135,7 @@ def identity(version: str) -> str:
     return version.partition(" ")[2] or version
 
 
-def _version(file: ForeignFile) -> str:
+def _version(file: ExternalFile) -> str:
     """A file's modification stamp in ns (0: the store does not tell) and, after a blank, its ETag where it has one.
 
     The stamp alone tells no two files apart that an object store was given in one second.
@@ -151,7 +151,7 @@ def _prefix(item: str) -> str:
     return "s3://" if kind_of(item) == "s3" else f"{scheme}://"
 
 
-def _expand(place: ForeignFiles, pattern: str) -> list[ForeignFile]:
+def _expand(place: ExternalFiles, pattern: str) -> list[ExternalFile]:
     parts = PurePosixPath(pattern).parts
     fixed = next(index for index, part in enumerate(parts) if _GLOB.search(part))
     base, rest = str(PurePosixPath(*parts[:fixed])), parts[fixed:]
@@ -169,7 +169,7 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return bool(parts) and fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-def _below(place: ForeignFiles, folder: str) -> Iterator[ForeignFile]:
+def _below(place: ExternalFiles, folder: str) -> Iterator[ExternalFile]:
     for entry in place.below(folder):
         if entry.is_folder or not entry.regular or not entry.path.lower().endswith(SUFFIXES):
             continue
@@ -186,7 +186,7 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
 
     Raises StorageError if the store does not say.
     """
-    place, path = open_foreign(file.url, home)
+    place, path = open_external(file.url, home)
     try:
         there = place.look(path)
     except OSError as error:
@@ -222,7 +222,7 @@ def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.
     import pyarrow.parquet as pq
 
     check_unchanged(file, home)
-    place, path = open_foreign(file.url, home)
+    place, path = open_external(file.url, home)
     try:
         # Foreign files that have page CRCs are held to them.
         with (

@@ -25,7 +25,7 @@ from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.interrupt import current_stop
 from lakebed.state.transactions import OfferFiles, Source
-from lakebed.storage.foreign import open_foreign
+from lakebed.storage.external import open_external
 from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _copied(file: Source, scratch: Path, home: Storage) -> Path:
     """A local copy, for the original stays its owner's. Raises StorageError if it is another file by now."""
     path = scratch / f"attach-{clock.random_token()}.parquet"
     check_unchanged(file, home)
-    files, name = open_foreign(file.url, home)
+    files, name = open_external(file.url, home)
     try:
         source = files.open(name)
     except OSError as error:

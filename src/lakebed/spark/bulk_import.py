@@ -39,7 +39,7 @@ from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Rows, Staged, Staging, stage, unstage
 from lakebed.state.transactions import OfferFiles, Source
-from lakebed.storage.foreign import options_for
+from lakebed.storage.external import options_for
 from lakebed.travel import committed_at
 
 if TYPE_CHECKING:

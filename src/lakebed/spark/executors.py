@@ -23,7 +23,7 @@ from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.progress import Callback, Span, Together, watched
 from lakebed.storage import connect
-from lakebed.storage.foreign import options_for
+from lakebed.storage.external import options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

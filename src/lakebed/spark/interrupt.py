@@ -16,12 +16,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from lakebed import clock
+from lakebed.errors import UsageError
+from lakebed.failures import Attempt, record_failure
 from lakebed.history import committed_on_interrupt
 
 if TYPE_CHECKING:
@@ -122,9 +124,21 @@ def interruptible(
             return method(self, table, *args, **kwargs)
         target = self.instance.table(table) if isinstance(table, str) else table
         with committed_on_interrupt(target.log):
-            return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
+            attempt = Attempt(target.id, method.__name__, _job_id(kwargs), target.number)
+            try:
+                return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
+            except Exception as error:
+                # One that cannot mean anything is no failure of a job: it was refused before it began.
+                if type(error) is not UsageError:
+                    record_failure(target.storage, attempt, error)
+                raise
 
     return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
+
+
+def _job_id(given: Mapping[str, object]) -> str | None:
+    job_id = given.get("job_id")
+    return job_id if isinstance(job_id, str) else None
 
 
 def call(work: Callable[[], T], session: SparkSession | None) -> T:

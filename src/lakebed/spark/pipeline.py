@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +35,7 @@ from lakebed.spark.bulk_import import Importer, ImportReport, Reading
 from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
+from lakebed.spark.maintenance import MaintenanceReport
 from lakebed.spark.progress import Callback
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
@@ -50,19 +50,6 @@ if TYPE_CHECKING:
 
 MAINTAIN_ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenanceReport:
-    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do."""
-
-    table: str
-    online: bool
-    ingest: IngestReport
-    compactions: tuple[CompactionReport, ...]
-    splits: tuple[SplitReport, ...]
-    joins: tuple[JoinReport, ...]
-    collection: CollectionReport
 
 
 class Pipeline:
@@ -354,8 +341,7 @@ class Pipeline:
         """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
         What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
-        merged whole. A table that is offline is neither compacted nor split nor
-        joined.
+        merged whole. A table that is offline is neither compacted nor split nor joined.
         """
         target = self._table(table)
         ingested = self._ingest(target)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+import lakebed
 from lakebed.cli.run import build_parser
+from lakebed.failures import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
@@ -59,12 +61,21 @@ WORDS: dict[str, list[str]] = {
     "untag": ["untag", "readings", "before"],
     "tags": ["tags", "readings"],
     "history": ["history", "readings"],
+    "history --failures": ["history", "readings", "--failures"],
     "log show": ["log", "show", "readings"],
     "log verify": ["log", "verify", "readings", "--files"],
     "verify": ["verify", "readings", "--sample", "50%"],
 }
 
 
+@pytest.fixture
+def failed(table: str, url: str) -> None:
+    """A call on record that failed."""
+    found = lakebed.open(url).table(table)
+    record_failure(found.storage, Attempt(found.id, "bulk_import", None, 1), lakebed.Error("it failed"))
+
+
+@pytest.mark.usefixtures("failed")
 @pytest.mark.parametrize("command", WORDS)
 def test_the_output_has_the_documented_shape(
     command: str, cli: Cli, table: str, schema_file: Path, parquet: Path

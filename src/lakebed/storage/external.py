@@ -34,7 +34,7 @@ _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignFile:
+class ExternalFile:
     """A file or folder. ``regular`` is whether it can be read twice alike: no device, pipe or socket."""
 
     path: str
@@ -45,13 +45,13 @@ class ForeignFile:
     regular: bool = True
 
 
-class ForeignFiles(Protocol):
+class ExternalFiles(Protocol):
     """One file system or bucket. Paths begin with the bucket. Raises StorageError or OSError if it does not answer."""
 
-    def look(self, path: str) -> ForeignFile | None:
+    def look(self, path: str) -> ExternalFile | None:
         """What is there; None: nothing."""
 
-    def below(self, folder: str) -> Iterator[ForeignFile]:
+    def below(self, folder: str) -> Iterator[ExternalFile]:
         """Everything below a folder; nothing if it is not there."""
 
     def open(self, path: str) -> Any:
@@ -69,7 +69,7 @@ def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[
     return dict(options) if kind_of(url) == kind_of(home) else {}
 
 
-def open_foreign(uri: str, home: Storage | None = None) -> tuple[ForeignFiles, str]:
+def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles, str]:
     """The files of a path or URI, and the path in them. ``home`` is the store of the instance.
 
     Raises UsageError for a URI that cannot be, or that holds credentials; StorageError for a store that needs more.
@@ -113,11 +113,11 @@ class ArrowFiles:
         """Whether it is the disk of this machine."""
         return bool(self.system.type_name == "local")
 
-    def look(self, path: str) -> ForeignFile | None:
+    def look(self, path: str) -> ExternalFile | None:
         """What is there; None: nothing."""
         return _of_arrow(self.system.get_file_info(path))
 
-    def below(self, folder: str) -> Iterator[ForeignFile]:
+    def below(self, folder: str) -> Iterator[ExternalFile]:
         """Everything below a folder; nothing if it is not there."""
         from pyarrow import fs as pafs
 
@@ -129,7 +129,7 @@ class ArrowFiles:
         return self.system.open_input_file(path)
 
 
-def _of_arrow(info: Any) -> ForeignFile | None:
+def _of_arrow(info: Any) -> ExternalFile | None:
     from pyarrow import fs as pafs
 
     if info.type == pafs.FileType.NotFound:
@@ -137,7 +137,7 @@ def _of_arrow(info: Any) -> ForeignFile | None:
     folder = info.type == pafs.FileType.Directory
     size = info.size if isinstance(info.size, int) and info.size >= 0 else 0
     regular = folder or (info.is_file and isinstance(info.size, int))
-    return ForeignFile(info.path, size, info.mtime_ns or 0, None, folder, regular)
+    return ExternalFile(info.path, size, info.mtime_ns or 0, None, folder, regular)
 
 
 class ObjectFiles:
@@ -148,7 +148,7 @@ class ObjectFiles:
         self._bucket = root.partition("://")[2]
         self._store = clients.retrying
 
-    def look(self, path: str) -> ForeignFile | None:
+    def look(self, path: str) -> ExternalFile | None:
         """What is there; None: nothing. A folder is what objects lie below."""
         import obstore
 
@@ -160,9 +160,9 @@ class ObjectFiles:
                 except FileNotFoundError as error:
                     if is_missing_root(error):
                         raise
-        return ForeignFile(path, 0, 0, is_folder=True) if next(self.below(path), None) is not None else None
+        return ExternalFile(path, 0, 0, is_folder=True) if next(self.below(path), None) is not None else None
 
-    def below(self, folder: str) -> Iterator[ForeignFile]:
+    def below(self, folder: str) -> Iterator[ExternalFile]:
         """Every object below a folder."""
         import obstore
 
@@ -183,9 +183,9 @@ class ObjectFiles:
             raise NotFoundError(f"no file {self._url(path)}", name=self._url(path))
         return pa.PythonFile(_ObjectFile(self._store, self._key(path), found.size_bytes, self._url(path)), mode="r")
 
-    def _found(self, meta: Any) -> ForeignFile:
+    def _found(self, meta: Any) -> ExternalFile:
         modified_ns = int(meta["last_modified"].timestamp()) * 1_000_000_000
-        return ForeignFile(f"{self._bucket}/{meta['path']}", meta["size"], modified_ns, meta["e_tag"])
+        return ExternalFile(f"{self._bucket}/{meta['path']}", meta["size"], modified_ns, meta["e_tag"])
 
     def _key(self, path: str) -> str:
         return path.partition("/")[2]

@@ -1,0 +1,135 @@
+"""Calls that failed are on record: who reads the record, how much is kept, and that nothing hides the error itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.collection.dropped import sweep_dropped
+from lakebed.failures import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
+from lakebed.spark.interrupt import interruptible
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> lakebed.Instance:
+    return lakebed.create(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(instance: lakebed.Instance) -> lakebed.Table:
+    return instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+
+
+class Fake:
+    """A pipeline whose call fails with what it is given."""
+
+    def __init__(self, instance: lakebed.Instance) -> None:
+        self.instance = instance
+
+    def existing_session(self) -> None:
+        return None
+
+    @interruptible  # type: ignore[arg-type]
+    def bulk_import(self, table: Any, error: BaseException, *, job_id: str | None = None) -> None:
+        raise error
+
+
+def failed(instance: lakebed.Instance, error: BaseException, **given: str) -> None:
+    with pytest.raises(type(error), match=str(error)[:20] or None):
+        Fake(instance).bulk_import("t", error, **given)
+
+
+def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    number = table.number
+    failed(instance, lakebed.SchemaMismatchError("day.csv: column n: 'two' is not int64"), job_id="monday")
+    failed(instance, RuntimeError("a bug"))
+    found = table.failures()
+    assert found.schema == SCHEMA
+    assert found.drop_columns(["time", "writer"]).to_pylist() == [
+        {
+            "number": number,
+            "call": "bulk_import",
+            "job": None,
+            "error": "RuntimeError",
+            "reason": "RuntimeError: a bug",
+        },
+        {
+            "number": number,
+            "call": "bulk_import",
+            "job": "monday",
+            "error": "schema_mismatch",
+            "reason": "day.csv: column n: 'two' is not int64",
+        },
+    ]
+    assert table.state().number == number, "a failure moves no number"
+
+
+def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
+    instance: lakebed.Instance, table: lakebed.Table
+) -> None:
+    failed(instance, lakebed.UsageError("no format 'xls'"))
+    assert table.failures().num_rows == 0
+
+
+def test_the_newest_are_kept_and_reasons_are_bounded(table: lakebed.Table) -> None:
+    attempt = Attempt(table.id, "export", None, 1)
+    for count in range(FAILURES_MAX + 3):
+        record_failure(table.storage, attempt, lakebed.Error(f"{count} {'x' * 10_000}"))
+    reasons = table.failures()["reason"].to_pylist()
+    assert [int(reason.split()[0]) for reason in reasons] == list(range(FAILURES_MAX + 2, 2, -1))
+    assert {len(reason) for reason in reasons} == {REASON_CHARS_MAX}
+
+
+def test_no_secret_is_on_record(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clients:
+        options = {"aws_secret_access_key": "hunter2hunter2", "aws_region": "eu-west-1"}  # noqa: RUF012
+
+    monkeypatch.setattr(table.storage, "clients", Clients(), raising=False)
+    text = "GET http://me:pass@host/x?X-Amz-Signature=abc in eu-west-1 with hunter2hunter2 failed"
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error(text))
+    (reason,) = table.failures()["reason"].to_pylist()
+    assert reason == "GET http://...@host/x?... in eu-west-1 with ... failed"
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0b", "'quotes\"\n"])
+def test_any_text_can_be_a_reason(table: lakebed.Table, text: str) -> None:
+    record_failure(table.storage, Attempt(table.id, "export", "\ud800", 1), lakebed.Error(text))
+    record_failure(table.storage, Attempt(table.id, "export", "j", 1), lakebed.Error(text))
+    assert table.failures()["reason"].to_pylist() == [lakebed.Error(text).message] * 2
+
+
+def test_a_store_that_takes_no_record_hides_no_error(
+    instance: lakebed.Instance, table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise lakebed.StorageError("the disk is full")
+
+    monkeypatch.setattr(type(table.storage), "create", refuse)
+    failed(instance, lakebed.StorageError("no room to sort"))
+    assert table.failures().num_rows == 0
+
+
+def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
+    (name,) = [found.name for found in table.storage.list(f"tables/{table.id}/failures")]
+    document = json.loads(table.storage.get(name) or b"")
+    for damaged in (b"", b"[]", b"{}", json.dumps(document | {"number": "x"}).encode()):
+        table.storage.replace(name, damaged)
+        with pytest.raises(lakebed.DamagedError):
+            table.failures()
+    table.storage.replace(name, json.dumps(document | {"format": 99}).encode())
+    with pytest.raises(lakebed.FormatTooNewError):
+        table.failures()
+
+
+def test_records_go_with_their_table(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
+    instance.set(gc_delay_s=0, history_s=0)
+    instance.drop_table("t")
+    (dropped,) = sweep_dropped(instance).tables
+    assert (dropped.objects, dropped.waiting) == (1, None)
+    assert not [found.name for found in instance.storage.list("tables") if "failures" in found.name]
