@@ -208,15 +208,19 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
 # -- drivers that were submitted --------------------------------------------------------------------------------
 
 DRIVER = """
-import sys, time
+import contextlib, sys, time
 from pathlib import Path
 folder = Path(sys.argv[2].removeprefix("file://")) / "calls" / sys.argv[3]
 print("begun", flush=True)
 Path({mark!r}).touch()
 while (folder / "request.json").exists():
     time.sleep(0.01)
-folder.mkdir(parents=True, exist_ok=True)
-(folder / "answer.json").write_text('{{"interrupted":"nothing was committed there"}}')
+answer = folder / "answer.json"
+while not answer.exists():
+    # The caller deletes the folder with its request.
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        answer.write_text('{{"interrupted":"nothing was committed there"}}')
 """
 
 
