@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.documents import dump, load
+from lakebed.documents import dump, load, reading
 from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.export.write import check_format, write_export
@@ -242,7 +242,8 @@ def _manifest(table: Table, view: View, wanted: Wanted, files: Sequence[Exported
 
 
 def _names(manifest: bytes) -> set[str]:
-    return {file[0] for file in load(manifest)["files"]}
+    with reading(f"{MANIFEST} of the export is not one that an export writes"):
+        return {file[0] for file in load(manifest)["files"]}
 
 
 def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[str]) -> None:

@@ -1,0 +1,45 @@
+"""JSON is read through one door, which knows what can be wrong with it."""
+
+import pytest
+
+from lakebed.documents import dump, load, reading
+from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+
+
+def test_what_is_written_is_read():
+    document = {"a": [1, 2.5, None, True, "ä\0"], "b": {}}
+    assert load(dump(document)) == document
+    assert load('"text"') == "text"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"NaN", b"[Infinity]", b"-Infinity", b"\xff", b"\xef\xbb\xbf{}", b"1" * 5_000, b"[" * 100_000, b"{}{}"],
+    ids=lambda data: repr(data[:12]),
+)
+def test_what_is_no_json_is_one_kind_of_error(data):
+    with pytest.raises(ValueError):
+        load(data)
+
+
+def test_numbers_that_json_has_not_are_not_written():
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(ValueError):
+            dump(number)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("k"), IndexError(), TypeError(), ValueError(), AttributeError(), RecursionError(), UsageError("u")],
+)
+def test_a_document_that_makes_no_sense_is_damage(error):
+    with pytest.raises(DamagedError, match="not a thing") as told, reading("not a thing", name="it"):
+        raise error
+    assert told.value.facts == {"name": "it"}
+    assert told.value.__cause__ is error
+
+
+def test_damage_and_newer_formats_are_told_as_they_are():
+    for error in (DamagedError("d"), FormatTooNewError("f")):
+        with pytest.raises(type(error), match=error.message), reading("not a thing"):
+            raise error
