@@ -7,12 +7,14 @@ damage, and named: to replace it unasked would hide that the store changes bytes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakebed.errors import DamagedError
 from lakebed.files import data_name, summary_name
+from lakebed.storage.blocks import KEY, digests_of
 from lakebed.summaries import Summary
 
 if TYPE_CHECKING:
@@ -54,11 +56,14 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
     notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
     keys = schema.arrow_of(schema.row_key_names)
     with storage.fetch(data_name(table_id, file), digest=file.digest) as path, pa.OSFile(str(path)) as source:
-        stored = {stored_id(column): column.name for column in pq.read_schema(source)}
+        metadata = pq.read_metadata(source)
+        stored = {stored_id(column): column.name for column in metadata.schema.to_arrow_schema()}
         names = [stored[field.id] for field in schema.row_key]
         for batch in map(decoded_rows, read_row_groups(source, file.id, columns=names)):
             # Parquet has no seconds: what it gives back are milliseconds.
             notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys.names)]).cast(keys))
+        sealed = KEY.encode() in (metadata.metadata or {})
+        blocks = b"" if sealed or not file.summarised else digests_of(path)
     if notes.rows != file.rows:
         raise DamagedError(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
-    return notes.summary()
+    return replace(notes.summary(), blocks=blocks)

@@ -15,9 +15,10 @@ Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
 
 from __future__ import annotations
 
+import base64
 import itertools
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakebed.errors import DamagedError
@@ -44,13 +45,15 @@ as its stored form may tell. Keys that follow one another share what they begin 
 class Summary:
     """Noted keys of one sorted file in ascending order, the exact lower rank of each, and the file's rows.
 
-    ``max_key`` is the file's greatest key: above it every rank is ``rows``.
+    ``max_key`` is the file's greatest key: above it every rank is ``rows``. ``blocks`` are the digests of the blocks of
+    a file that does not hold them itself, because another program wrote it (:mod:`lakebed.storage.blocks`).
     """
 
     keys: tuple[bytes, ...]
     ranks: tuple[int, ...]
     rows: int
     max_key: bytes
+    blocks: bytes = b""
 
     def bounds(self, key: bytes) -> tuple[int, int]:
         """The least and the most rows that may have a smaller key. Where they are equal that is exact."""
@@ -84,7 +87,7 @@ class Summary:
                 )
         inside = {key: rank for key, rank in ranks.items() if key <= self.max_key}
         noted = sorted({**dict(zip(self.keys, self.ranks, strict=True)), **inside}.items())
-        return Summary(tuple(key for key, _ in noted), tuple(rank for _, rank in noted), self.rows, self.max_key)
+        return replace(self, keys=tuple(key for key, _ in noted), ranks=tuple(rank for _, rank in noted))
 
     def spread(self) -> tuple[bytes, ...]:
         """Noted keys in ascending order, spread evenly over the rows: one with many rows is there as many times."""
@@ -105,6 +108,7 @@ class Summary:
                 "lakebed.rows": str(self.rows),
                 "lakebed.max_key": self.max_key.hex(),
                 "lakebed.digest": (_DIGEST_MARK + _NO_DIGEST).decode(),
+                **({"lakebed.block_digests": base64.b64encode(self.blocks)} if self.blocks else {}),
             },
         )
         table = pa.table([pa.array(self.keys, pa.binary()), pa.array(self.ranks, pa.int64())], schema=schema)
@@ -126,16 +130,19 @@ class Summary:
 
         _, mark, rest = data.partition(_DIGEST_MARK)
         stored = rest[: len(_NO_DIGEST)]
-        if mark and _digest(data.replace(mark + stored, mark + _NO_DIGEST)) != stored:
+        # Also decoded so: a key may hold the placeholder.
+        content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else data
+        if mark and _digest(content) != stored:
             raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
         try:
-            table = open_within(pa.BufferReader(data), _BYTES_MAX + _DENSE * len(data), name).read_all()
+            table = open_within(pa.BufferReader(content), _BYTES_MAX + _DENSE * len(content), name).read_all()
             metadata = table.schema.metadata or {}
             found = cls(
                 tuple(table.column("key").to_pylist()),
                 tuple(table.column("rank").to_pylist()),
                 int(metadata[b"lakebed.rows"]),
                 bytes.fromhex(metadata[b"lakebed.max_key"].decode()),
+                base64.b64decode(metadata.get(b"lakebed.block_digests", b"")),
             )
         except (pa.ArrowException, KeyError, ValueError, OSError, SystemError) as error:
             raise DamagedError(f"{name} is not a summary; delete it to have it made again", name=name) from error

@@ -7,14 +7,17 @@ import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lakebed
 from lakebed.files import data_name, summary_name
 from lakebed.query import opening
 from tests.adversarial.flips import (
     DOORS,
+    FLAT,
     Finding,
     Flip,
     Region,
@@ -25,6 +28,7 @@ from tests.adversarial.flips import (
     try_doors,
 )
 from tests.adversarial.test_flips import DOORS_A_FLIP, SEED, TABLES, shown
+from tests.adversarial.test_flips_elsewhere import all_bytes, attach
 from tests.s3.conftest import S3Server, serve
 
 MANY = int(os.environ.get("LAKEBED_FLIPS", "20000")) // 20
@@ -104,6 +108,31 @@ def test_no_flipped_bit_of_a_file_that_is_read_by_ranges_goes_unnoticed(store: S
     findings, told = flipped(store, 32, DOORS_A_FLIP, by_ranges=True)
     assert not findings, shown(findings)
     assert told > 10
+
+
+def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_alone: None, tmp_path: Path) -> None:
+    lake = lakebed.open(store.root, **store.options)
+    attach(lake.create_table("attached", FLAT), tmp_path, with_digests=True)
+    with opened(store.root, "attached", **store.options) as (lake, table):
+        answers = {
+            door: DOORS[door](lake, table) for door in ("get", "scan_range", "sql_all", "to_duckdb", "count_exact")
+        }
+        among = all_bytes(table)
+        reader = table.newest().reader
+        assert all(reader.open(file, FLAT).blocks is not None for file in files_of(table))
+    chance = random.Random(SEED)
+    findings, told = [], 0
+    for _ in range(12):
+        flip = Flip.any_of(among, chance)
+        with opened(store.root, "attached", **store.options) as (lake, table):
+            content = table.storage.get(flip.region.object)
+            table.storage.replace(flip.region.object, flip.of(content))
+            found, errors = try_doors(lake, table, list(answers), answers, flip, by_ranges=True)
+            table.storage.replace(flip.region.object, content)
+        findings += found
+        told += errors
+    assert not findings, shown(findings)
+    assert told > 6
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ An export is such a file. Others lack field ids as a rule; those are imported, w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from lakebed.kernels.row_groups import read_row_groups
 from lakebed.kernels.sizes import decoded_rows, size_of
 from lakebed.keys import KEY_BYTES_MAX, KeyCodec
 from lakebed.settings import Settings
+from lakebed.storage.blocks import digests_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +46,8 @@ def check_sorted(
 
     ``schemas`` are those that the table has had, the newest last. The file is of the last one that has its columns, so
     an export from before an alter is taken as a file from before it is.
-    Its summary has the exact ranks of those ``cuts`` (ascending encoded keys) that fall inside it.
+    Its summary has the exact ranks of those ``cuts`` (ascending encoded keys) that fall inside it, and the digests of
+    the file's blocks.
 
     Raises:
         SchemaMismatchError, BadKeyError: its columns are no schema's, a value is invalid, a null is where none may
@@ -75,11 +78,13 @@ def check_sorted(
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
+        # The file may hold none, or those of a file that it was made of.
+        summary = replace(notes.summary(), blocks=digests_of(path))
     except (pa.ArrowException, OSError) as error:
         raise DamagedError(
             f"{name} cannot be read as Parquet ({str(error)[:300]}); nothing was attached", name=name
         ) from error
-    return SortedFile(path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version)
+    return SortedFile(path, notes.rows, notes.min_key, notes.max_key, summary, schema.version)
 
 
 def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema:

@@ -4,8 +4,8 @@ Files are immutable, so what was learnt at the first open holds for ever. Openin
 the Parquet footer (a flipped bit there loses rows without an error); the footer then gives the row groups, by which
 scans are sliced and membership filters found. Where the bytes come from:
 
-* ``file://``: read in place by path. Each block is verified once by a process, before its first use. A file without
-  block digests, one that was attached or written before there were any, is verified whole when it is opened;
+* ``file://``: read in place by path. Each block is verified once by a process, before its first use. The summary of a
+  file that was attached has its block digests. A file without any is verified whole when it is opened;
 * other stores, files of at most 16 MiB, and all files where the engine cannot go (``memory://``): fetched whole in one
   request, verified, and kept in a folder of this process, which goes at exit;
 * larger files elsewhere: by ranges of whole blocks, each verified when it arrives, after one request for the footer and
@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit
 
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
-from lakebed.files import DataFile, data_name
+from lakebed.files import DataFile, data_name, summary_name
 from lakebed.query.cache import Kind, ReadCache
 from lakebed.query.copies import LocalCopy, copies_folder
 from lakebed.query.damage import located
@@ -35,6 +35,7 @@ from lakebed.query.footer import Footer, read_footer
 from lakebed.schema import Schema
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
+from lakebed.summaries import Summary
 
 Place = tuple[int, int]
 
@@ -232,17 +233,23 @@ class OpenFiles:
         opened = OpenFile(file, self._name(file), url, read, path, copy, tail)
         if copy is not None:
             return opened
-        if read.blocks is not None:
-            return replace(opened, blocks=self._blocks(opened, read.blocks))
-        if path is not None:
+        blocks = self._blocks(opened)
+        if blocks is None and path is not None:
             self.verify(file)
-        return opened
+        return replace(opened, blocks=blocks)
 
-    def _blocks(self, opened: OpenFile, listed: BlockList) -> Blocks:
+    def _blocks(self, opened: OpenFile) -> Blocks | None:
+        """Out of the file, or from its summary; None if neither has block digests."""
+        file, listed = opened.file, opened.footer.blocks
         try:
-            return Blocks(listed, self._part(opened, listed.place))
+            if listed is not None:
+                return Blocks(listed, self._part(opened, listed.place))
+            name = summary_name(self._table_id, file)
+            data = self._storage.get(name) if file.summarised else None
+            digests = b"" if data is None else Summary.from_ipc(data, name).blocks
+            return Blocks(BlockList.beside(file.size_bytes - file.footer_bytes, digests), digests) if digests else None
         except OSError as error:
-            raise self.damaged(opened.file, str(error)) from error
+            raise self.damaged(file, str(error)) from error
 
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
@@ -364,9 +371,8 @@ class StoredFile(io.RawIOBase):
         """The next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
         left = self._opened.file.size_bytes - self._at
         length = left if size < 0 else min(size, left)
-        listed = self._opened.footer.blocks
-        # Blocks end where their digests begin.
-        border = self._at if listed is None else min(max(self._at, listed.offset), self._at + length)
+        blocks = self._opened.blocks
+        border = self._at if blocks is None else min(max(self._at, blocks.end), self._at + length)
         places = [(self._at, border - self._at), (border, self._at + length - border)]
         try:
             data = b"".join(self._files.fetch(self._opened, [place for place in places if place[1] > 0]))

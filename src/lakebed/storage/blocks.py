@@ -74,6 +74,11 @@ class BlockList:
         """Offset and length of the list."""
         return self.offset, DIGEST_BYTES * -(-self.offset // self.block_bytes)
 
+    @classmethod
+    def beside(cls, offset: int, digests: bytes) -> BlockList:
+        """Of a file that does not hold the list: its blocks end at ``offset``."""
+        return cls(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests))
+
     def fits(self, size_bytes: int, footer_bytes: int) -> bool:
         """Whether a file of this size can be the one that the list was made for: the list lies before its footer."""
         return sum(self.place) + footer_bytes == size_bytes
@@ -99,6 +104,11 @@ class Blocks:
         begin = place[0] // self.block_bytes * self.block_bytes
         end = -(-(place[0] + place[1]) // self.block_bytes) * self.block_bytes
         return begin, min(end, self._size) - begin
+
+    @property
+    def end(self) -> int:
+        """Where the last block ends."""
+        return self._size
 
     def ends_before(self, place: Place) -> bool:
         """Whether the bytes lie behind the blocks: in their digests, or in the footer."""
@@ -166,6 +176,24 @@ class Blocks:
         return content
 
 
+def digests_of(path: Path) -> bytes:
+    """The digests of the blocks of a Parquet file, up to its footer; for a file that another program wrote.
+
+    Raises OSError if it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return block_digests(descriptor, _footer_offset(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _footer_offset(descriptor: int) -> int:
+    size_bytes = os.fstat(descriptor).st_size
+    tail = os.pread(descriptor, _TAIL_BYTES, size_bytes - _TAIL_BYTES)
+    return size_bytes - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+
+
 def block_digests(descriptor: int, size_bytes: int) -> bytes:
     """The digests of the first ``size_bytes`` bytes of an open file, block by block."""
     digests: list[bytes] = []
@@ -184,8 +212,7 @@ def seal(path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size_bytes = os.fstat(descriptor).st_size
-        tail = os.pread(descriptor, _TAIL_BYTES, size_bytes - _TAIL_BYTES)
-        offset = size_bytes - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+        offset = _footer_offset(descriptor)
         footer = os.pread(descriptor, size_bytes - offset, offset)
         digests = block_digests(descriptor, offset)
         value = BlockList(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests)).to_text()
