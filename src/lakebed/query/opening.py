@@ -86,7 +86,7 @@ class OpenFile:
         """These bytes of a file at a path, verified; fewer where a file without blocks ends. Raises OSError."""
         if self.blocks is None:
             return os.pread(descriptor, place[1], place[0])
-        return bytes(self.blocks.read(descriptor, place))
+        return self.blocks.read(descriptor, place)
 
     def verify(self, places: Iterable[Place]) -> None:
         """Verify these (offset, length) parts of a file at a path, each once. Raises OSError if one is damaged."""

@@ -184,12 +184,6 @@ class PagedFile:
 
     def read(self, place: Place) -> bytes:
         """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
-        data = self.look(place)
-        self._tally.size_bytes += len(data)
-        return data
-
-    def look(self, place: Place) -> bytes:
-        """The same, but not noted as a part that was read."""
         if self.is_afar:
             data = self._ahead.pop(place, b"") or self._fetch([place])[0]
         else:
@@ -197,7 +191,12 @@ class PagedFile:
                 data = self._opened.part(self._descriptor, place)
         if len(data) != place[1]:
             raise OSError(f"{len(data)} of {place[1]} bytes at {place[0]}")
+        self._tally.size_bytes += len(data)
         return data
+
+    def look(self, place: Place) -> bytes:
+        """The same of a local file that is held open, and not noted as a part that was read."""
+        return self._opened.part(self._descriptor, place)
 
     def read_into(self, content: memoryview, places: Sequence[Place]) -> int:
         """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
@@ -211,10 +210,13 @@ class PagedFile:
                 at += place[1]
             return at
         blocks = self._opened.blocks
+        if blocks is not None and blocks.have_seen(places):
+            blocks = None
         for run in _near(places):
             begin = end = run[0][0]
-            if blocks is not None and not all(map(blocks.has_seen, run)):
-                at = self._copy(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)), run, content, at)
+            if blocks is not None:
+                data = memoryview(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)))
+                at = self._copy(data, run, content, at)
                 continue
             buffers: list[bytearray | memoryview] = []
             for offset, length in run:

@@ -124,30 +124,33 @@ class Blocks:
                 raise OSError(f"bytes {begin + start} to {end} are not what was written")
             at += DIGEST_BYTES
 
-    def read(self, descriptor: int, place: Place) -> memoryview:
+    def read(self, descriptor: int, place: Place) -> bytes:
         """These bytes of an open local file. Whole blocks are read around them where one was not verified before.
 
         Raises OSError if a block differs, or the file ends before the bytes do.
         """
         offset, length = place
         first, end = offset // self.block_bytes, -(-(offset + length) // self.block_bytes)
-        if self._seen.find(0, first, end) < 0 and end <= len(self._seen):
-            content = memoryview(os.pread(descriptor, length, offset))
+        if self._seen.find(0, first, end) < 0:
+            content = os.pread(descriptor, length, offset)
         else:
-            begin = first * self.block_bytes
-            content = self._verified(descriptor, first, end)[offset - begin : offset - begin + length]
+            begin = offset - first * self.block_bytes
+            content = self._verified(descriptor, first, end)[begin : begin + length]
         if len(content) != length:
             raise OSError(f"{len(content)} of {length} bytes at {offset}")
         return content
 
-    def has_seen(self, place: Place) -> bool:
-        """Whether all blocks of the bytes were verified."""
-        end = -(-(place[0] + place[1]) // self.block_bytes)
-        return self._seen.find(0, place[0] // self.block_bytes, end) < 0 and end <= len(self._seen)
+    def have_seen(self, places: Iterable[Place]) -> bool:
+        """Whether all blocks of the bytes were verified. Behind the blocks is what was verified to open the file."""
+        size, find = self.block_bytes, self._seen.find
+        for offset, length in places:  # noqa: SIM110 - a generator is a call for each place
+            if find(0, offset // size, -(-(offset + length) // size)) >= 0:
+                return False
+        return True
 
     def verify(self, path: Path, places: Iterable[Place]) -> None:
         """Verify the blocks of these places of a local file, each once. Raises OSError."""
-        unseen = [place for place in places if not self.has_seen(place)]
+        unseen = [place for place in places if not self.have_seen([place])]
         if unseen:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -162,13 +165,13 @@ class Blocks:
         """The same for the whole file."""
         self.verify(path, [(0, self._size)])
 
-    def _verified(self, descriptor: int, first: int, end: int) -> memoryview:
+    def _verified(self, descriptor: int, first: int, end: int) -> bytes:
         """The blocks ``[first, end)``, verified."""
         if end > len(self._seen):
             raise OSError(f"block {end - 1} of {len(self._seen)} was asked for")
         offset = first * self.block_bytes
         length = min(end * self.block_bytes, self._size) - offset
-        content = memoryview(os.pread(descriptor, length, offset))
+        content = os.pread(descriptor, length, offset)
         if len(content) != length:
             raise OSError(f"{len(content)} of {length} bytes at {offset}")
         self.check(offset, content)
