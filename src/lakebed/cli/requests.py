@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lakebed.cli import arguments as args
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.history import committed_on_interrupt
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 
@@ -73,7 +74,9 @@ def add_requests(commands: args.Commands) -> None:
 
 
 def _submit(arguments: argparse.Namespace, out: Output) -> None:
-    report = args.open_table(arguments).submit(arguments.files, again=arguments.again)
+    table = args.open_table(arguments)
+    with committed_on_interrupt(table.log):
+        report = table.submit(arguments.files, again=arguments.again)
     counts = {str(standing): report.count(standing) for standing in Standing if standing is not Standing.REJECTED}
     out.document(
         {"table": report.table, "number": report.number, **counts, "files": report.files}, _submit_lines(report)
