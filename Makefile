@@ -12,8 +12,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 
+# What `make test-python` makes an environment of.
+PYTHON ?= python3
+
 # All folders of tests but those that need more than Python, Java and PostgreSQL.
-TESTS := $(filter-out tests/__pycache__/ tests/browser/,$(wildcard tests/*/))
+TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/,$(wildcard tests/*/))
 # Those that start Spark, one after another.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 # A worker a core takes a file at a time; never many, since some start servers. Spark uses all cores by itself.
@@ -29,7 +32,7 @@ LOCK := --universal --fork-strategy fewest --generate-hashes --no-annotate --no-
 
 .PHONY: help
 help: ## Print these lines
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 — \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F ' — ' '{ printf "%-15s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 — \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F ' — ' '{ printf "%-17s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: $(STAMP) ## Real flights through Spark into a table, and back by key
@@ -43,6 +46,18 @@ test: $(STAMP) ## Every test a change has to pass
 .PHONY: test-unit
 test-unit: $(STAMP) ## The tests that take seconds and need Python alone
 	@$(BIN)/python -m pytest -q $(SPREAD) tests/unit </dev/null
+
+.PHONY: test-python
+test-python: ## The unit tests on another Python: make test-python PYTHON=python3.14
+	@"$(PYTHON)" -m venv .venv-other
+	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --requirement requirements-build.lock
+	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --no-build-isolation --requirement requirements.lock
+	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
+	@.venv-other/bin/python -m pytest -q $(SPREAD) tests/unit </dev/null
+
+.PHONY: test-stores
+test-stores: $(STAMP) ## The same store contract on servers for S3, GCS and Azure; needs Go and npm
+	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
 .PHONY: check
 check: $(STAMP) ## Lint, format, types, and the direction of imports
@@ -64,6 +79,7 @@ bench: $(STAMP) ## The benchmarks, each with its peers in the same run
 soak: $(STAMP) ## A million random schedules of the protocol, and the slow tests
 	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
+	@$(MAKE) test-stores
 
 .PHONY: lock
 lock: $(STAMP) ## Bring both locks up to date with pyproject.toml and the newest versions it allows
@@ -73,7 +89,7 @@ lock: $(STAMP) ## Bring both locks up to date with pyproject.toml and the newest
 
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake*
+	rm -rf .venv .venv-other .stores .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock
