@@ -37,6 +37,9 @@ BLOCK_BYTES = 16 * 1024
 
 PLACEHOLDER = "?" * 96
 
+_ENTRY = KEY.encode() + bytes([0x18, len(PLACEHOLDER)]) + PLACEHOLDER.encode()
+"""The key and its value in the footer: in Thrift's compact protocol a byte for the next field, text, and its length."""
+
 DIGEST_BYTES = 8
 _TAIL_BYTES = 8  # the footer's length and the magic
 _READ_BLOCKS = 256
@@ -220,9 +223,10 @@ def seal(path: Path) -> None:
         digests = block_digests(descriptor, offset)
         value = BlockList(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests)).to_text()
         # The last one: the metadata come after the row groups, whose statistics hold values of users.
-        at = footer.rfind(PLACEHOLDER.encode())
-        if at < 0:
+        found = footer.rfind(_ENTRY)
+        if found < 0:
             raise ValueError(f"the footer of {path} has no placeholder for block digests")
+        at = found + len(_ENTRY) - len(PLACEHOLDER)
         _write(descriptor, [digests, footer[:at], value, footer[at + len(value) :]], offset)
     finally:
         os.close(descriptor)
