@@ -91,6 +91,13 @@ def test_exports_take_the_options_of_an_instance_of_the_same_kind(instance: lake
     assert place_of(str(tmp_path), instance).options == {}
 
 
+def test_the_options_of_the_data_reach_no_log_of_another_kind(s3_server: S3Server, tmp_path: Path) -> None:
+    url, log_url, given = f"{s3_server.new_bucket()}/lake", (tmp_path / "logs").as_uri(), s3_server.storage_options
+    lakebed.create(url, log_url=log_url, storage_options=given).create_table("t", SCHEMA).write(ROWS)
+    opened = lakebed.open(url, log_url=log_url, storage_options=given)
+    assert opened.table("t").get("a")["n"].to_pylist() == [1]
+
+
 @pytest.mark.parametrize("url", ["s3://key:hunter2hunter2@bucket/in", "s3://key@bucket/in?x=1"])
 def test_credentials_in_the_url_of_a_source_are_refused_and_not_shown(instance: lakebed.Instance, url: str) -> None:
     with pytest.raises(lakebed.UsageError, match="credentials do not belong into a URL") as caught:

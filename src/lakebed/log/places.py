@@ -24,7 +24,7 @@ def connect_logs(
     """Where an instance keeps its logs: at a URL of their own, or (None) in the store that holds its data.
 
     The URL is one of a store, ``sqlite:////path``, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are
-    for stores, and their credentials for DynamoDB. Nothing is read or written yet.
+    for stores of the data's kind, and their credentials for DynamoDB. Nothing is read or written yet.
 
     Raises:
         UsageError: as :func:`lakebed.storage.connect` does; or a database's URL holds a password, or its driver is not
@@ -36,7 +36,11 @@ def connect_logs(
         return _connect_sql(url, instance)
     if url is not None and url.startswith("dynamodb:"):
         return _connect_dynamodb(url, instance, storage_options)
-    return ObjectLogs(storage if url is None else connect(url, storage_options))
+    if url is None:
+        return ObjectLogs(storage)
+    from lakebed.storage.external import options_for
+
+    return ObjectLogs(connect(url, options_for(url, storage.url, storage_options or {})))
 
 
 def _connect_sql(url: str, instance: str) -> LogPlace:
