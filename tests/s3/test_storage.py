@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.storage.digests import digest_bytes
-from lakebed.storage.engines import datafusion_store, register_store
 from lakebed.testing.conformance import StorageConformance
 
 
@@ -196,7 +193,6 @@ def test_credentials_may_come_from_a_profile(s3_server: Any, monkeypatch: pytest
     options = {"aws_profile": "lake", "aws_region": "us-east-1", "endpoint_url": s3_server.endpoint}
     storage = connect(s3_server.new_bucket(), options)
     assert storage.create("a", b"x") is PutOutcome.CREATED
-    assert datafusion_store(storage) is not None
 
 
 def test_reads_ride_out_a_short_storm(s3_server: Any, storage: Storage, spoilt: Any) -> None:
@@ -244,17 +240,3 @@ def test_a_fetched_copy_is_gone_afterwards(storage: Storage) -> None:
         assert path.name == "f.parquet"
         assert path.parent.stat().st_mode & 0o077 == 0
     assert not path.parent.exists()
-
-
-@pytest.mark.parametrize("kind", ["s3", "file"])
-def test_datafusion_reads_what_was_sent(storage: Storage, tmp_path: Path, kind: str) -> None:
-    from datafusion import SessionContext
-
-    below = storage if kind == "s3" else connect(tmp_path / "a lake")
-    made = tmp_path / "made.parquet"
-    pq.write_table(pa.table({"k": [1, 2, 3]}), made)
-    below.send("data/j/f.parquet", made)
-    context = SessionContext()
-    assert register_store(context, below)
-    frame = context.read_parquet(below.object_url("data/j/f.parquet"))
-    assert frame.to_pydict() == {"k": [1, 2, 3]}

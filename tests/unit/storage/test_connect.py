@@ -9,7 +9,6 @@ import pytest
 from lakebed.errors import UsageError
 from lakebed.storage import LocalStorage, connect
 from lakebed.storage.contract import check_name
-from lakebed.storage.engines import datafusion_store
 
 KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "SECRETSECRET", "aws_region": "eu-north-1"}
 
@@ -74,22 +73,7 @@ def test_no_repr_shows_a_secret() -> None:
 
 def test_options_are_taken_in_either_case_and_with_or_without_prefix() -> None:
     upper = connect("s3://b", {"AWS_ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "TIMEOUT": "5s"})
-    assert datafusion_store(upper) is not None
-
-
-def test_datafusion_gets_a_store_for_the_same_root(tmp_path: Path) -> None:
-    for storage, host in (
-        (connect(tmp_path), "file://"),
-        (connect("s3://bucket/prefix", KEYS), "s3://bucket"),
-        (connect("az://box/prefix", {"account_name": "a", "account_key": "aGk="}), "az://box"),
-    ):
-        found = datafusion_store(storage)
-        assert found is not None
-        assert found[0] == host
-
-
-def test_datafusion_cannot_read_memory() -> None:
-    assert datafusion_store(connect("memory://m")) is None
+    assert upper.url == "s3://b"
 
 
 @pytest.mark.parametrize("name", ["a", "a/b", "t/log/00000000000000000001.ndjson", "0f-1e/year=2024/.hidden", "a..b"])
