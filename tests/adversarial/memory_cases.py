@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
-from lakebed.compaction.plan import LeafMerge  # noqa: F401 - so that its import is not counted
 from lakebed.compaction.waves import MergeTask
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask, run_export_task
-from lakebed.ingest.attach import check_sorted
+from lakebed.ingest.intake import Intake
 from lakebed.ingest.jobs import IngestTask, Part, Target, run_ingest_task
 from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
@@ -38,42 +37,45 @@ def _table(values: Any, **columns: Any) -> pa.Table:
     return pa.table({"k": keys, "v": values, **columns})
 
 
-def _dictionary(count: int, texts: list[str]) -> pa.Array:
+def _references(count: int, texts: list[str]) -> pa.Array:
     indices = pa.array((np.arange(count) * 31) % len(texts), pa.int32())
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts)).cast(pa.dictionary(pa.int32(), pa.string()))
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts))
 
 
-def bomb() -> tuple[pa.Table, dict]:
-    """2,000 references to one text of 1 MB: a few kilobytes."""
-    return _table(_dictionary(2000, ["x" * 1_000_000])), {"compression": "zstd", "store_schema": False}
+def bomb(count: int = 2000) -> tuple[pa.Table, dict]:
+    """References to one text of 1 MB: a few kilobytes, and 2 GB of rows."""
+    return _table(_references(count, ["x" * 1_000_000])), {"compression": "zstd", "store_schema": False}
+
+
+def fuse() -> tuple[pa.Table, dict]:
+    """The same, a fifth of it."""
+    return bomb(400)
 
 
 def skewed() -> tuple[pa.Table, dict]:
     """One value of 60 MiB among small ones."""
-    values = [f"small {i:08d}" for i in range(200_000)]
-    values[123_456] = "w" * (60 * MIB)
+    values = [f"small {i:08d}" for i in range(50_000)]
+    values[23_456] = "w" * (60 * MIB)
     return _table(pa.array(values)), {"use_dictionary": False}
 
 
 def wide() -> tuple[pa.Table, dict]:
     """400 values of 1 MiB that do not compress to nothing, after 20,000 small ones, in pages of a row each."""
-    rng = np.random.default_rng(1)
-    block = rng.bytes(MIB)
+    block = np.random.default_rng(1).bytes(MIB)
     values = [b"small"] * 20_000 + [block[i:] + block[:i] for i in range(400)]
     return _table(pa.array(values)), {"use_dictionary": False, "max_rows_per_page": 1}
 
 
 def lists() -> tuple[pa.Table, dict]:
     """Lists of lists of 100,000 equal numbers in each of 500 rows: 400 MB of rows in kilobytes."""
-    inner = pa.ListArray.from_arrays(
-        pa.array(np.arange(0, 500 * 100_000 + 1, 100, dtype=np.int32)), pa.array(np.zeros(500 * 100_000, np.int64))
-    )
+    numbers = np.zeros(500 * 100_000, np.int64)
+    inner = pa.ListArray.from_arrays(pa.array(np.arange(0, len(numbers) + 1, 100, dtype=np.int32)), pa.array(numbers))
     return _table(pa.ListArray.from_arrays(pa.array(np.arange(0, 500_001, 1000, dtype=np.int32)), inner)), {}
 
 
 def texts() -> tuple[pa.Table, dict]:
     """1,500 references to 32 values of 1 MiB."""
-    return _table(_dictionary(1500, [chr(97 + i % 26) * MIB + str(i) for i in range(32)])), {}
+    return _table(_references(1500, [chr(97 + i % 26) * MIB + str(i) for i in range(32)])), {}
 
 
 def zeros() -> tuple[pa.Table, dict]:
@@ -89,12 +91,12 @@ def columns() -> tuple[pa.Table, dict]:
 
 
 INPUTS: dict[str, Callable[[], tuple[pa.Table, dict]]] = {
-    made.__name__: made for made in (bomb, skewed, wide, lists, texts, zeros, columns)
+    made.__name__: made for made in (bomb, fuse, skewed, wide, lists, texts, zeros, columns)
 }
 
 
 def make(name: str, folder: Path) -> None:
-    """Write the input, and a sorted copy of it with field ids."""
+    """Write the input."""
     rows, options = INPUTS[name]()
     pq.write_table(rows, folder / f"{name}.parquet", **options)
 
@@ -110,18 +112,52 @@ def schema_of(name: str, folder: Path) -> lakebed.Schema:
 
 def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
     """The act of a case, with its imports done and its inputs at hand."""
-    path, _, name = case.partition("-")
     import lakebed.kernels.merge
     import lakebed.query.engine
 
+    path, _, name = case.partition("-")
     if path == "make":
         return lambda: make(name, folder)
     if path == "ingest":
         return lambda: _ingest(name, limit, folder)
-    if path == "attach":
-        return lambda: _attach(name, folder)
+    if path == "map":
+        return lambda: _map(name, limit, folder)
+    if path == "write":
+        return lambda: _write(int(name), limit, folder)
     table = lakebed.open(str(folder / f"lake-{name}")).table("t")
     return lambda: PATHS[path](table, limit, folder)
+
+
+def _write(value_bytes: int, limit: int, folder: Path) -> dict:
+    """Ten values of so many bytes, from a reader that makes one at a time."""
+    schema = lakebed.Schema({"k": "int64"}, values={"v": "binary"})
+    table = lakebed.create(str(folder / f"written-{lakebed.clock.new_id()}")).create_table("t", schema)
+    table.set(memory_limit_bytes=limit)
+    if value_bytes > 64 * MIB:
+        table.set(value_bytes_max=value_bytes + MIB)
+    value = bytes(value_bytes)
+    rows = ({"k": pa.array([k]), "v": pa.array([value])} for k in (7, 3, 9, 1, 0, 8, 2, 6, 4, 5))
+    batches = (pa.RecordBatch.from_arrays(list(row.values()), schema=schema.arrow) for row in rows)
+    table.write(pa.RecordBatchReader.from_batches(schema.arrow, batches))
+    return {"rows": table.count().rows}
+
+
+def _map(name: str, limit: int, folder: Path) -> dict:
+    """A map task of a bulk import, and the reduce task of its one reducer."""
+    from lakebed.spark.batch import Place
+    from lakebed.spark.inputs import native_chunks
+    from lakebed.spark.shuffle import Shuffle, merge_pieces, send_pieces
+
+    table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
+    place = Place(table.storage.url)
+    shuffle = Shuffle(place, table.id, lakebed.clock.new_id(), table.layout(), limit, (), ())
+    groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
+    (file,) = find_files(folder / f"{name}.parquet")
+    document = [[file.url, file.size_bytes, file.version, groups]]
+    chunks = native_chunks(document, shuffle, intake=Intake(shuffle.layout.schema))
+    # Spark takes the pieces from one and gives them to the other.
+    _, made = merge_pieces(send_pieces(0, chunks, shuffle), shuffle, folder)
+    return {"rows": sum(document["rows"] for document, *_ in made["files"])}
 
 
 def _ingest(name: str, limit: int, folder: Path) -> dict:
@@ -138,11 +174,6 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
         rows += sum(new.file.rows for new in files)
         table.commit(lakebed.state.transactions.OfferFiles(files))
     return {"rows": rows}
-
-
-def _attach(name: str, folder: Path) -> dict:
-    found = check_sorted(folder / f"{name}.parquet", schema_of(name, folder), (), name)
-    return {"rows": found.rows}
 
 
 def _drained(stream: Any) -> dict:

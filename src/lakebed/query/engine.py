@@ -44,7 +44,8 @@ from lakebed.schema import Field, Schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 8192
+_BATCH_ROWS = (8192, 512, 32)
+_BATCH_BYTES = 8 * 1024 * 1024
 _POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
 
 _PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
@@ -74,9 +75,9 @@ class Engine:
     def __init__(self, files: OpenFiles, kept: ReadCache) -> None:
         self._files = files
         self._kept = kept
-        self._context = _context()
+        self._contexts: dict[int, SessionContext] = {}
         self._columns: dict[str, Expr] = {}
-        self._frames: WeakKeyDictionary[OpenFile, DataFrame] = WeakKeyDictionary()
+        self._frames: WeakKeyDictionary[OpenFile, dict[int, DataFrame]] = WeakKeyDictionary()
         self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
     def read(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
@@ -89,14 +90,16 @@ class Engine:
         for keys, condition in self.conditions(files, ask):
             for opened in files:
                 opened.verify(opened.footer.places_of(numbers, _not_pruned(opened.footer, keys, ask.schema)))
-            yield from self._execute(files, self.frame(files, condition, ask), ask.tally)
+            # Only the context of a plan knows how many rows its batches have.
+            frame = self.frame(files, condition, ask)
+            yield from _execute(self._context(_batch_rows(files)), files, frame, ask.tally)
 
     def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
         """All rows of one file, as the schema has them, for plans that others make.
 
         The file may be on a store: PyArrow reads it then, and verifies what it reads.
         """
-        found = self._scan(opened, schema).select(*self._read_as(schema.fields, opened, schema))
+        found = self._scan(opened, schema, _BATCH_ROWS[0]).select(*self._read_as(schema.fields, opened, schema))
         kinds = {f.name: f.type for f in found.schema()}
         exactly = [
             self._column(f.name) if kinds[f.name] == f.type else self._column(f.name).cast(f.type).alias(f.name)
@@ -139,7 +142,9 @@ class Engine:
         """The rows of the files that meet the condition and the predicate, in order."""
         # Selected below the filter, so that the scan reads these and no others.
         needed = ask.fields(with_keys=condition is not None or len(files) > 1)
-        frames = [self._scan(opened, ask.schema).select(*self._read_as(needed, opened, ask.schema)) for opened in files]
+        scans = [self._scan(opened, ask.schema, _batch_rows(files)) for opened in files]
+        pairs = zip(files, scans, strict=True)
+        frames = [scan.select(*self._read_as(needed, opened, ask.schema)) for opened, scan in pairs]
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
         if ask.where is not None:
@@ -158,7 +163,7 @@ class Engine:
             return [self._column(field.name) for field in fields]
         stored = self._stored.get(opened)
         if stored is None:
-            columns = self._scan(opened, schema).schema()
+            columns = self._scan(opened, schema, _BATCH_ROWS[0]).schema()
             stored = {field: columns.field(name) for field, name in opened.footer.names.items()}
             self._stored[opened] = stored
         return [read_as(field, stored.get(field.id)) for field in fields]
@@ -169,26 +174,41 @@ class Engine:
             found = self._columns[name] = column(name)
         return found
 
-    def _scan(self, opened: OpenFile, schema: Schema) -> DataFrame:
+    def _scan(self, opened: OpenFile, schema: Schema, batch_rows: int) -> DataFrame:
+        engine = self._context(batch_rows)
         if opened.path is None:
             # Not kept: it holds the file, which would then never go.
-            return self._context.read_table(Table(dataset(opened, self._files)))
-        found = self._frames.get(opened)
+            return engine.read_table(Table(dataset(opened, self._files)))
+        frames = self._frames.setdefault(opened, {})
+        found = frames.get(batch_rows)
         if found is None:
             order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
-            found = self._context.read_parquet(opened.url, file_extension="", file_sort_order=[order])
-            self._frames[opened] = found
+            found = engine.read_parquet(opened.url, file_extension="", file_sort_order=[order])
+            frames[batch_rows] = found
         return found
 
-    def _execute(self, files: Sequence[OpenFile], frame: DataFrame, tally: Tally) -> Generator[pa.RecordBatch]:
-        plan = frame.execution_plan()
-        if not _found_all(files):
-            raise FileNotFoundError("the engine found fewer files than it was given")
-        try:
-            for batch in self._context.execute(plan, 0):
-                yield batch.to_pyarrow()
-        finally:
-            _note(plan, tally)
+    def _context(self, batch_rows: int) -> SessionContext:
+        found = self._contexts.get(batch_rows)
+        return self._contexts.setdefault(batch_rows, _context(batch_rows)) if found is None else found
+
+
+def _batch_rows(files: Sequence[OpenFile]) -> int:
+    """Rows of a batch, by the row group with the widest rows: one of four numbers, each of which has a context."""
+    widest = max((g.content_bytes // max(1, g.rows) for one in files for g in one.footer.groups), default=0)
+    return next((rows for rows in _BATCH_ROWS if rows * widest <= _BATCH_BYTES), 1)
+
+
+def _execute(
+    engine: SessionContext, files: Sequence[OpenFile], frame: DataFrame, tally: Tally
+) -> Generator[pa.RecordBatch]:
+    plan = frame.execution_plan()
+    if not _found_all(files):
+        raise FileNotFoundError("the engine found fewer files than it was given")
+    try:
+        for batch in engine.execute(plan, 0):
+            yield batch.to_pyarrow()
+    finally:
+        _note(plan, tally)
 
 
 def _found_all(files: Sequence[OpenFile]) -> bool:
@@ -226,8 +246,8 @@ def _note(plan: ExecutionPlan, tally: Tally) -> None:
                 tally.pages += int(matched[1])
 
 
-def _context() -> SessionContext:
-    engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
+def _context(batch_rows: int) -> SessionContext:
+    engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=_POOL_BYTES)
     for name, value in _SETTINGS.items():
         engine.sql(f"SET {name} = '{value}'")
     for rule in _RULES_NOT_NEEDED:
