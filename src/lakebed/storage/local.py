@@ -52,10 +52,6 @@ if TYPE_CHECKING:
 
 Durability = Literal["fsync", "none"]
 
-RESERVE = ".reserve"
-RESERVE_BYTES = 1024 * 1024
-"""Room for some twenty entries of the largest kind that garbage collection writes, 37 KB for 1,000 files."""
-
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
 _INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
@@ -246,22 +242,6 @@ class LocalStorage:
             return remove_lock(path)
         os.unlink(path)
         self._prune(os.path.dirname(path))
-        return True
-
-    def keep_reserve(self) -> None:
-        """Set aside ``RESERVE_BYTES`` of the disk, if they are not yet and there is room. Never fails."""
-        with suppress(OSError), open(os.path.join(self._root, RESERVE), "xb") as file:
-            try:
-                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
-            except OSError:
-                os.unlink(file.name)
-
-    def release_reserve(self) -> bool:
-        """Give the reserve back to the disk; False if there is none."""
-        try:
-            os.unlink(os.path.join(self._root, RESERVE))
-        except OSError:
-            return False
         return True
 
     def _place(self, name: str) -> str:
