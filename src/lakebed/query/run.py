@@ -35,7 +35,7 @@ from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
 from lakebed.query.pages import PagedFile
 from lakebed.query.plan import QueryPlan, at, successive
-from lakebed.query.stream import RowStream
+from lakebed.query.stream import RowStream, bounded
 from lakebed.query.tally import Tally
 from lakebed.schema import Schema
 from lakebed.settings import Settings
@@ -60,9 +60,6 @@ FILES_AT_ONCE = 256
 
 POINT_BYTES = 128 * 1024
 """What is fetched of a file on a store for one key by pages, with their indexes, about."""
-
-STREAM_BYTES = 8 * 1024 * 1024
-"""Of a batch that is given out, unless a row alone is larger."""
 
 HELD_SHARE = 4
 """Of the memory limit, what a slice read from the end may hold in memory; beyond it goes to local disk."""
@@ -237,7 +234,7 @@ class Reader:
                     taken = batch if left is None else batch.slice(0, left)
                     seen.rows += taken.num_rows
                     if taken.num_rows:
-                        yield from _bounded(_exactly(taken, wanted.schema))
+                        yield from bounded(_exactly(taken, wanted.schema))
                     if left is not None:
                         left -= taken.num_rows
                         if left == 0:
@@ -387,16 +384,6 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
     return Point(fields, bound.values, Membership(fields, bound.values, keys.min))
-
-
-def _bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """The rows in batches of at most STREAM_BYTES, unless a row alone is larger."""
-    if rows.nbytes <= STREAM_BYTES:
-        return (rows,)
-    # Arrow's kernels take as long to import as a lookup in all.
-    from lakebed.kernels.sizes import cut
-
-    return cut(rows, STREAM_BYTES)
 
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

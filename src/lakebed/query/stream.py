@@ -14,8 +14,22 @@ import pyarrow as pa
 from lakebed.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
     from types import TracebackType
+
+
+STREAM_BYTES = 8 * 1024 * 1024
+"""Of a batch that is given out, unless a row alone is larger."""
+
+
+def bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """The rows in batches of at most STREAM_BYTES, unless a row alone is larger."""
+    if rows.nbytes <= STREAM_BYTES:
+        return (rows,)
+    # Arrow's kernels take as long to import as a lookup in all.
+    from lakebed.kernels.sizes import cut
+
+    return cut(rows, STREAM_BYTES)
 
 
 class RowStream(AbstractContextManager["RowStream"]):
