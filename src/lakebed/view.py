@@ -13,7 +13,7 @@ from lakebed.checks import INT64_MAX, check_flag, check_whole_number, is_whole, 
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange, encoded
 from lakebed.keys import EncodedRange, KeyRange, successor
-from lakebed.query.plan import plan
+from lakebed.query.plan import coarser, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +82,9 @@ class View(Exchange):
         check_flag("reverse", reverse)
         names = self.schema.project(columns)
         asked, keys, predicate = self._narrowed(encoded(self, ranges), where)
-        return self.reader.scan(plan(self.state, asked, keys), names, limit, where=predicate, reverse=reverse)
+        planned = plan(self.state, asked, keys)
+        planned = planned if predicate is None else coarser(planned)
+        return self.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """How many rows some ranges have; see :meth:`lakebed.table.Table.count`."""
@@ -132,6 +134,7 @@ class View(Exchange):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
             narrower, keys, predicate = self._narrowed(ranges, where)
             planned = plan(self.state, narrower, keys)
+            planned = planned if predicate is None else coarser(planned)
         names = self.schema.project(columns)
         for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, tally=seen):
             pass

@@ -19,6 +19,8 @@ from lakebed import types
 from lakebed.errors import SchemaMismatchError, UsageError
 from lakebed.foreign import told
 from lakebed.kernels.session import column, forget_more_than_a_row
+from lakebed.kernels.stack import on_deep_stack
+from lakebed.query.complexity import fitted
 from lakebed.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
         return SchemaMismatchError(text, column=field.name)
 
     with told(failed):
-        made = _computed(rows.select(list(field.inputs)), lambda frame: frame.parse_sql_expr(field.expression))
-        return made.cast(field.type)
+        return _evaluated(field, rows.select(list(field.inputs))).cast(field.type)
 
 
 def _checked(field: Field, schema: Schema) -> Field:
@@ -87,7 +88,17 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
         )
 
     with told(refused):
-        return _computed(rows, lambda frame: frame.parse_sql_expr(field.expression)).type
+        return _evaluated(field, rows).type
+
+
+def _evaluated(field: Field, rows: pa.RecordBatch) -> pa.Array:
+    """The expression of a generated field over rows. Raises UsageError for one that is too long or too deep."""
+    bounds = fitted(field.expression, f"the expression of the generated field {field.name}")
+
+    def made() -> pa.Array:
+        return _computed(rows, lambda frame: frame.parse_sql_expr(bounds.text))
+
+    return made() if bounds.flat else on_deep_stack(made)
 
 
 def _is_type_of(field: Field, plain: list[Field]) -> bool:

@@ -25,6 +25,8 @@ from lakebed.checks import is_text, shown
 from lakebed.errors import UsageError
 from lakebed.foreign import told
 from lakebed.kernels.session import context, forget_more_than_a_row
+from lakebed.kernels.stack import on_deep_stack
+from lakebed.query.complexity import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +40,9 @@ _RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propaga
 
 _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192
+_REMEMBERED_MAX = 16_384
+"""Characters: longer predicates are checked anew each time, for 256 of them would take gigabytes."""
+
 _local = threading.local()
 
 
@@ -45,7 +50,9 @@ _local = threading.local()
 class Predicate:
     """A predicate that was checked against a schema, and the columns that it names: at least one.
 
-    ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made alike.
+    ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
+    stack. ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made
+    alike.
     ``alone`` is it as a filter of sorted rows, which says nothing of their order: of ``k = lower(k)`` the engine
     concludes that rows sorted by one are sorted by the other, and then cannot plan.
     """
@@ -54,6 +61,8 @@ class Predicate:
     columns: tuple[str, ...]
     parts: tuple[Expr, ...] = field(compare=False)
     alone: str
+    sql: str = field(compare=False)
+    flat: bool = field(compare=False)
 
     def untold(self, error: BaseException) -> UsageError:
         """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
@@ -65,7 +74,9 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
     """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
     if not is_text(where):
         raise UsageError(f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
-    found = _checked(where, schema)
+    bounds = fitted(where, "the predicate")
+    check = _checked if len(where) <= _REMEMBERED_MAX else _checked.__wrapped__
+    found = check(where, schema) if bounds.flat else on_deep_stack(check, where, schema)
     if isinstance(found, str):
         raise UsageError(
             f"not a predicate over a row of this table: {where!r} ({found}). Its columns are {', '.join(schema.names)}",
@@ -77,28 +88,34 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
 def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     """The rows of which it is true, in their order; ``rows`` have its columns.
 
-    Raises whatever the engine raises of a row that it cannot be told of, such as a division by zero.
+    Raises UsageError for a row that it cannot be told of, such as for a division by zero.
     """
+    with told(predicate.untold):
+        return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
+
+
+def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
     frame = _engine().from_arrow(rows.select(list(predicate.columns)))
-    told = frame.select(frame.parse_sql_expr(predicate.text).alias("told")).to_arrow_table().column("told")
-    return rows.filter(told.cast(pa.bool_()).combine_chunks())
+    true = frame.select(frame.parse_sql_expr(predicate.sql).alias("true")).to_arrow_table().column("true")
+    return rows.filter(true.cast(pa.bool_()).combine_chunks())
 
 
 @lru_cache(maxsize=256)
 def _checked(where: str, schema: pa.Schema) -> Predicate | str:
     """The predicate, or what is wrong with it."""
+    bounds = fitted(where, "the predicate")
     try:
         with told(lambda error: UsageError(_said(error))):
             frame = _engine().from_arrow(schema.empty_table())
-            wanted = frame.filter(where)
+            wanted = frame.filter(bounds.text)
             operators = _operators(wanted.execution_plan().display_indent())
-            named, parts = _columns(where, schema), tuple(_parts(wanted))
+            named, parts = _columns(bounds.text, schema), tuple(_parts(wanted))
     except UsageError as error:
         return error.message
     if operators - _OF_A_ROW:
         return "it asks for more than a row"
-    alone = f"({where}\n) IS TRUE" if any(map(_equates, parts)) else where
-    return Predicate(where, named or tuple(schema.names[:1]), parts, alone)
+    alone = f"({bounds.text}\n) IS TRUE" if any(map(_equates, parts)) else bounds.text
+    return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
 
 
 def _parts(wanted: DataFrame) -> Iterator[Expr]:
@@ -114,16 +131,23 @@ def _parts(wanted: DataFrame) -> Iterator[Expr]:
 
 def _equates(expression: Expr) -> bool:
     """Whether it is only true where two things are equal of which neither is a constant."""
-    if expression.variant_name() != "BinaryExpr":
-        return False
-    operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
-    if operator == "AND":
-        return any(_equates(one) for one in operands)
-    return operator == "=" and all(one.variant_name() != "Literal" for one in operands)
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        if one.variant_name() != "BinaryExpr":
+            continue
+        operator = one.rex_call_operator()
+        if operator == "AND":
+            waiting += one.rex_call_operands()
+        elif operator == "=" and all(side.variant_name() != "Literal" for side in one.rex_call_operands()):
+            return True
+    return False
 
 
 def _said(error: BaseException) -> str:
     """The engine's own last word, without its guesses, and without the names of frames, which nobody gave."""
+    if "RecursionLimitExceeded" in str(error):
+        return "it nests brackets, CASE or NOT too deep"
     text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
     return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")
 

@@ -20,6 +20,7 @@ from lakebed.query.predicates import (
     compared,
     either,
     key_ranges,
+    none_of,
     null,
     one_of,
     shared,
@@ -122,7 +123,7 @@ class _Reading:
             return EVERY_KEY
         values = [item.python_value() for item in listed]
         if expression.to_variant().negated() == wanted:
-            return both([compared(self._codec, name, "!=", value) for value in values])
+            return none_of(self._codec, name, values)
         return one_of(self._codec, name, values)
 
     def _beginning(self, expression: Expr) -> KeySet:

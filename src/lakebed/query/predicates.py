@@ -82,6 +82,11 @@ def one_of(codec: KeyCodec, name: str, literals: Iterable[pa.Scalar]) -> KeySet:
     return either([compared(codec, name, "=", literal) for literal in literals])
 
 
+def none_of(codec: KeyCodec, name: str, literals: Iterable[pa.Scalar]) -> KeySet:
+    """The keys whose field of that name is unlike each of the literals."""
+    return both([compared(codec, name, "!=", literal) for literal in literals])
+
+
 def starting(codec: KeyCodec, name: str, stem: str) -> KeySet:
     """The keys whose field of that name is text and begins so."""
     found = _field(codec, name)
@@ -105,7 +110,11 @@ def null(codec: KeyCodec, name: str) -> KeySet:
 
 def both(sets: Sequence[KeySet]) -> KeySet:
     """The keys that are in all of the sets, and maybe some that are not."""
-    return reduce(_both, sets, EVERY_KEY)
+    found = list(sets) or [EVERY_KEY]
+    while len(found) > 1:
+        # By pairs, for a set grows with what is put into it.
+        found = [reduce(_both, found[begin : begin + 2]) for begin in range(0, len(found), 2)]
+    return found[0]
 
 
 def either(sets: Sequence[KeySet]) -> KeySet:

@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.files import DataFile, data_name
 from lakebed.keys import EncodedRange, successor
 from lakebed.query.cache import READ_CACHE, ReadCache
+from lakebed.query.filtering import Unfiltered, exactly, filtered
 from lakebed.query.membership import Membership
 from lakebed.query.narrow import Ask, NarrowReader, Point
 from lakebed.query.opening import OpenFile, OpenFiles
@@ -222,25 +224,36 @@ class Reader:
 
     def _rows(self, plan: QueryPlan, wanted: Wanted, tally: Tally | None = None) -> Generator[pa.RecordBatch]:
         left = wanted.limit
-        names = tuple(wanted.schema.names)
         seen = tally or Tally()
+        with closing(self._found(plan, wanted, seen)) as found:
+            for batch in filtered(found, wanted.where):
+                if left == 0:
+                    return
+                taken = batch if left is None else batch.slice(0, left)
+                seen.rows += taken.num_rows
+                if taken.num_rows:
+                    yield from bounded(exactly(taken, wanted.schema))
+                if left is not None:
+                    left -= taken.num_rows
+
+    def _found(self, plan: QueryPlan, wanted: Wanted, tally: Tally) -> Generator[pa.RecordBatch | Unfiltered]:
+        """The rows part by part, as :meth:`_part_rows` has them; with a limit, more may come."""
+        left = wanted.limit
+        names = tuple(wanted.schema.names)
         for keys, point, files in _parts(plan, wanted):
-            if left == 0:
+            if left is not None and left <= 0:
                 return
-            ask = Ask(plan.schema, keys, point, names, left, wanted.where, seen)
+            ask = Ask(plan.schema, keys, point, names, left, wanted.where, tally)
             rows = self._from_the_end(files, ask, wanted.schema) if wanted.reverse else self._part_rows(files, ask)
             with closing(rows) as batches:
                 for batch in batches:
-                    taken = batch if left is None else batch.slice(0, left)
-                    seen.rows += taken.num_rows
-                    if taken.num_rows:
-                        yield from bounded(_exactly(taken, wanted.schema))
-                    if left is not None:
-                        left -= taken.num_rows
-                        if left == 0:
-                            return
+                    if left is not None and not isinstance(batch, Unfiltered):
+                        left -= batch.num_rows
+                    yield batch
 
-    def _from_the_end(self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+    def _from_the_end(
+        self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema
+    ) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
         from lakebed.query.slices import backwards
         from lakebed.query.turning import turned
@@ -256,11 +269,18 @@ class Reader:
             slice_ask = replace(ask, keys=keys, limit=None)
             reaching = [file for file in files if file.reaches(keys)]
             with closing(self._part_rows(reaching, slice_ask)) as rows:
-                exact = (_exactly(batch, schema) for batch in rows)
-                yield from turned(exact, self._memory_limit_bytes() // HELD_SHARE)
+                first = next(rows, None)
+                hold_bytes = self._memory_limit_bytes() // HELD_SHARE
+                if isinstance(first, Unfiltered):
+                    # All of a slice, or none of it.
+                    few = (one.rows for one in chain((first,), rows) if isinstance(one, Unfiltered))
+                    yield from map(Unfiltered, turned(few, hold_bytes))
+                elif first is not None:
+                    exact = (exactly(one, schema) for one in chain((first,), rows) if not isinstance(one, Unfiltered))
+                    yield from turned(exact, hold_bytes)
 
-    def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch]:
-        """The rows asked for, of files that overlap."""
+    def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch | Unfiltered]:
+        """The rows asked for, of files that overlap; of few rows the predicate was not asked yet."""
         with self.blaming(files, ask.where):
             batches = self._opened_rows(files, ask)
         while True:
@@ -270,7 +290,7 @@ class Reader:
                 return
             yield batch
 
-    def _opened_rows(self, files: Sequence[DataFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+    def _opened_rows(self, files: Sequence[DataFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
         holding = self._narrow.holding(files, ask)
         with ask.tally.step("open"):
             opened = self._files.open_all(holding, ask.schema)
@@ -290,7 +310,7 @@ class Reader:
             return self._remote_rows(opened, ask)
         return self.engine().read(opened, ask)
 
-    def _remote_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+    def _remote_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
         """The rows asked for of files of which some stay on their store: by pages, or else out of verified copies."""
         from lakebed.query.remote import RemoteReader
 
@@ -300,13 +320,13 @@ class Reader:
         asked = ask if ask.where is None else ask.before_where()
         remote = RemoteReader(self._files, self._kept, self._narrow)
         rows = remote.rows(opened, asked, self._memory_limit_bytes(), from_copies)
-        return rows if ask.where is None else _passing(rows, ask.where)
+        return rows if ask.where is None else map(Unfiltered, rows)
 
-    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
+    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Sequence[pa.RecordBatch | Unfiltered] | None:
         if ask.where is None:
             return self._narrow.read(opened, ask)
         batches = self._narrow.read(opened, ask.before_where())
-        return batches and list(_passing(batches, ask.where))
+        return None if batches is None else [Unfiltered(batch) for batch in batches]
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -340,12 +360,6 @@ class Wanted:
     where: Predicate | None = None
     limit: int | None = None
     reverse: bool = False
-
-
-def _passing(batches: Iterable[pa.RecordBatch], where: Predicate) -> Iterator[pa.RecordBatch]:
-    from lakebed.kernels.predicate import keep
-
-    return (keep(batch, where) for batch in batches)
 
 
 def _parts(plan: QueryPlan, wanted: Wanted) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
@@ -384,14 +398,3 @@ def _point(schema: Schema, keys: EncodedRange) -> Point | None:
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
     return Point(fields, bound.values, Membership(fields, bound.values, keys.min))
-
-
-def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the schema's columns and exact types: an engine has its own layouts of some, and no field ids."""
-    if rows.schema == schema:
-        return rows
-    columns = []
-    for field in schema:
-        column = rows.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -20,8 +20,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,22 +29,25 @@ import pyarrow.dataset as pads
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
-from lakebed import types
 from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.foreign import told
+from lakebed.kernels.stack import deep_items, on_deep_stack
 from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.query.complexity import fitted
 from lakebed.query.expressions import keys_of
-from lakebed.query.frames import Frame, check_found, frame_of
+from lakebed.query.failures import refused
+from lakebed.query.frames import Frame, frame_of
 from lakebed.query.live import over_leaves
-from lakebed.query.plan import plan
+from lakebed.query.plan import coarser, plan
 from lakebed.query.predicates import EVERY_KEY, KeySet, both, either, key_ranges
-from lakebed.query.statement import At, read_statement
+from lakebed.query.results import DisorderError, batches_of, schema_of, started
+from lakebed.query.statement import At, Statement, read_statement
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, Expr, RecordBatchStream
+    from datafusion import DataFrame, Expr
     from datafusion.plan import LogicalPlan
 
     from lakebed.query.plan import QueryPlan
-    from lakebed.query.run import Reader
     from lakebed.schema import Schema
     from lakebed.view import View
 
@@ -62,8 +65,10 @@ _OPTIONS = {
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
     "datafusion.execution.time_zone": "UTC",
 }
+_SORTED_AT_ONCE = "datafusion.optimizer.repartition_sorts"
+"""Of ``k = v`` over several files, sorted file by file and merged, the engine finds that its own plan is not sorted."""
+
 _NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
-_OF_FILES = ("Parquet error", "Object Store error", "IO error", "External error", "panic")
 
 _Name = tuple[str, str]
 """Schema, which is a moment or the newest, and table."""
@@ -97,7 +102,18 @@ class SqlEngine:
 
     def run(self, text: str, memory_limit_bytes: int) -> pa.RecordBatchReader:
         """The rows of a query; see :meth:`lakebed.instance.Instance.sql`."""
+        if not isinstance(text, str):
+            raise UsageError(f"statement = {text!r}: must be a text in SQL")
         statement = read_statement(text)
+        bounds = fitted(statement.text, "the statement")
+        statement = replace(statement, text=bounds.text)
+        if bounds.flat:
+            return pa.RecordBatchReader.from_batches(*self._answer(statement, memory_limit_bytes))
+        schema, batches = on_deep_stack(self._answer, statement, memory_limit_bytes)
+        return pa.RecordBatchReader.from_batches(schema, deep_items(batches))
+
+    def _answer(self, statement: Statement, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+        """The columns of the result, and its rows."""
         with self._lock:
             context = self._context_of(memory_limit_bytes)
         asked = self._tables_of(context, statement.text)
@@ -115,7 +131,14 @@ class SqlEngine:
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
         frame = self._planned(context, statement.text, tables)
-        return _reader(frame, [(views[name].reader, one) for name, one in frames.items()])
+        read = [(views[name].reader, one) for name, one in frames.items()]
+        schema = schema_of(frame)
+        try:
+            stream = started(frame, read)
+        except DisorderError:
+            frame = self._planned(context, statement.text, tables, _SORTED_AT_ONCE)
+            stream = started(frame, read)
+        return schema, batches_of(frame, stream, schema, read)
 
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
         if self._context is None or self._limit_bytes != memory_limit_bytes:
@@ -134,11 +157,11 @@ class SqlEngine:
             self._catalog.tables = {}
             self._catalog.asked.clear()
             try:
-                context.sql_with_options(text, _options())
-            except Exception as error:
-                # DataFusion raises plain exceptions.
+                with told(refused):
+                    context.sql_with_options(text, _options())
+            except Error:
                 if not self._catalog.asked:
-                    raise _refused(error) from error
+                    raise
             return list(dict.fromkeys(self._catalog.asked))
 
     def _views(self, asked: list[_Name], moments: Mapping[str, At]) -> dict[_Name, View]:
@@ -150,15 +173,24 @@ class SqlEngine:
                     views[schema, table] = view
         return views
 
-    def _planned(self, context: SessionContext, text: str, tables: Mapping[_Name, Table]) -> DataFrame:
+    def _planned(
+        self, context: SessionContext, text: str, tables: Mapping[_Name, Table], option: str | None = None
+    ) -> DataFrame:
+        """The statement planned over the tables, with one option of the engine switched off."""
         with self._lock:
             self._catalog.tables = tables
+            if option is not None:
+                context.sql(f"SET {option} = 'false'")
             try:
-                return context.sql_with_options(text, _options())
-            except Exception as error:
-                if missing := _NO_SUCH_TABLE.search(str(error)):
-                    raise self._no_such_table(missing[1]) from error
-                raise _refused(error) from error
+                with told(self._not_planned):
+                    return context.sql_with_options(text, _options())
+            finally:
+                if option is not None:
+                    context.sql(f"SET {option} = 'true'")
+
+    def _not_planned(self, error: BaseException) -> Error:
+        missing = _NO_SUCH_TABLE.search(str(error))
+        return self._no_such_table(missing[1]) if missing else refused(error)
 
     def _no_such_table(self, full_name: str) -> NotFoundError:
         names = self._names()
@@ -172,10 +204,8 @@ class SqlEngine:
         self, context: SessionContext, text: str, empties: Mapping[_Name, Table], views: Mapping[_Name, View]
     ) -> dict[_Name, _Scans]:
         frame = self._planned(context, text, empties)
-        try:
+        with told(refused):
             optimized = frame.optimized_logical_plan()
-        except Exception as error:
-            raise _refused(error) from error
         found: dict[_Name, _Scans] = {name: _Scans() for name in views}
         seen = sum(_note(scan, filters, found, views) for scan, filters in _scans_of(optimized))
         if seen != optimized.display_indent().count("TableScan: "):
@@ -226,16 +256,18 @@ class _Catalog(CatalogProvider):
 # -- scans ------------------------------------------------------------------------------------------------------
 
 
-def _scans_of(optimized: LogicalPlan, above: tuple[Expr, ...] = ()) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
+def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
     """The table scans of a plan, each with the filters right above it."""
-    variant = optimized.to_variant()
-    kind = type(variant).__name__
-    if kind == "TableScan":
-        yield variant, above
-        return
-    passed = (*above, variant.predicate()) if kind == "Filter" else ()
-    for below in optimized.inputs():
-        yield from _scans_of(below, passed)
+    waiting: list[tuple[LogicalPlan, tuple[Expr, ...]]] = [(optimized, ())]
+    while waiting:
+        one, above = waiting.pop()
+        variant = one.to_variant()
+        kind = type(variant).__name__
+        if kind == "TableScan":
+            yield variant, above
+            continue
+        passed = (*above, variant.predicate()) if kind == "Filter" else ()
+        waiting += [(below, passed) for below in one.inputs()]
 
 
 def _note(scan: Any, above: tuple[Expr, ...], found: dict[_Name, _Scans], views: Mapping[_Name, View]) -> int:
@@ -257,16 +289,19 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[_Name, _Scans], views:
 
 
 def _columns_of(expression: Expr, schema: Schema) -> set[str]:
-    kind = expression.variant_name()
-    if kind == "Literal":
-        return set()
-    if kind == "Column":
-        return {expression.to_variant().name()}
-    try:
-        operands = expression.rex_call_operands()
-    except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
-        return set(schema.names)
-    return {name for one in operands for name in _columns_of(one, schema)}
+    found: set[str] = set()
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        kind = one.variant_name()
+        if kind == "Column":
+            found.add(one.to_variant().name())
+        elif kind != "Literal":
+            try:
+                waiting += one.rex_call_operands()
+            except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
+                return set(schema.names)
+    return found
 
 
 def _ranges(scans: _Scans, view: View) -> tuple[EncodedRange, ...]:
@@ -289,7 +324,7 @@ def _few(view: View, scans: _Scans) -> pa.Table | None:
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    with view.reader.scan(_plan(view, scans), read, limit) as reader:
+    with view.reader.scan(coarser(_plan(view, scans)), read, limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows
@@ -303,67 +338,3 @@ def _few(view: View, scans: _Scans) -> pa.Table | None:
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-# -- results ----------------------------------------------------------------------------------------------------
-
-_Frames = Sequence[tuple["Reader", Frame]]
-
-
-def _reader(frame: DataFrame, frames: _Frames) -> pa.RecordBatchReader:
-    """The rows of the frame, in the types that tables have."""
-    given = frame.schema()
-    schema = pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
-    stream = _checked(frame, frames) if frames else None
-    return pa.RecordBatchReader.from_batches(schema, _batches(frame, stream, schema, frames))
-
-
-def _checked(frame: DataFrame, frames: _Frames) -> RecordBatchStream:
-    """The rows of the frame, whose plan has all files: one that is there once it is made was there before."""
-    try:
-        stream = frame.execute_stream()
-        plan_text = str(frame.execution_plan().display_indent())
-    except Exception as error:
-        raise _refused(error) from error
-    for reader, one in frames:
-        check_found(one, plan_text, reader)
-    return stream
-
-
-def _batches(
-    frame: DataFrame, stream: RecordBatchStream | None, schema: pa.Schema, frames: _Frames
-) -> Generator[pa.RecordBatch]:
-    try:
-        for batch in frame.execute_stream() if stream is None else stream:
-            rows = batch.to_pyarrow()
-            columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-    except (Error, GeneratorExit, KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:
-        if any(mark in str(error) for mark in _OF_FILES):
-            for reader, one in frames:
-                with reader.blaming(one.files):
-                    raise
-        raise _failed(error) from error
-
-
-def _refused(error: Exception) -> UsageError:
-    text = _said(error)
-    if "DDL not supported" in text or "DML not supported" in text or "Statement not supported" in text:
-        return UsageError(f"SQL here only reads: {text}. Tables are changed by write, remove, alter and set")
-    return UsageError(f"not a query that can be run: {text}")
-
-
-def _failed(error: BaseException) -> Error:
-    text = _said(error)
-    if "Resources exhausted" in text:
-        return Error(f"the query needs more memory than memory_limit_bytes of the instance allows; raise it ({text})")
-    return UsageError(f"the query failed on a row: {text}")
-
-
-def _said(error: BaseException) -> str:
-    """DataFusion's words, without its own names of things and its advice on its settings."""
-    text = str(error).removeprefix("DataFusion error: ")
-    lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
-    return " ".join(lines).replace(f"{_CATALOG}.{_NEWEST}.", "").rstrip(".")[:500]

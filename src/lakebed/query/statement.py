@@ -8,25 +8,11 @@ at: what stands in a text, a quoted name or a comment is left alone.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from lakebed.errors import UsageError
-
-_TOKEN = re.compile(
-    r"""(?P<blank>\s+|--[^\n]*)
-    |(?P<comment>/\*)
-    |(?P<text>'(?:[^']|'')*')
-    |(?P<other>[eE]'(?:[^'\\]|\\.|'')*'|\$(?P<mark>\w*)\$.*?\$(?P=mark)\$)
-    |(?P<quoted>"(?:[^"]|"")*")
-    |(?P<word>[^\W\d][\w$]*)
-    |(?P<number>\d+)
-    |(?P<sign>=>|.)""",
-    re.DOTALL | re.VERBOSE,
-)
-_COMMENT_MARK = re.compile(r"/\*|\*/")
+from lakebed.query.tokens import Token, tokens_of
 
 _KINDS: dict[str, tuple[str, Literal["number", "tag", "time"]]] = {
     "version": ("number", "number"),
@@ -52,22 +38,12 @@ class Statement:
     moments: dict[str, At] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    start: int
-
-    def says(self, text: str) -> bool:
-        return self.text.lower() == text
-
-
 def read_statement(text: str) -> Statement:
     """The statement without clauses that the engine does not know.
 
     Raises UsageError for an ``AT`` that cannot be meant, and for ``TABLESAMPLE``, which the engine would overlook.
     """
-    tokens = list(_tokens(text))
+    tokens = list(tokens_of(text))
     pieces: list[str] = []
     moments: dict[str, At] = {}
     position = done = 0
@@ -92,7 +68,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
     """The statements in a text that end with a semicolon, without it, and what is left behind the last."""
     whole = []
     begin = 0
-    for token in _tokens(text):
+    for token in tokens_of(text):
         if token.text in ("'", '"'):
             # Not closed yet: what follows is inside.
             break
@@ -102,7 +78,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
     return [statement for statement in whole if statement.strip()], text[begin:]
 
 
-def _is_clause(tokens: list[_Token], position: int) -> bool:
+def _is_clause(tokens: list[Token], position: int) -> bool:
     """Whether ``name AT ( word =>`` stands there, the AT at ``position``."""
     if not (tokens[position].kind == "word" and tokens[position].says("at") and 0 < position < len(tokens) - 3):
         return False
@@ -110,7 +86,7 @@ def _is_clause(tokens: list[_Token], position: int) -> bool:
     return before.kind in ("word", "quoted") and bracket.text == "(" and word.kind == "word" and arrow.text == "=>"
 
 
-def _moment(tokens: list[_Token], position: int) -> At:
+def _moment(tokens: list[Token], position: int) -> At:
     found = tokens[position + 2 : position + 6]
     kind, value, end = found[0], *([*found[2:], None, None][:2])
     wanted = _KINDS.get(kind.text.lower())
@@ -119,32 +95,3 @@ def _moment(tokens: list[_Token], position: int) -> At:
     if position > 1 and tokens[position - 2].text == ".":
         raise UsageError(f"tables have plain names: {tokens[position - 1].text} cannot stand behind a dot")
     return At(wanted[1], int(value.text) if wanted[0] == "number" else value.text[1:-1].replace("''", "'"))
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    """What the statement is made of, without blanks and comments."""
-    position = 0
-    while position < len(text):
-        found = _TOKEN.match(text, position)
-        assert found is not None
-        kind = found.lastgroup or ""
-        if found["other"] is not None:
-            kind = "other"
-        if kind == "comment":
-            position = _comment_end(text, found.end())
-            continue
-        if kind != "blank":
-            yield _Token(kind, found[0], position)
-        position = found.end()
-
-
-def _comment_end(text: str, position: int) -> int:
-    """Where the comment ends that was begun; comments nest."""
-    depth = 1
-    while depth:
-        found = _COMMENT_MARK.search(text, position)
-        if found is None:
-            return len(text)
-        depth += 1 if found[0] == "/*" else -1
-        position = found.end()
-    return position

@@ -1,0 +1,81 @@
+"""The tokens of SQL text: words, quoted names, texts, numbers and signs, without blanks and comments. Pure.
+
+It reads what the engine's parser reads as one token, so that nobody looks for words inside a text or a comment. A sign
+is one character, but for ``=>``: operators of several characters are several signs that touch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+# A text of n characters takes n steps: nothing here is tried again in another way.
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*)
+    |(?P<comment>/\*)
+    |(?P<text>'[^']*+(?:''[^']*+)*+')
+    |(?P<other>[eE]'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+')
+    |(?P<dollar>\$\w*\$)
+    |(?P<quoted>"[^"]*+(?:""[^"]*+)*+")
+    |(?P<word>[^\W\d][\w$]*+)
+    |(?P<number>\d+)
+    |(?P<sign>=>|.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_COMMENT_MARK = re.compile(r"/\*|\*/")
+
+
+class Token(NamedTuple):
+    """One token: its kind (text, other, quoted, word, number, sign), itself, and where it begins."""
+
+    kind: str
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.start + len(self.text)
+
+    def says(self, text: str) -> bool:
+        """Whether it is this word or sign, in lower case, however it is written."""
+        return self.text.lower() == text
+
+
+def tokens_of(text: str) -> Iterator[Token]:
+    """The tokens of a statement or an expression, in order."""
+    position: int | None = 0
+    dollars = True
+    while position is not None:
+        rest, position = _TOKEN.finditer(text, position), None
+        for found in rest:
+            kind = found.lastgroup or ""
+            if kind == "comment":
+                position = _comment_end(text, found.end())
+                break
+            if kind == "dollar":
+                # Where one is not closed, the engine refuses the whole text: the others are not looked for.
+                closed = text.find(found[0], found.end()) if dollars else -1
+                dollars = closed >= 0
+                position = closed + len(found[0]) if dollars else found.start() + 1
+                yield (
+                    Token("other", text[found.start() : position], found.start())
+                    if dollars
+                    else Token("sign", "$", found.start())
+                )
+                break
+            if kind != "blank":
+                yield Token(kind, found[0], found.start())
+
+
+def _comment_end(text: str, position: int) -> int:
+    """Where the comment ends that was begun; comments nest."""
+    depth = 1
+    while depth:
+        found = _COMMENT_MARK.search(text, position)
+        if found is None:
+            return len(text)
+        depth += 1 if found[0] == "/*" else -1
+        position = found.end()
+    return position

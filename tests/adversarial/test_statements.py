@@ -1,0 +1,133 @@
+"""Statements made to kill: however long or deep, each is answered or refused, at every door and on every stack."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema, UsageError
+from lakebed.query import sql as module
+from tests.adversarial import statements
+from tests.adversarial.statements import CONDITIONS, DOORS, STATEMENTS
+
+ROOT = Path(__file__).parents[2]
+SMALL_STACK_KIB = 512
+FATAL = "the process died"
+NUMBERS = itertools.count()
+
+
+def outcomes(door, cases, stack_kib=0):
+    """What became of each case in one child process."""
+    words = [sys.executable, "-m", "tests.adversarial.statements", door, ",".join(cases), str(stack_kib)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    return {case: said.get(case, f"{FATAL} with {done.returncode}: {done.stderr[-500:]}") for case in cases}
+
+
+def harmless(found):
+    return {case: what for case, what in found.items() if what not in ("answered", "UsageError")}
+
+
+def cases_of(door, *counts):
+    return [f"{name}:{count}" for name in (STATEMENTS if door == "sql" else CONDITIONS) for count in counts]
+
+
+@pytest.mark.parametrize("stack_kib", [SMALL_STACK_KIB, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("door", ["sql", *(pytest.param(door, marks=pytest.mark.slow) for door in DOORS[1:])])
+def test_a_statement_of_10_000_terms_kills_no_process(door, stack_kib):
+    assert harmless(outcomes(door, cases_of(door, 10_000), stack_kib)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack_kib", [SMALL_STACK_KIB, 0])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_statement_of_any_length_kills_no_process(door, stack_kib):
+    assert harmless(outcomes(door, cases_of(door, 10, 49, 99, 249, 499, 1_000, 100_000), stack_kib)) == {}
+
+
+@pytest.mark.slow
+def test_long_alternatives_and_lists_are_answered():
+    wanted = ["or:10000", "ranges:10000", "texts:10000", "in:100000", "not-in:100000", "and:400", "plus:400"]
+    assert set(outcomes("sql", [*wanted, "unions:400", "with:200"]).values()) == {"answered"}
+    assert set(outcomes("scan", wanted).values()) == {"answered"}
+
+
+def test_a_statement_just_inside_the_limits_is_answered_on_a_small_stack():
+    inside = ["and:490", "plus:490", "concat:490", "casts:490", "brackets:40", "functions:40", "unions:490", "with:240"]
+    assert set(outcomes("sql", inside, SMALL_STACK_KIB).values()) == {"answered"}
+
+
+def rows(schema, **columns):
+    return pa.table({name: list(values) for name, values in columns.items()}, schema=schema.arrow)
+
+
+@pytest.fixture
+def lake():
+    lake = lakebed.create(f"memory://statements-{next(NUMBERS)}")
+    lake.create_table("t", statements.SCHEMA).write(rows(statements.SCHEMA, a=range(5), b=range(5), s="xxxxx"))
+    return lake
+
+
+def test_a_refusal_says_what_is_too_much_and_what_to_do_instead(lake):
+    with pytest.raises(UsageError, match=r"9,999 operators in one chain; at most 500 .* Use IN"):
+        lake.sql(f"SELECT {'+'.join(['a'] * 10_000)} FROM t")
+    with pytest.raises(UsageError, match=r"CUBE|4,096 are allowed"):
+        lake.sql("SELECT 1 FROM t GROUP BY CUBE (" + ", ".join(f"a + {i}" for i in range(30)) + ")")
+    with pytest.raises(UsageError, match="nests brackets, CASE or NOT too deep"):
+        lake.sql(f"SELECT {'(' * 80}a{')' * 80} FROM t")
+    with pytest.raises(UsageError, match="characters"):
+        lake.sql(f"SELECT '{'x' * 9_000_000}'")
+    with pytest.raises(UsageError, match="must be a text"):
+        lake.sql("SELECT '\ud800'")
+    with pytest.raises(UsageError, match="must be a text"):
+        lake.sql(7)
+
+
+def test_a_long_chain_means_what_it_says(lake):
+    many = " OR ".join(f"a = {i} AND b BETWEEN {i} AND {i} + 1 OR a IS NULL" for i in range(2, 90))
+    assert [row["a"] for row in lake.sql(f"SELECT a FROM t WHERE NOT ({many}) ORDER BY a").read_all().to_pylist()] == [
+        0,
+        1,
+    ]
+    case = f"SELECT CASE WHEN {many} THEN a OR_A ELSE -1 END AS x FROM t".replace("a OR_A", "a")
+    assert sorted(row["x"] for row in lake.sql(case).read_all().to_pylist()) == [-1, -1, 2, 3, 4]
+    assert lake.table("t").scan(where=many).read_all().column("a").to_pylist() == [2, 3, 4]
+
+
+def test_a_query_without_columns_has_as_many_rows_as_there_are(lake):
+    assert lake.sql("SELECT FROM t").read_all().num_rows == 5
+    assert sum(batch.num_rows for batch in lake.sql("SELECT FROM t WHERE a > 2")) == 2
+
+
+def test_a_nul_in_the_name_of_a_column_is_refused(lake):
+    with pytest.raises(UsageError, match="NUL character in its name; give it another name with AS"):
+        lake.sql('SELECT a AS "x\0y" FROM t')
+
+
+def test_rows_of_several_files_can_be_ordered_by_a_column_that_equals_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
+    lake = lakebed.create(str(tmp_path))
+    table = lake.create_table("t", Schema({"k": "string", "n": "int64"}, {}, {"v": "string"}))
+    for file in range(3):
+        keys = [f"k{i}" for i in range(10)]
+        table.write(rows(table.schema, k=keys, n=[file] * 10, v=[f"k{i % 5}" for i in range(10)]))
+    found = lake.sql("SELECT k FROM t WHERE k = v ORDER BY k DESC").read_all().column("k").to_pylist()
+    assert found == [f"k{i}" for i in (4, 3, 2, 1, 0) for _ in range(3)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SELECT regexp_replace(s, '(', '') FROM t", "SELECT 1 / (a - a) FROM t", "SELECT CAST(s AS int) FROM t"],
+)
+def test_what_fails_on_a_row_is_a_fault_of_the_statement(tmp_path, monkeypatch, statement):
+    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
+    lake = lakebed.create(str(tmp_path))
+    lake.create_table("t", statements.SCHEMA).write(rows(statements.SCHEMA, a=[1], b=[2], s=["x"]))
+    with pytest.raises(UsageError, match="the query failed on a row"):
+        lake.sql(statement).read_all()
