@@ -363,7 +363,10 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
     assert not any(file.summarised for file in table.state().referenced().values())
     table.set(split_rows=50)
     assert split(table).number is not None
-    assert table.partitions().column("rows").to_pylist() == [33, 34, 33]
+    # Even to a hundredth of the rows: a short boundary is worth that much.
+    parts = table.partitions().column("rows").to_pylist()
+    assert len(parts) == 3
+    assert max(parts) - min(parts) <= 2
 
 
 def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, monkeypatch):
