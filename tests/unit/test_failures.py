@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed import clock
 from lakebed.collection.dropped import sweep_dropped
 from lakebed.failures import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
 from lakebed.spark.interrupt import interruptible
@@ -75,7 +77,10 @@ def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
     assert table.failures().num_rows == 0
 
 
-def test_the_newest_are_kept_and_reasons_are_bounded(table: lakebed.Table) -> None:
+def test_the_newest_are_kept_and_reasons_are_bounded(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = itertools.count()
+    # Several failures of one millisecond have no order.
+    monkeypatch.setattr(clock, "new_id", lambda: f"0192aaaa-0000-7000-8000-{next(ids):012}")
     attempt = Attempt(table.id, "export", None, 1)
     for count in range(FAILURES_MAX + 3):
         record_failure(table.storage, attempt, lakebed.Error(f"{count} {'x' * 10_000}"))

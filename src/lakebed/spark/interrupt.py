@@ -25,12 +25,12 @@ from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.failures import Attempt, record_failure
 from lakebed.history import committed_on_interrupt
+from lakebed.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.spark.pipeline import Pipeline
-    from lakebed.table import Table
 
 CANCEL_EVERY_S = 0.5
 """A job that was submitted just after its tag was cancelled is cancelled by the next round."""
@@ -122,7 +122,7 @@ def interruptible(
     def run(self: Pipeline, table: Table | str, *args: Given.args, **kwargs: Given.kwargs) -> T:
         if _current.get() is not None:
             return method(self, table, *args, **kwargs)
-        target = self.instance.table(table) if isinstance(table, str) else table
+        target = table if isinstance(table, Table) else self.instance.table(table)
         with committed_on_interrupt(target.log):
             attempt = Attempt(target.id, method.__name__, _job_id(kwargs), target.number)
             try:

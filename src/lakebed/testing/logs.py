@@ -61,9 +61,10 @@ class LogUrl:
     instance: str = field(default_factory=clock.new_id)
 
     def connect(self) -> LogPlace:
-        """The place, anew."""
-        nowhere = connect("memory://unused")
-        return connect_logs(self.log_url, nowhere, self.instance, storage_options=self.storage_options)
+        """The place, anew. Options reach a store of the data's kind alone."""
+        of_s3 = self.log_url.startswith("s3:")
+        data = connect(self.log_url, self.storage_options) if of_s3 else connect("memory://unused")
+        return connect_logs(self.log_url, data, self.instance, storage_options=self.storage_options)
 
     def catalog(self, snapshots: Path) -> CatalogLog:
         """A log that takes names, for a test of commits; any machine would do."""
