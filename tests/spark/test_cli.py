@@ -178,7 +178,8 @@ def test_ctrl_c_while_spark_starts_ends_quietly_and_leaves_no_process(lake: lake
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "Traceback" not in said
-    assert said.endswith("lakebed: interrupted\n")
+    assert "lakebed: stopping …; again to stop hard\n" in said
+    assert said.endswith("lakebed: interrupted: nothing was committed\n")
     assert lake.scan().read_all().num_rows == 0
     until(lambda: not alive(str(tmp_path)))
 

@@ -123,11 +123,10 @@ class Pipeline:
 
     def existing_session(self) -> SparkSession | None:
         """The session that is there already; None if the first call that needs one would start it."""
-        if self._given is None and "session" not in self.__dict__:
-            local = isinstance(self.launcher, Local) and "pyspark" in sys.modules
-            if not local or active_session() is None:
-                return None
-        return self.session
+        known: SparkSession | None = self._given or vars(self).get("session")
+        if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
+            return active_session()
+        return known
 
     # -- work ---------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,7 @@ class LogUrl:
 
     def connect(self) -> LogPlace:
         """The place, anew. Options reach a store of the data's kind alone."""
-        of_s3 = self.log_url.startswith("s3:")
-        data = connect(self.log_url, self.storage_options) if of_s3 else connect("memory://unused")
+        data = connect(*((self.log_url, self.storage_options) if self.log_url[:3] == "s3:" else ("memory://unused",)))
         return connect_logs(self.log_url, data, self.instance, storage_options=self.storage_options)
 
     def catalog(self, snapshots: Path) -> CatalogLog:
