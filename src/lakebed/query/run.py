@@ -114,15 +114,15 @@ class Reader:
         reverse: bool = False,
         tally: Tally | None = None,
     ) -> RowStream:
-        """The rows of the plan of which ``where`` is true, as a stream in key order, at most ``limit`` of them.
+        """At most ``limit`` rows of the plan for which ``where`` is true, as a stream; with ``reverse`` the last first.
 
-        With ``reverse`` in the opposite order. Raises as :meth:`get`, and UsageError for a row that ``where`` cannot be
-        told of. Nothing is read before the first batch is asked for.
+        Raises as :meth:`get`, and UsageError for a row that ``where`` cannot be evaluated for. Reads nothing yet.
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
         schema = _selected(plan.schema, columns)
-        return RowStream(schema, self._rows(plan, Wanted(schema, where, limit, reverse), tally))
+        rows = self._rows(plan, Wanted(schema, where, limit, reverse), tally)
+        return RowStream(schema, (part for batch in rows for part in bounded(batch)))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
         """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`get`."""
@@ -232,7 +232,7 @@ class Reader:
                 taken = batch if left is None else batch.slice(0, left)
                 seen.rows += taken.num_rows
                 if taken.num_rows:
-                    yield from bounded(exactly(taken, wanted.schema))
+                    yield exactly(taken, wanted.schema)
                 if left is not None:
                     left -= taken.num_rows
 
