@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.arrays import of_binary
 from lakebed.files import CommittedFile, DataFile, LeafFile
 from lakebed.state.columns import Form, edges_reader, span_reader
 from lakebed.state.healing import healed_size
@@ -64,7 +65,9 @@ def _starts(column: pa.ListArray) -> Any:
     """Where the values of each row begin, and where the last end, in ``column.flatten()``."""
     import numpy as np
 
-    offsets = np.asarray(column.offsets)
+    # Not by asarray, for which Arrow imports pandas.
+    found = column.offsets
+    offsets = np.frombuffer(found.buffers()[1], np.int32, len(found), 4 * found.offset)
     return offsets - offsets[0]
 
 
@@ -128,13 +131,15 @@ def _with_bounds(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch
         structs = last.flatten()
         if not pa.types.is_struct(structs.type) or structs.type.get_field_index("bounds") >= 0:
             return batch
-        none = pa.array([b""] * len(structs), pa.binary())
+        # Not by pa.array, which imports pandas: this may be a process's first lookup.
+        none = of_binary([b""] * len(structs))
         given = dict(zip((field.name for field in structs.type), structs.flatten(), strict=True))
         fields = list(wanted.value_type)
         if {field.name for field in fields} - given.keys() != {"bounds"}:
             return batch
         columns = [given.get(field.name, none) for field in fields]
-        held = _lists(_starts(last), pa.StructArray.from_arrays(columns, fields=fields))
+        offsets = pa.Array.from_buffers(pa.int32(), len(last) + 1, [None, pa.py_buffer(_starts(last))])
+        held = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, fields=fields))
         return pa.RecordBatch.from_arrays([*others, held], schema=schema)
 
     return upgrade
