@@ -46,6 +46,6 @@ async def scan(table: Table | View, *ranges: KeyRange, **options: Any) -> AsyncI
         reader.close()
 
 
-async def sql(instance: Instance, statement: str) -> pa.Table:
-    """All rows of :meth:`Instance.sql`, in memory."""
-    return await asyncio.to_thread(lambda: instance.sql(statement).read_all())
+async def sql(instance: Instance, statement: str, **limits: Any) -> pa.Table:
+    """All rows of :meth:`Instance.sql`, in memory; ``limits`` are its ``memory_limit_bytes`` and ``timeout_s``."""
+    return await asyncio.to_thread(lambda: instance.sql(statement, **limits).read_all())

@@ -129,3 +129,21 @@ class FormatTooNewError(Error):
     """Written by a newer Lakebed; this one must not guess what it means."""
 
     kind = "format_too_new"
+
+
+def encode_error(error: BaseException) -> dict[str, Any]:
+    """An error for another process, as JSON: class, message and those facts that JSON can hold.
+
+    What is not Lakebed's own is named in the text.
+    """
+    if isinstance(error, Error):
+        facts = {name: fact for name, fact in error.facts.items() if isinstance(fact, str | int | float | list | None)}
+        return {"class": type(error).__name__, "message": error.message, "facts": facts}
+    return {"class": "Error", "message": f"{type(error).__name__}: {error}", "facts": {}}
+
+
+def decode_error(document: Any) -> Error:
+    """The inverse of :func:`encode_error`."""
+    found = globals().get(document["class"], Error)
+    cls: type[Error] = found if isinstance(found, type) and issubclass(found, Error) else Error
+    return cls(document["message"], **document["facts"])

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.checks import TABLE_NAME, check_flag, check_text, is_text, shown
+from lakebed.checks import check_flag, check_seconds, check_text, check_whole_number, is_text, shown
+from lakebed.creation import boundaries_of, check_name, first_schema, own_settings
 from lakebed.documents import dump
 from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
 from lakebed.files import instance_name, snapshot_name
@@ -23,7 +24,7 @@ from lakebed.log.outcomes import NotCommitted, number_of
 from lakebed.log.places import connect_logs
 from lakebed.log.snapshot import SnapshotPlace
 from lakebed.log.trust import check_trusted, remember
-from lakebed.schema import Schema, check_new
+from lakebed.schema import Schema
 from lakebed.state.catalog import (
     CatalogChange,
     FenceCreations,
@@ -204,18 +205,18 @@ class Instance:
             RejectedError: a sweep of dropped tables came by; create it again.
             UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
-        _check_name(name)
+        check_name(name)
         check_flag("online", online)
         if not isinstance(schema, Schema):
             raise UsageError(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
-        boundaries = _boundaries(schema, split_points)
-        own = _validated({} if settings is None else settings)
+        boundaries = boundaries_of(schema, split_points)
+        own = own_settings({} if settings is None else settings)
         catalog = self._catalog.follow()
         if catalog.named(name) is not None:
             raise _taken(name)
         table = self._handle(clock.new_id(), name)
         # A schema taken from another table may be any of its versions; here it is the first.
-        first = _first(schema)
+        first = first_schema(schema)
         table.commit(CreateTable(table.id, first, own, boundaries))
         self._change(RegisterTable(table.id, name, catalog.number, online), name)
         return table
@@ -231,7 +232,7 @@ class Instance:
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
-        _check_name(new_name)
+        check_name(new_name)
         found = self._find(name)
         self._change(RenameTable(found.id, new_name), new_name)
         self._handle(found.id, new_name).name = new_name
@@ -258,25 +259,46 @@ class Instance:
 
     # -- queries ------------------------------------------------------------------------------------------------
 
-    def sql(self, statement: str) -> pa.RecordBatchReader:
+    def sql(
+        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
+    ) -> pa.RecordBatchReader:
         """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
 
         Names are taken as they are written. A table as it was: ``FROM flights AT (VERSION => 12)``, ``AT (TAG =>
         'audited')``, ``AT (TIMESTAMP => '2026-01-31T12:00:00Z')``. What a statement says of a prefix of the row key
         (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
-        Memory is bounded by the instance's ``memory_limit_bytes``.
+        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``.
+
+        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
+        all its memory, or its time, is beyond the limit (:mod:`lakebed.query.limited`). Both count from when that
+        process is ready. Close the reader, or drop it, to end the process.
 
         Raises:
-            UsageError: not a statement, not a query, or one that names no column; says which there are.
+            UsageError: not a statement, not a query, or one that names no column; says which there are. A limit that
+                is none, or one that the statement goes beyond. A limit on a ``memory://`` instance.
             NotFoundError: no such table, tag or number.
         """
         check_text("statement", statement)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        if memory_limit_bytes is None and timeout_s is None:
+            engine, pool_bytes = self.sql_engine()
+            return engine.run(statement, pool_bytes)
+        if not self.storage.shared:
+            raise UsageError(f"{self.url} is in this process alone: no other can run a statement on it with limits")
+
+        from lakebed.query.limited import Limits, run_limited
+
+        place = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
+        return run_limited(place, statement, Limits(memory_limit_bytes, timeout_s))
+
+    def sql_engine(self) -> tuple[SqlEngine, int]:
+        """What runs statements, and how much memory its pool has by the settings."""
         if self._sql is None:
             from lakebed.query.sql import SqlEngine
 
             self._sql = SqlEngine(self._view_at, self.tables)
-        limit_bytes = settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
-        return self._sql.run(statement, limit_bytes)
+        return self._sql, settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
 
     # -- settings -----------------------------------------------------------------------------------------------
 
@@ -359,40 +381,3 @@ class Instance:
 
 def _taken(name: str) -> ExistsError:
     return ExistsError(f"a table named {name!r} exists already; choose another name or drop it first", table=name)
-
-
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
-        length = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else ""
-        raise UsageError(
-            f"not a table name: {shown(name)}{length}; use 1 to 128 of A-Z a-z 0-9 _ and -, not beginning with -",
-            table=name,
-        )
-
-
-def _validated(own: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(own, Mapping):
-        raise UsageError(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
-    return {name: value for name, value in settings.validate(own).items() if value is not None}
-
-
-def _first(schema: Schema) -> Schema:
-    """The schema as that of a new table, its expressions checked."""
-    first = Schema(schema.row_key, schema.sort_key, schema.values)
-    check_new(first)
-    if not first.generated:
-        return first
-
-    from lakebed.kernels.compute import checked
-
-    return checked(first)
-
-
-def _boundaries(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:
-    if isinstance(split_points, str | bytes | Mapping) or not isinstance(split_points, Iterable):
-        raise UsageError(f"split_points = {shown(split_points)}: must be a list of keys")
-    points = [point if isinstance(point, list | tuple) else (point,) for point in split_points]
-    encoded = sorted(schema.codec.encode(point) for point in points)
-    if len(set(encoded)) != len(encoded) or b"" in encoded:
-        raise UsageError("split points must be different keys, none of them empty")
-    return tuple(encoded)

@@ -15,6 +15,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import lakebed
+from lakebed.checks import is_whole, shown
 from lakebed.errors import UsageError
 from lakebed.travel import moment_in
 
@@ -233,6 +234,15 @@ def launcher(arguments: argparse.Namespace) -> Submit | str | None:
     from lakebed.spark.launcher import Submit
 
     return Submit(arguments.submit)
+
+
+def byte_count(text: str, what: str) -> int:
+    """A number of bytes, such as ``512MiB``, ``2GiB`` or ``1000000``. Raises UsageError naming the option."""
+    found = re.fullmatch(r"([0-9]{1,15})\s*(|KiB|MiB|GiB|TiB)", text.strip(), re.ASCII)
+    count = int(found[1]) * 1024 ** ("", "KiB", "MiB", "GiB", "TiB").index(found[2]) if found else None
+    if not is_whole(count):
+        raise UsageError(f"{what} {shown(text)}: must be a number of bytes, such as 536870912 or 512MiB")
+    return count
 
 
 def name_and_value(text: str, what: str) -> tuple[str, str]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lakebed.checks import check_seconds, shown
 from lakebed.cli import arguments as args
 from lakebed.cli.interrupts import at_a_prompt
 from lakebed.errors import Error, UsageError
@@ -20,6 +21,8 @@ from lakebed.query.statement import split_statements
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
 
     import lakebed
     from lakebed.cli.render import Output
@@ -49,15 +52,25 @@ def add_sql(commands: args.Commands) -> None:
     )
     parser.add_argument("statement", metavar="STATEMENT", nargs="?", help="one query")
     parser.add_argument("--csv", action="store_true", help="print CSV, with a heading")
+    parser.add_argument(
+        "--memory-limit",
+        metavar="BYTES",
+        help="run each statement in a process that is killed beyond it: 512MiB, 2GiB or plain bytes",
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", help="run each statement in a process that is killed after so long"
+    )
 
 
 def _sql(arguments: argparse.Namespace, out: Output) -> None:
     if arguments.csv and out.as_json:
         raise UsageError("--csv or --json, not both")
+    limits = _limits(arguments)
     lake = args.open_instance(arguments)
 
     def answer(statement: str) -> None:
-        _answer(lake, statement, out, as_csv=arguments.csv)
+        with lake.sql(statement, **limits) as reader:
+            _print(reader, out, as_csv=arguments.csv)
 
     if arguments.statement is not None:
         answer(arguments.statement)
@@ -70,16 +83,29 @@ def _sql(arguments: argparse.Namespace, out: Output) -> None:
             answer(statement)
 
 
-def _answer(lake: lakebed.Instance, statement: str, out: Output, *, as_csv: bool) -> None:
-    with lake.sql(statement) as reader:
-        names = reader.schema.names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if out.as_json and twice:
-            raise UsageError(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
-        if as_csv:
-            out.csv(reader, names)
-        elif not out.rows(reader, names):
-            out.note("no rows")
+def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = arguments.timeout
+    try:
+        timeout_s = None if given is None else float(given)
+    except ValueError:
+        raise UsageError(f"--timeout {shown(given)}: must be a number of seconds, 0 or more") from None
+    check_seconds("--timeout", timeout_s)
+    limit = arguments.memory_limit
+    return {
+        "memory_limit_bytes": None if limit is None else args.byte_count(limit, "--memory-limit"),
+        "timeout_s": timeout_s,
+    }
+
+
+def _print(reader: pa.RecordBatchReader, out: Output, *, as_csv: bool) -> None:
+    names = reader.schema.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if out.as_json and twice:
+        raise UsageError(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
+    if as_csv:
+        out.csv(reader, names)
+    elif not out.rows(reader, names):
+        out.note("no rows")
 
 
 def _statements(lines: Iterable[str]) -> Iterator[str]:

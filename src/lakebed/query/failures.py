@@ -53,7 +53,7 @@ def said(error: BaseException) -> str:
 
 def _known(error: BaseException, text: str) -> Error | None:
     if "Resources exhausted" in text:
-        return Error(f"the query needs more memory than memory_limit_bytes of the instance allows; raise it ({text})")
+        return Error(f"the query needs more memory than memory_limit_bytes allows; raise it ({text})")
     if "RecursionLimitExceeded" in text or isinstance(error, RecursionError):
         return UsageError("the statement nests brackets, CASE or NOT too deep; name parts of it by WITH, or split it")
     if "Null byte" in text:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Error, UsageError, decode_error, encode_error
 from lakebed.spark import wire
 from lakebed.storage import connect
 from lakebed.version import VERSION
@@ -77,7 +77,7 @@ def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop:
     results: dict[int, Any | Error] = {}
     for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True):
         document = wire.load(payload)
-        results[item] = document if ok else wire.decode_error(document)
+        results[item] = document if ok else decode_error(document)
     if found.num_rows != len(documents) or len(results) != len(documents):
         raise Error(f"Spark returned {found.num_rows} results for {len(documents)} tasks")
     return [results[item] for item in range(len(documents))]
@@ -98,7 +98,7 @@ def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
                 try:
                     ok, document = True, work(wire.load(payload))
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is this value's result
-                    ok, document = False, wire.encode_error(error)
+                    ok, document = False, encode_error(error)
                 yield pa.record_batch([[item], [ok], [wire.dump(document)]], schema=RESULT_SCHEMA)
 
     return run
@@ -132,7 +132,7 @@ class TaskError(Exception):
     """Carries an error out of a task through Spark's own text: the only thing of it that arrives."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{_MARK}{wire.dump(wire.encode_error(error)).hex()}:")
+        super().__init__(f"{_MARK}{wire.dump(encode_error(error)).hex()}:")
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def spark_errors() -> Iterator[None]:
         if start >= 0:
             begin = start + len(_MARK)
             document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
-            raise wire.decode_error(document) from None
+            raise decode_error(document) from None
         if missing := _MISSING.search(text):
             raise UsageError(
                 f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "

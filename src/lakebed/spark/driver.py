@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import lakebed
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Error, UsageError, encode_error
 from lakebed.files import call_answer_name, call_request_name
 from lakebed.spark import Pipeline, wire
 from lakebed.spark.submission import OPTIONS_VARIABLE, Call, encode_report, report_of
@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt as stop:
         answer = {"interrupted": "; ".join(getattr(stop, "__notes__", ["nothing was committed"]))}
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's to hear
-        answer = {"error": wire.encode_error(error)}
+        answer = {"error": encode_error(error)}
     instance.storage.replace(call_answer_name(call_id), wire.dump(answer))
     return 0
 

@@ -43,7 +43,7 @@ from typing import (
 )
 
 from lakebed import clock
-from lakebed.errors import Error, UnknownOutcomeError, UsageError
+from lakebed.errors import Error, UnknownOutcomeError, UsageError, decode_error, encode_error
 from lakebed.files import CALLS_FOLDER, call_answer_name, call_request_name
 from lakebed.spark import wire
 from lakebed.spark.launcher import Submit
@@ -200,7 +200,7 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
         )
     document = wire.load(found)
     if "error" in document:
-        raise wire.decode_error(document["error"])
+        raise decode_error(document["error"])
     return document["report"]
 
 
@@ -252,7 +252,7 @@ def _sweep_calls(instance: Instance, fresh: str) -> None:
 def encode_report(value: Any) -> Any:
     """A report, or a part of one."""
     if isinstance(value, Error):
-        return wire.encode_error(value)
+        return encode_error(value)
     if is_dataclass(value):
         return {f.name: encode_report(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple | list):
@@ -265,7 +265,7 @@ def decode_report(kind: Any, document: Any) -> Any:
     if document is None:
         return None
     if isinstance(kind, type) and issubclass(kind, Error):
-        return wire.decode_error(document)
+        return decode_error(document)
     if is_dataclass(kind):
         hints = get_type_hints(kind)
         return kind(**{name: decode_report(hints[name], part) for name, part in document.items()})  # type: ignore[operator]

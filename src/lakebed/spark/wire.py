@@ -10,9 +10,7 @@ import base64
 import json
 from typing import Any
 
-from lakebed import errors
 from lakebed.compaction.waves import MergeTask
-from lakebed.errors import Error
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask
 from lakebed.files import DataFile, NewFile
@@ -167,18 +165,3 @@ def decode_ingest_task(document: Any) -> IngestTask:
     """The inverse of :func:`encode_ingest_task`."""
     parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
     return IngestTask(document["job"], Method(document["method"]), parts)
-
-
-def encode_error(error: BaseException) -> dict[str, Any]:
-    """An error as class, message and those facts that JSON can hold; what is not Lakebed's own is named in the text."""
-    if isinstance(error, Error):
-        facts = {name: fact for name, fact in error.facts.items() if isinstance(fact, str | int | float | list | None)}
-        return {"class": type(error).__name__, "message": error.message, "facts": facts}
-    return {"class": "Error", "message": f"{type(error).__name__}: {error}", "facts": {}}
-
-
-def decode_error(document: Any) -> Error:
-    """The inverse of :func:`encode_error`."""
-    found = getattr(errors, document["class"], Error)
-    cls: type[Error] = found if isinstance(found, type) and issubclass(found, Error) else Error
-    return cls(document["message"], **document["facts"])

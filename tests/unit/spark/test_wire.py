@@ -39,16 +39,16 @@ def test_a_range_arrives(keys):
 
 
 def test_an_error_arrives_with_its_class_and_facts():
-    found = wire.decode_error(sent(wire.encode_error(errors.DamagedError("broken", name="x", where=object()))))
+    found = errors.decode_error(sent(errors.encode_error(errors.DamagedError("broken", name="x", where=object()))))
     assert type(found) is errors.DamagedError
     assert (str(found), found.kind, found.facts) == ("broken", "damaged", {"name": "x"})
 
 
 def test_an_error_that_is_not_ours_arrives_with_its_name():
-    found = wire.decode_error(sent(wire.encode_error(ZeroDivisionError("by zero"))))
+    found = errors.decode_error(sent(errors.encode_error(ZeroDivisionError("by zero"))))
     assert type(found) is errors.Error
     assert str(found) == "ZeroDivisionError: by zero"
 
 
 def test_no_name_of_the_module_passes_for_a_class_of_error():
-    assert type(wire.decode_error({"class": "annotations", "message": "m", "facts": {}})) is errors.Error
+    assert type(errors.decode_error({"class": "annotations", "message": "m", "facts": {}})) is errors.Error
