@@ -25,7 +25,7 @@ def outcomes(door, cases, stack_kib=0):
     """What became of each case in one child process."""
     words = [sys.executable, "-m", "tests.adversarial.statements", door, ",".join(cases), str(stack_kib)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3_000, check=False)
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     return {case: said.get(case, f"{FATAL} with {done.returncode}: {done.stderr[-500:]}") for case in cases}
 
