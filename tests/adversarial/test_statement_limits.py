@@ -107,7 +107,9 @@ def test_a_statement_within_its_limits_has_the_same_rows(lake, statement):
     with lake.sql(statement) as plain, lake.sql(statement, memory_limit_bytes=1024 * MIB, timeout_s=600) as reader:
         assert isinstance(reader, pa.RecordBatchReader)
         assert reader.schema == plain.schema
-        assert pa.table(reader).equals(plain.read_all())
+        batches = list(reader)
+        assert all(batch.num_rows for batch in batches)
+        assert pa.Table.from_batches(batches, reader.schema).equals(plain.read_all())
 
 
 def test_a_slow_reader_holds_the_worker_back(lake):
@@ -196,12 +198,15 @@ reader.read_all()
 def test_a_caller_that_is_interrupted_or_gone_leaves_no_worker(lake, number, statement):
     words = [sys.executable, "-c", CHILD, lake.url, statement, "exit" if number is None else "stay"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        assert child.stdout.readline() == "begun\n"
-        found = workers(child.pid)
-        if number is not None:
-            assert len(found) == 1
-            child.send_signal(number)
-        said = child.communicate(timeout=PATIENCE_S)[1]
+        try:
+            assert child.stdout.readline() == "begun\n"
+            found = workers(child.pid)
+            if number is not None:
+                assert len(found) == 1
+                child.send_signal(number)
+            said = child.communicate(timeout=PATIENCE_S)[1]
+        finally:
+            child.kill()
     assert child.returncode == (0 if number is None else -number)
     assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT)
     assert until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in found))

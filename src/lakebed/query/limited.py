@@ -94,6 +94,8 @@ class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
     def __init__(self, source: _Source) -> None:
         super().__init__(source)
         self._source = source
+        # The worker sends the columns with a batch of no rows, before it has any.
+        super().read_next_batch()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -66,7 +66,8 @@ def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
     answer.flush()
     with engine.run(request["statement"], pool_bytes) as rows, pa.PythonFile(answer, "w") as sink:
         stream = pa.ipc.new_stream(sink, rows.schema)
-        # The writer sends the columns with the first batch, and the caller need not wait for rows to know them.
+        # The writer sends the columns with the first batch, and the caller need not wait for rows to know them: this
+        # one has none, and the other end drops it.
         stream.write_batch(pa.RecordBatch.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema))
         answer.flush()
         for batch in rows:
