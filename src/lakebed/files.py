@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SUMMARY_BYTES_MIN = 128 * 1024
 """A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
 
+WIDE_ROW_BYTES = 16 * 1024
+"""From so many bytes a row on, the engine does not read a file: its allocator keeps what it has read."""
+
 KEY_FILTERS = "lakebed.key_filters"
 """Where a data file says, in the key-value metadata of its footer, where its filters over whole keys lie."""
 

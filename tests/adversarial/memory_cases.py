@@ -66,6 +66,20 @@ def wide() -> tuple[pa.Table, dict]:
     return _table(pa.array(values)), {"use_dictionary": False, "max_rows_per_page": 1}
 
 
+def megabytes(*, late: bool = False) -> tuple[pa.Table, dict]:
+    """220 values of 1 MiB that do not compress among 2,000 small ones; ``late``: with the last keys."""
+    block = np.random.default_rng(1).bytes(MIB)
+    rows = _table(pa.array([b"small"] * 2000 + [block[i:] + block[:i] for i in range(220)]))
+    if late:
+        rows = rows.set_column(0, "k", pa.array(np.arange(2220)))
+    return rows, {"use_dictionary": False, "max_rows_per_page": 1}
+
+
+def late() -> tuple[pa.Table, dict]:
+    """The same, with the large values last."""
+    return megabytes(late=True)
+
+
 def lists() -> tuple[pa.Table, dict]:
     """Lists of lists of 100,000 equal numbers in each of 500 rows: 400 MB of rows in kilobytes."""
     numbers = np.zeros(500 * 100_000, np.int64)
@@ -91,7 +105,7 @@ def columns() -> tuple[pa.Table, dict]:
 
 
 INPUTS: dict[str, Callable[[], tuple[pa.Table, dict]]] = {
-    made.__name__: made for made in (bomb, fuse, skewed, wide, lists, texts, zeros, columns)
+    made.__name__: made for made in (bomb, fuse, skewed, wide, megabytes, late, lists, texts, zeros, columns)
 }
 
 
@@ -221,5 +235,6 @@ PATHS: dict[str, Callable[[lakebed.Table, int, Path], Any]] = {
     "limit": lambda table, *_: _drained(table.scan(limit=5)),
     "get": _get,
     "many": lambda table, *_: {"rows": table.get_many(list(range(40)), columns=["k"]).num_rows},
+    "values": lambda table, *_: {"rows": table.get_many(list(range(40))).num_rows},
     "verify": lambda table, *_: {"findings": len(table.verify(files=True).findings)},
 }

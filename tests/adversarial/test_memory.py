@@ -20,7 +20,9 @@ LARGE = {"skewed": 8 * 60}
 """Of inputs with large values, what stands in place of the limit."""
 
 ROWS = {"fuse": 400, "bomb": 2000, "skewed": 50_000, "wide": 20_400, "lists": 500, "texts": 1500, "zeros": 16_384}
-ROWS["columns"] = 4000
+ROWS |= {"columns": 4000, "megabytes": 2220, "late": 2220}
+READ = {"merge": 4440, "scan": 4440, "reverse": 4440, "where": 1480, "limit": 5, "get": 58, "values": 80}
+"""Of two runs of megabytes, what each path gives."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,11 @@ def test_a_bulk_import_keeps_to_the_limit(run, name):
     assert run("map", name)["rows"] == ROWS[name]
 
 
+@pytest.mark.parametrize("path", sorted(READ))
+def test_files_that_overlap_with_rows_of_a_megabyte_are_read_in_the_memory_of_the_limit(run, path):
+    assert run(path, "megabytes")["rows"] == READ[path]
+
+
 def test_ten_values_of_two_hundred_megabytes_are_refused(tmp_path):
     schema = memory_cases.lakebed.Schema({"k": "int64"}, values={"v": "binary"})
     table = memory_cases.lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
@@ -78,7 +85,7 @@ def test_ten_values_of_two_hundred_megabytes_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(ROWS) - {"fuse"}))
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"fuse", "megabytes"}))
 def test_an_ingest_keeps_to_the_limit(folder, name):
     _made(folder, name)
     assert _ingested(folder, name)["rows"] == 2 * ROWS[name]

@@ -13,8 +13,9 @@ Local paths only; a file is opened for each question and closed again, so 1,000 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,25 @@ import pyarrow.parquet as pq
 
 from lakebed import types
 from lakebed.errors import DamagedError, SchemaMismatchError, StorageError
+from lakebed.files import WIDE_ROW_BYTES
+from lakebed.kernels.row_groups import read_row_groups
+from lakebed.kernels.sizes import decoded_rows
+from lakebed.kernels.spill import write_arrow
 from lakebed.keys import ALL_KEYS, EncodedRange
 from lakebed.schema import Schema
 
 _FIRST_ROWS = 256
+_FIRST_BYTES = 4 * 1024 * 1024
 _GOLDEN = 0.618_033_988_749_895
 _ARROW_MAGIC = b"ARROW1"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One sorted file. A row takes ``row_bytes`` in memory; a reader holds ``batch_bytes`` of it at the least.
+    """One sorted file. A reader holds ``batch_bytes`` of it at the least.
 
-    ``columns`` are the file's, one for each field of the schema; None where it was written without it.
+    ``row_bytes`` is what a row takes in memory: the average of the row group with the widest rows. ``columns`` are the
+    file's, one for each field of the schema; None where it was written without it.
     """
 
     path: Path
@@ -46,6 +53,11 @@ class Input:
     batch_bytes: int
     columns: tuple[pa.Field | None, ...]
     is_arrow: bool
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the engine must not read it as it is: a Parquet file with wide rows."""
+        return not self.is_arrow and self.row_bytes >= WIDE_ROW_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,24 @@ def read_through(path: Path, schema: Schema) -> None:
                     batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
         raise damaged(path, error) from error
+
+
+def put_into_arrow(item: Input, schema: Schema, key_range: EncodedRange | None, path: Path) -> Input:
+    """A Parquet input as an Arrow file at ``path``: its columns as they are, and the rows that may be in the range.
+
+    Rows are decoded in bounded memory, whatever their size. Raises DamagedError, and StorageError for a full disk.
+    """
+    try:
+        groups = [span.group for span in spans([item], schema, key_range)]
+        with pa.OSFile(str(item.path)) as source:
+            stored = pq.read_schema(source)
+            # Pages are as large as a row that the table once allowed.
+            rows = map(decoded_rows, read_row_groups(source, str(item.path), groups, pages_bytes=sys.maxsize))
+            # Arrow's reader leaves the ids of fields out of dictionaries.
+            write_arrow((pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in rows), stored, path)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(item.path, error) from error
+    return replace(open_input(path, schema), row_bytes=item.row_bytes)
 
 
 def spans(inputs: Sequence[Input], schema: Schema, key_range: EncodedRange | None) -> list[Span]:
@@ -170,9 +200,13 @@ def _open_parquet(path: Path, schema: Schema) -> Input:
         columns = _columns(file.schema_arrow, schema, path)
         metadata = file.metadata
         rows = metadata.num_rows
-        encoded = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-        first = next(file.iter_batches(batch_size=_FIRST_ROWS, use_threads=False), None) if rows else None
-    row_bytes = 1 if first is None else max(1, encoded // rows, first.nbytes // first.num_rows)
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        held = [index for index, group in enumerate(groups) if group.num_rows]
+        widest = max((groups[index].total_byte_size // groups[index].num_rows for index in held), default=1)
+        # Of the first row group alone: the rows of another may be much wider.
+        count = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, widest)))
+        first = next(file.iter_batches(count, row_groups=held[:1], use_threads=False), None) if held else None
+    row_bytes = 1 if first is None else max(1, widest, first.nbytes // first.num_rows)
     return Input(path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, columns=columns, is_arrow=False)
 
 

@@ -17,6 +17,11 @@ What a merge holds, and how each part is bounded by the memory limit M:
   input a few batches of the size it was written with. More inputs than fit M are merged in *levels*: groups of
   inputs into Arrow files in a scratch folder, those into the output.
 
+* *Wide rows.* The engine reads whole column chunks of a Parquet file, on threads that allocate rarely. Its allocator
+  (mimalloc 2) gives back what another thread has freed only at each hundredth allocation of the thread that made it:
+  a hundred chunks of 16 MiB. Parquet inputs whose rows take 16 KiB or more are therefore decoded by Arrow into Arrow
+  files first.
+
 Arrow inputs cannot be pruned and hold one batch at a time, so a merge with any of them has one slice; Parquet inputs
 among them that are too large for that go through a level first.
 
@@ -34,11 +39,12 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Error, StorageError
-from lakebed.kernels.inputs import Input, open_input, read_through, sample, spans
+from lakebed.kernels.inputs import Input, open_input, put_into_arrow, read_through, sample, spans
 from lakebed.kernels.layout import Layout, SortedFile
 from lakebed.kernels.scratch import scratch_folder
 from lakebed.kernels.session import between, column, context, inside, passing, read_as, sort_order, url
@@ -146,6 +152,12 @@ def _merged(  # noqa: PLR0913 - as above
     present = [item for item in inputs if item.rows]
     if not present or (ranges[0] is not None and ranges[0].empty):
         return
+    if any(item.is_wide for item in present):
+        with scratch_folder(scratch, "wide") as folder:
+            places = [(item, folder / f"{index:06d}.arrow") for index, item in enumerate(present)]
+            narrow = [put_into_arrow(item, schema, ranges[0], at) if item.is_wide else item for item, at in places]
+            yield from _merged(narrow, schema, ranges, memory_limit_bytes, scratch, where=where)
+        return
     groups = _level(present, memory_limit_bytes)
     if len(groups) == 1:
         yield from _one_level(groups[0], schema, ranges, memory_limit_bytes, where)
@@ -159,7 +171,9 @@ def _merged(  # noqa: PLR0913 - as above
             rows = _merged(group, schema, ranges, memory_limit_bytes, scratch, where=where)
             with contextlib.closing(rows) as batches:
                 path = write_spill(batches, schema, folder / f"{len(spills):06d}.arrow")
-            spills.append(open_input(path, schema))
+            widest = max(item.row_bytes for item in group)
+            spill = open_input(path, schema)
+            spills.append(replace(spill, row_bytes=max(widest, spill.row_bytes)))
         yield from _merged(spills, schema, ranges, memory_limit_bytes, scratch, where=where)
 
 

@@ -34,9 +34,14 @@ def batch_rows_for(rows: pa.Table | pa.RecordBatch) -> int:
 
 def write_spill(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -> Path:
     """Write sorted batches of the schema's columns to one Arrow IPC file. Raises StorageError if there is no room."""
+    return write_arrow(batches, schema.arrow, path)
+
+
+def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
+    """The same, with these columns."""
     rows = gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
     with writing_to(path.parent):
-        writer = pa.ipc.new_file(path, schema.arrow, options=arrow_options())
+        writer = pa.ipc.new_file(path, schema, options=arrow_options())
     try:
         for table in rows:
             with writing_to(path.parent):

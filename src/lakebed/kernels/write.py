@@ -61,6 +61,10 @@ _DICTIONARY_REPEATS = 16
 for the dictionary page and little is saved after zstd."""
 
 
+_PAGE_ROWS_BYTES = 1024 * 1024
+"""The rows of one page of keys take about so much in all columns: reads and slices are cut at pages of keys."""
+
+
 def write_run(  # noqa: PLR0913 - what, how, where, how much: each is the caller's to say
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
@@ -261,7 +265,8 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
         "write_page_index": True,
         "write_page_checksum": True,
         "data_page_size": layout.page_bytes,
-        "max_rows_per_page": layout.page_rows,
+        # Pages of narrow columns end where those of wide ones do not: else one page of keys would stand for megabytes.
+        "max_rows_per_page": max(1, min(layout.page_rows, _PAGE_ROWS_BYTES // row_bytes)),
         # Page size is looked at after so many values: for wide rows, after fewer.
         "write_batch_size": min(1024, max(1, layout.page_bytes // (4 * row_bytes))),
         "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],

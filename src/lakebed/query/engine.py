@@ -11,6 +11,11 @@ reading 20 million rows then took 0.1 GB above the process's own, in slices of w
 The rows of one key stay together, however many. A merge holds some MiB for each input, so very many go through the
 merge kernel, which works in levels.
 
+*Wide rows.* Without a key range inside a row group the reader fetches whole column chunks, on threads that allocate
+rarely. The allocator (mimalloc 2) gives back what another thread has freed only at each hundredth allocation of the
+thread that made it: a hundred chunks of up to 64 MiB. Files with rows of 16 KiB or more are therefore read by pages
+(:mod:`lakebed.query.remote`), unless a column is nested or the rows of one key are very many.
+
 *Damage.* The engine checks no digest and no CRC. Before a plan runs, the blocks that it may read are verified.
 
 Importing this module imports DataFusion, which takes a good part of a second: import it where it is needed.

@@ -16,7 +16,7 @@ from typing import Any
 
 from lakebed.documents import load
 from lakebed.errors import DamagedError
-from lakebed.files import KEY_FILTERS
+from lakebed.files import KEY_FILTERS, WIDE_ROW_BYTES
 from lakebed.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
 from lakebed.query.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.schema import Field, Schema
@@ -131,6 +131,11 @@ class Footer:
     def gives_pages(self, fields: Iterable[Field]) -> bool:
         """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether some row group has rows too wide for the engine (see :mod:`lakebed.query.engine`)."""
+        return any(group.content_bytes >= WIDE_ROW_BYTES * group.rows > 0 for group in self.groups)
 
     def places_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:
         """The pages of some columns, by field id, in some row groups (all if none is given), and all page indexes."""

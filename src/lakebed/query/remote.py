@@ -1,6 +1,7 @@
-"""Wide reads of large files on object stores: every byte goes through :meth:`OpenFiles.fetch`, which verifies it.
+"""Wide reads without the engine: of large files on object stores, and of files with wide rows.
 
-No engine reads such a file by itself, since engines check no digests. There are two ways:
+Every byte of a file on a store goes through :meth:`OpenFiles.fetch`, which verifies it. No engine reads such a file by
+itself, since engines check no digests. There are two ways:
 
 * :class:`RemoteReader`: rows in key order, for scans. The key range is cut into slices; the pages of a slice are
   fetched from all files side by side, decoded, and sorted in memory. The next slice is fetched while one is given out.
@@ -23,7 +24,7 @@ from lakebed.query.narrow import ROWS_MAX
 from lakebed.query.opening import StoredFile
 from lakebed.query.pages import PagedFile
 from lakebed.query.places import GroupRows, places_by_group, rank
-from lakebed.query.slices import forwards
+from lakebed.query.slices import SLICE_BYTES, forwards
 from lakebed.query.tally import Tally
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ _SHARE = 8
 """A slice may take this part of the memory limit, decompressed: it is held twice while it is sorted, and so is the
 next."""
 
+_SLICES = 4
+"""But no less than so many slices: each file adds a page of keys at both ends of one."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteReader:
-    """Reads files of one table of which some stay on their store."""
+    """Reads files of one table of which some stay on their store, or have wide rows."""
 
     files: OpenFiles
     kept: ReadCache
@@ -59,7 +63,8 @@ class RemoteReader:
         ``otherwise`` reads what cannot be read so: many rows with nested columns, or very many rows of one key.
         """
         if all(one.footer.gives_pages(ask.fields(with_keys=True)) for one in opened):
-            return self._merged(opened, ask, memory_limit_bytes // _SHARE, otherwise)
+            size_bytes_max = max(memory_limit_bytes // _SHARE, _SLICES * SLICE_BYTES)
+            return self._merged(opened, ask, size_bytes_max, otherwise)
         few = self._few(opened, ask)
         return otherwise(ask) if few is None else iter(few)
 

@@ -306,12 +306,12 @@ class Reader:
         if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, ask.schema) for file in files]
             return self.engine().merge_in_levels(local, ask, limit_bytes)
-        if any(one.path is None for one in opened):
-            return self._remote_rows(opened, ask)
+        if any(one.path is None or one.footer.is_wide for one in opened):
+            return self._page_rows(opened, ask)
         return self.engine().read(opened, ask)
 
-    def _remote_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
-        """The rows asked for of files of which some stay on their store: by pages, or else out of verified copies."""
+    def _page_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
+        """The rows asked for of files of which some are wide, or stay on their store: by pages, else by the engine."""
         from lakebed.query.remote import RemoteReader
 
         def from_copies(ask: Ask) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@ import pytest
 
 from lakebed import Schema
 from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageError, UsageError
-from lakebed.kernels import merge
+from lakebed.kernels import inputs, merge
 from lakebed.kernels.merge import check_plan, merge_runs, merge_stream
 from lakebed.kernels.predicate import check_where
 from lakebed.kernels.sort import encode_piece, sort_runs
@@ -53,6 +53,30 @@ def test_inputs_that_do_not_overlap_come_out_in_order(write):
     paths = [write(range(start, start + 1000)) for start in (3000, 0, 2000, 1000)]
 
     assert stream(paths) == list(range(4000))
+
+
+@pytest.mark.parametrize("begin", [0, 750])
+def test_inputs_with_wide_rows_are_merged_alike(write, monkeypatch, begin):
+    """The engine reads them from Arrow files."""
+    paths = [write(range(start, 2000, 3)) for start in (2, 0, 1)]
+    low = SCHEMA.codec.encode([bench_rows([begin])["key"][0].as_py()])
+    monkeypatch.setattr(inputs, "WIDE_ROW_BYTES", 1)
+    read = []
+    monkeypatch.setattr(merge, "put_into_arrow", lambda *args: read.append(args) or inputs.put_into_arrow(*args))
+
+    assert stream(paths, key_range=EncodedRange(low, None)) == list(range(begin, 2000))
+    assert len(read) == 3
+
+
+def test_a_damaged_input_with_wide_rows_is_named(write, monkeypatch):
+    paths = [write(range(start, 2000, 2)) for start in (0, 1)]
+    content = bytearray(paths[1].read_bytes())
+    content[5000:5100] = bytes(100)
+    paths[1].write_bytes(content)
+    monkeypatch.setattr(inputs, "WIDE_ROW_BYTES", 1)
+
+    with pytest.raises(DamagedError, match=paths[1].name):
+        stream(paths)
 
 
 def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeypatch):
