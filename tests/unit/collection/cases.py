@@ -58,6 +58,13 @@ def nothing_is_left_over(table):
     return len(objects(table)) == 2 * len(on(table).state().files)
 
 
+def let_time_pass(storage):
+    """Until the store's clock is beyond every stamp that it has given so far."""
+    before = storage.now()
+    while storage.now() <= before:
+        pass
+
+
 class Meanwhile(CountingStorage):
     """A store before whose n-th call of some kind something else happens, once."""
 

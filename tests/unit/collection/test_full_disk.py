@@ -17,7 +17,7 @@ from lakebed.errors import StorageError
 from lakebed.files import data_folder
 from lakebed.storage import local, reserve, syscalls
 from lakebed.storage.reserve import RESERVE, RESERVE_BYTES
-from tests.unit.collection.cases import AT_ONCE, SCHEMA, letters, objects, rows
+from tests.unit.collection.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, rows
 
 
 class FullDisk:
@@ -52,6 +52,7 @@ def test_garbage_is_collected_on_a_full_disk(table, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="the disk is full"):
         table.write(rows("ef"))
     assert collect_garbage(table).files == 2
+    let_time_pass(table.storage)
     assert sweep_orphans(table, force=True).orphans == 1  # what the write had sent
     assert not objects(table)
     assert disk.used() < disk.bytes_max
@@ -70,6 +71,7 @@ def test_orphans_are_swept_on_a_full_disk(table, tmp_path, monkeypatch):
     job = objects(table)[0].split("/")[-2]
     table.storage.create(f"{data_folder(table.id)}/{job}/0192aaaa-0000-7000-8000-000000000000.parquet", b"x" * 99)
     FullDisk(tmp_path, monkeypatch)
+    let_time_pass(table.storage)
     assert sweep_orphans(table, force=True).orphans == 1
     assert table.count().rows == 10_000
 

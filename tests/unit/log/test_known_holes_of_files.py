@@ -23,6 +23,7 @@ from lakebed.state.machine import TABLE
 from lakebed.state.transactions import Job, OfferOutput, OpenJob
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.unit.collection.cases import let_time_pass
 from tests.unit.log.cases import Overtaken
 from tests.unit.state.cases import known_files
 
@@ -195,6 +196,7 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
     merge(table, LOW)
     assert letters(table) == "ab"
     table.set(orphan_age_s=0)
+    let_time_pass(table.storage)
     assert sweep_orphans(table, force=True).orphans == 1
     assert table.storage.stamp(uploaded[0]) is None
     assert letters(table) == "ab"
