@@ -81,6 +81,7 @@ class Pipeline:
         self.launcher = Local() if session is not None else launcher_of(launcher)
         self._given = session
         self._started: SparkSession | None = None
+        self._active: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options, instance.log_url)
 
     def __enter__(self) -> Self:
@@ -101,16 +102,13 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet.
-
-        Raises UsageError where drivers are submitted, or PySpark is not installed.
-        """
+        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
         if self._given is not None:
             return self._given
         if isinstance(self.launcher, Submit):
             raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
         with extras():
-            session = active_session() if isinstance(self.launcher, Local) else None
+            session = self._active or active_session() if isinstance(self.launcher, Local) else None
             if session is None:
                 session = self._started = start_session(self.launcher)
             return session
@@ -125,7 +123,9 @@ class Pipeline:
         """The session that is there already; None if the first call that needs one would start it."""
         known: SparkSession | None = self._given or vars(self).get("session")
         if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
-            return active_session()
+            # That of this thread: the one that does the work would find none, and start another.
+            self._active = active_session()
+            return self._active
         return known
 
     # -- work ---------------------------------------------------------------------------------------------------
