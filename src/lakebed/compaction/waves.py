@@ -22,6 +22,7 @@ from lakebed.compaction.owner import this_process
 from lakebed.compaction.plan import SLICE_SHARE, LeafMerge, Skipped, inputs_of, pressing, share_out, tasks_of, why_wait
 from lakebed.errors import DamagedError, Error
 from lakebed.files import DataFile, NewFile
+from lakebed.ingest.send import commit_files, discard
 from lakebed.kernels.layout import Layout
 from lakebed.keys import EncodedRange
 from lakebed.log.outcomes import NotCommitted, number_of
@@ -182,11 +183,13 @@ def _run_wave(table: Table, execute: Execute, wave: Sequence[Planned], tally: Ta
         job, made = ended
         failure = _failure(job, made)
         ours.remove(job.id)
+        files = tuple(new for result in made if not isinstance(result, Error) for new in result)
         if failure is not None:
             _close(table, job.id, str(failure))
+            discard(table.storage, table.id, files)
             tally.failed.append(FailedMerge(job.merge.leaf, failure))
         else:
-            _commit(table, job, [result for result in made if not isinstance(result, Error)], tally)
+            _commit(table, job, files, tally)
 
     try:
         opened = [job for job in in_threads(open_one, wave) if job is not None]
@@ -244,9 +247,8 @@ def _failure(job: _Open, made: Sequence[TaskResult]) -> Error | None:
     return None
 
 
-def _commit(table: Table, job: _Open, made: Sequence[tuple[NewFile, ...]], tally: Tally) -> None:
-    files = tuple(new for part in made for new in part)
-    outcome = table.try_commit(OfferOutput(job.id, files))
+def _commit(table: Table, job: _Open, files: tuple[NewFile, ...], tally: Tally) -> None:
+    outcome = commit_files(table, OfferOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
         # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
         _close(table, job.id, outcome.reason)

@@ -8,12 +8,15 @@ from lakebed import clock
 from lakebed.errors import SchemaMismatchError
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.run import conformed, open_stream, write_files
+from lakebed.ingest.send import commit_files
+from lakebed.log.outcomes import number_of
 from lakebed.state.transactions import OfferFiles
 from lakebed.travel import based_on, committed_at
 
 if TYPE_CHECKING:
     from lakebed.kernels.layout import Layout
     from lakebed.log.committer import Log
+    from lakebed.log.outcomes import Outcome
     from lakebed.schema import Schema
     from lakebed.settings import Settings
     from lakebed.state.table import TableState
@@ -28,6 +31,7 @@ class Target(Protocol):
     """What rows are added to: a :class:`~lakebed.table.Table`, which does the adding by this module."""
 
     id: str
+    name: str
     storage: Storage
     log: Log[TableState, Offer, Transaction]
 
@@ -53,8 +57,8 @@ class Target(Protocol):
         """How data files are written."""
         ...
 
-    def commit(self, offer: Offer) -> int:
-        """The log number at which the offer was committed."""
+    def try_commit(self, offer: Offer) -> Outcome:
+        """What became of the offer."""
         ...
 
 
@@ -87,4 +91,4 @@ def add(table: Target, data: Any, commit_id: str | None, base_number: int | None
         raise
     if not files and commit_id is None:
         return table.number
-    return table.commit(OfferFiles(files, commit_id, base))
+    return number_of(commit_files(table, OfferFiles(files, commit_id, base)), f"table {table.name}")

@@ -34,7 +34,7 @@ from lakebed.files import NewFile
 from lakebed.foreign import said, told
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
-from lakebed.ingest.send import send_run
+from lakebed.ingest.send import commit_files, send_run
 from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
 from lakebed.kernels.layout import Layout
 from lakebed.kernels.sizes import pages_bytes_max
@@ -326,9 +326,9 @@ def _execute(execute: Execute, target: Target, tasks: Sequence[IngestTask]) -> S
 
 def _commit(table: Table, one: _Try, files: tuple[NewFile, ...], at: tuple[int, _Tally]) -> list[_Try]:
     base_number, tally = at
-    outcome = table.try_commit(OfferFiles(files, None, base_number, one.job.ids))
+    outcome = commit_files(table, OfferFiles(files, None, base_number, one.job.ids))
     if isinstance(outcome, NotCommitted):
-        # Refused for good, so what was made is orphans. Of its requests others may have carried out all or some.
+        # Refused for good. Of its requests others may have carried out all or some.
         left = [request for request in one.job.requests if request.id in table.state().open_requests]
         if left and one.refusals < REFUSALS_MAX:
             return [_Try(job_of(left, one.job.method), one.refusals + 1)]

@@ -1,36 +1,92 @@
-"""Sending the files of a run: from sorted local Parquet to committed-to-be objects.
+"""Sending the files of a run: from sorted local Parquet to committed-to-be objects, and committing them.
 
-The data object goes first, then its summary. Both names are fresh, so a lost attempt overwrites nothing and leaves
-orphans only.
+The data object goes first, then its summary. Both names are fresh, so a lost attempt overwrites nothing. An attempt
+that fails deletes what it has sent, so that a full disk does not stay full; what it cannot delete is an orphan, which
+the sweep deletes.
+
+Once files are offered to the log they are deleted only if it is certain that no entry has them, nor ever will: never
+after an unknown outcome.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
 
 from lakebed import clock
-from lakebed.errors import StorageError
-from lakebed.files import DataFile, NewFile, data_object, summary_name
+from lakebed.errors import Error, StorageError
+from lakebed.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
+from lakebed.log.outcomes import Contended, Crowded, NotCommitted
 from lakebed.log.stamps import to_us
+from lakebed.state.transactions import TooManyRuns
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.kernels.layout import SortedFile
+    from lakebed.log.outcomes import Outcome
+    from lakebed.state.transactions import Offer, OfferFiles, OfferOutput
     from lakebed.storage.contract import Storage
 
 SUMMARY_PUTS_MAX = 5
 """A summary can be made again from its file, so there is no reason to insist for long."""
 
 
+class Committer(Protocol):
+    """Where files are committed: a :class:`~lakebed.table.Table`."""
+
+    id: str
+    storage: Storage
+
+    def try_commit(self, offer: Offer) -> Outcome:
+        """What became of the offer; raises StorageError if the store refused it."""
+        ...
+
+
 def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job: str) -> tuple[NewFile, ...]:
     """Send every file of one run and say what was sent. The local files are used up. ``job`` also names the run."""
-    return tuple(_send(storage, table_id, sorted_file, job) for sorted_file in run)
+    sent: list[NewFile] = []
+    names: list[str] = []
+    try:
+        for sorted_file in run:
+            file_id = clock.new_id()
+            names += [data_object(table_id, job, file_id), summary_object(table_id, job, file_id)]
+            sent.append(_send(storage, table_id, sorted_file, (job, file_id)))
+    except BaseException:
+        _delete(storage, names)
+        raise
+    return tuple(sent)
 
 
-def _send(storage: Storage, table_id: str, sorted_file: SortedFile, job: str) -> NewFile:
-    file_id = clock.new_id()
+def commit_files(table: Committer, offer: OfferFiles | OfferOutput) -> Outcome:
+    """Commit files that are offered this once; delete them if it is certain that they are not in the log.
+
+    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does: then, too, nothing of them is in the log.
+    """
+    try:
+        outcome = table.try_commit(offer)
+    except StorageError:
+        discard(table.storage, table.id, offer.files)
+        raise
+    if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns):
+        discard(table.storage, table.id, offer.files)
+    return outcome
+
+
+def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:
+    """Delete files that were sent and will never be committed. A best effort: what stays is an orphan."""
+    _delete(storage, [name for new in files for name in object_names(table_id, new.file)])
+
+
+def _delete(storage: Storage, names: Iterable[str]) -> None:
+    # What failed before is what the caller is to see.
+    with suppress(Error):
+        storage.delete(names)
+
+
+def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[str, str]) -> NewFile:
+    job, file_id = at
     stored = storage.send(data_object(table_id, job, file_id), sorted_file.path)
     sorted_file.path.unlink(missing_ok=True)
     file = DataFile(

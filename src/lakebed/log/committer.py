@@ -99,7 +99,11 @@ class Log(Generic[State, Offered, Change]):
         return self._tail.follow().state
 
     def commit(self, offer: Offered) -> Outcome:
-        """Offer one change; returns what became of it. Bounded in time; see the module's rules."""
+        """Offer one change; returns what became of it. Bounded in time; see the module's rules.
+
+        Raises StorageError if the store refuses what comes before the entry, or the entry outright: then nothing of the
+        offer is in the log, nor will be.
+        """
         ticket = Ticket(offer)
         if not self._queue.enter(ticket):
             return Crowded(len(self._queue))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.send import send_run
+from lakebed.ingest.send import commit_files, discard, send_run
 from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.kernels.scratch import writing_to
 from lakebed.log.outcomes import Committed, number_of
@@ -80,14 +80,16 @@ def attach(
     stop.check()
     results = run_batch(start(), [asdict(file) for file in found], work, stop)
     failed = next((result for result in results if isinstance(result, Error)), None)
+    sent = [new for result in results if not isinstance(result, Error) for new in wire.decode_new_files(result)]
     if failed is not None:
+        discard(table.storage, table.id, sent)
         raise failed
-    files = as_run([new for result in results for new in wire.decode_new_files(result)])
+    files = as_run(sent)
     rows, size_bytes = sum(new.file.rows for new in files), sum(new.file.size_bytes for new in files)
     if not files and job_id is None:
         return AttachReport(table.name, 0, 0, 0, None)
     stop.check()
-    outcome = table.try_commit(OfferFiles(files, job_id, state.number))
+    outcome = commit_files(table, OfferFiles(files, job_id, state.number))
     number = number_of(outcome, f"table {table.name}, attach")
     if isinstance(outcome, Committed) and outcome.repeated:
         return AttachReport(table.name, 0, 0, 0, number, repeated=True)

@@ -24,6 +24,7 @@ from lakebed.checks import are_names, are_texts, is_text, shown
 from lakebed.errors import Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.intake import Intake
+from lakebed.ingest.send import commit_files
 from lakebed.ingest.sources import find_files
 from lakebed.kernels.sizes import pages_bytes_max
 from lakebed.log.outcomes import Committed, number_of
@@ -267,7 +268,7 @@ class Importer:
         if not files and request.key is None:
             return None, False
         self.stop.check()
-        outcome = self.table.try_commit(OfferFiles(files, request.key, request.base_number))
+        outcome = commit_files(self.table, OfferFiles(files, request.key, request.base_number))
         if isinstance(outcome, Committed):
             return outcome.number, outcome.repeated
         return number_of(outcome, f"import into {self.table.name}"), False

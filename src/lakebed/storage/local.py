@@ -11,7 +11,7 @@ A failed fsync means that this write failed for good (the kernel may have droppe
 it is never tried again on the same descriptor. Up to the link a failure is an error and nothing is stored; after the
 link others may have seen the name, so a failure to sync the directory is UNCLEAR, and the repeated put, which finds
 the name taken, syncs the directory again before it says so. On NFS a retransmitted ``link`` may report its own
-success as "exists"; the inode tells.
+success as "exists"; the inode tells. A ``link`` that the server did not answer is UNCLEAR as well.
 
 A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which others
 of its kind respect and nothing else does. A version is the digest of the bytes.
@@ -90,12 +90,11 @@ class LocalStorage:
         target = self._path(name)
         with explained("create", target):
             # Who has lost need not write first.
-            created = self._found(target) is None and self._create(target, data)
-        try:
+            outcome = self._create(target, data) if self._found(target) is None else PutOutcome.EXISTS
+        with suppress(OSError):
             self._sync_directory(os.path.dirname(target))
-        except OSError:
-            return PutOutcome.UNCLEAR
-        return PutOutcome.CREATED if created else PutOutcome.EXISTS
+            return outcome
+        return PutOutcome.UNCLEAR
 
     def replace(self, name: str, data: bytes) -> None:
         """Put atomically over whatever is there, durably."""
@@ -162,9 +161,11 @@ class LocalStorage:
         with explained("send to", target):
             temporary, digests = self._stage(target, path)
             try:
-                if not link(temporary, target):
+                if (outcome := link(temporary, target)) is not PutOutcome.CREATED:
+                    taken = "the name is taken; every attempt needs a fresh name"
+                    unclear = "the file system does not say whether the name was given; check the mount, and try again"
                     raise StorageError(
-                        f"cannot send to {target}: the name is taken; every attempt needs a fresh name",
+                        f"cannot send to {target}: {taken if outcome is PutOutcome.EXISTS else unclear}",
                         name=name,
                         transient=False,
                     )
@@ -300,7 +301,7 @@ class LocalStorage:
             unlink_quietly(temporary)
             raise
 
-    def _create(self, target: str, data: bytes) -> bool:
+    def _create(self, target: str, data: bytes) -> PutOutcome:
         temporary = self._write_temporary(target, data)
         try:
             return link(temporary, target)

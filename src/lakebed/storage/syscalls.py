@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,8 @@ _REMEDIES = {
     errno.EAGAIN: "another process holds the lock beside it: try again later, and see which one stands still",
     errno.ELOOP: "symbolic link where a file is expected",
 }
+_UNANSWERED = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EINTR, errno.EHOSTDOWN})
+"""What a network mount reports when the server did not answer: it may have done what was asked."""
 _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ESTALE})
 
 
@@ -71,15 +74,23 @@ def write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def link(temporary: str, target: str) -> bool:
-    """Give the temporary the name; False: the name is taken by another file."""
+def link(temporary: str, target: str) -> PutOutcome:
+    """Give the temporary the name; EXISTS: the name is taken by another file.
+
+    Raises OSError if the system refused: the name is not given then.
+    """
     try:
         os.link(temporary, target, follow_symlinks=False)
     except FileExistsError:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.lstat(temporary), os.lstat(target))  # NFS: our own success, retransmitted
-        return False
-    return True
+        with suppress(OSError):
+            if os.path.samestat(os.lstat(temporary), os.lstat(target)):
+                return PutOutcome.CREATED  # NFS: our own success, retransmitted
+        return PutOutcome.EXISTS
+    except OSError as error:
+        if error.errno not in _UNANSWERED:
+            raise
+        return PutOutcome.UNCLEAR
+    return PutOutcome.CREATED
 
 
 def unlink_quietly(path: str) -> None:

@@ -11,7 +11,7 @@ from lakebed.errors import ExistsError, RejectedError
 from lakebed.state.catalog import ForgetTable
 from lakebed.state.transactions import CreateTable
 from lakebed.table import Table
-from tests.unit.collection.cases import AT_ONCE, SCHEMA, Ahead, letters, objects, rows
+from tests.unit.collection.cases import AT_ONCE, SCHEMA, Ahead, Killed, Mortal, letters, objects, on, rows
 
 HOUR = dt.timedelta(hours=1)
 
@@ -40,6 +40,9 @@ def test_the_files_of_a_dropped_table_go_and_its_log_refuses_on(instance):
     assert objects(gone) == []
     with pytest.raises(RejectedError, match="dropped"):
         late.write(rows("ef"))
+    assert objects(gone) == []
+    with pytest.raises(Killed):
+        on(late, Mortal(late.storage, 1, after=False)).write(rows("gh"))
     assert looked_at(instance) == [(2, None)]
     assert looked_at(instance) == []
     assert letters(instance.table("kept")) == "ab"

@@ -10,7 +10,7 @@ from lakebed.collection.run import collect_garbage
 from lakebed.collection.sweep import sweep_orphans
 from lakebed.compaction.run import compact as run_compaction
 from lakebed.compaction.run import prepare, release_jobs, run_merge_task
-from lakebed.errors import DamagedError, RejectedError, StorageError, UnknownOutcomeError
+from lakebed.errors import DamagedError, RejectedError, UnknownOutcomeError
 from lakebed.files import data_folder, data_object, entry_name, table_prefix
 from lakebed.keys import ALL_KEYS
 from lakebed.log import slots
@@ -41,9 +41,8 @@ def table():
 
 def orphaned(table, text="yz"):
     """A write that dies before its entry: two objects that nothing names."""
-    refused = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FULL, "create", "*/log/*")]))
-    with pytest.raises(StorageError):
-        on(table, refused).write(rows(text))
+    with pytest.raises(Killed):
+        on(table, Mortal(table.storage, 1, after=False)).write(rows(text))
 
 
 def swept(table):

@@ -10,7 +10,7 @@ import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.collection.run import collect_garbage
 from lakebed.collection.sweep import sweep_orphans
-from lakebed.errors import NotRetainedError, StorageError, UnknownOutcomeError
+from lakebed.errors import NotRetainedError, UnknownOutcomeError
 from lakebed.files import data_folder, data_name
 from lakebed.ingest.run import write_files
 from lakebed.keys import ALL_KEYS
@@ -23,7 +23,7 @@ from lakebed.state.machine import TABLE
 from lakebed.state.transactions import Job, OfferOutput, OpenJob
 from lakebed.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.collection.cases import let_time_pass
+from tests.unit.collection.cases import Killed, Mortal, let_time_pass
 from tests.unit.log.cases import Overtaken
 from tests.unit.state.cases import known_files
 
@@ -186,9 +186,8 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
 
     Here no reader looks into the folder, and a sweep deletes what no entry names.
     """
-    full = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FULL, "create", "*/log/*", calls={1})]))
-    with pytest.raises(StorageError):
-        on(table, full).write(rows("ab"))
+    with pytest.raises(Killed):
+        on(table, Mortal(table.storage, 1, after=False)).write(rows("ab"))
     uploaded = [listed.name for listed in table.storage.list(data_folder(table.id)) if listed.name.endswith(".parquet")]
     assert len(uploaded) == 1
     assert letters(table) == ""

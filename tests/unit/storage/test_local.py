@@ -229,6 +229,23 @@ def test_a_directory_sync_that_fails_after_the_link_is_unclear(
     assert storage.get("log/2") == b"2"
 
 
+def test_a_link_that_a_file_server_did_not_answer_is_unclear(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been made: who takes the error for a refusal would delete the files of a committed entry."""
+    real = os.link
+
+    def link(*arguments: Any, **keywords: Any) -> None:
+        real(*arguments, **keywords)
+        raise OSError(errno.EIO, "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        assert storage.create("log/1", b"1") is PutOutcome.UNCLEAR
+    assert storage.create("log/1", b"1") is PutOutcome.EXISTS
+    assert storage.get("log/1") == b"1"
+
+
 def test_a_directory_sync_that_fails_after_the_rename_is_unclear(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,8 @@ class Sender:
 
     def commit(self, table: Table, messages: Sequence[Any], request_key: str | None) -> None:
         """Add what the messages name, in one entry; nothing if there is nothing. Raises as Table.commit does."""
+        from lakebed.ingest.send import commit_files
+        from lakebed.log.outcomes import number_of
         from lakebed.state.transactions import OfferFiles
 
         if any(not isinstance(message, Sent) for message in messages):
@@ -101,7 +103,7 @@ class Sender:
             new for message in messages for new in wire.decode_new_files(wire.load(message.files))
         )
         if files or request_key is not None:
-            table.commit(OfferFiles(files, request_key, self.base_number))
+            number_of(commit_files(table, OfferFiles(files, request_key, self.base_number)), f"table {table.name}")
 
 
 class TableWriter(DataSourceArrowWriter):
