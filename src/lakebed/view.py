@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lakebed.kernels.predicate import Predicate
     from lakebed.query.counting import Count
     from lakebed.query.explain import Explanation
-    from lakebed.query.predicates import KeySet
+    from lakebed.query.plan import QueryPlan
     from lakebed.query.run import Reader
     from lakebed.query.stream import RowStream
     from lakebed.query.tally import Tally
@@ -81,9 +81,7 @@ class View(Exchange):
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         names = self.schema.project(columns)
-        asked, keys, predicate = self._narrowed(encoded(self, ranges), where)
-        planned = plan(self.state, asked, keys)
-        planned = planned if predicate is None else coarser(planned)
+        planned, predicate = self._planned(encoded(self, ranges), where)
         return self.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
@@ -132,25 +130,22 @@ class View(Exchange):
         check_flag("reverse", reverse)
         with seen.step("plan"):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
-            narrower, keys, predicate = self._narrowed(ranges, where)
-            planned = plan(self.state, narrower, keys)
-            planned = planned if predicate is None else coarser(planned)
+            planned, predicate = self._planned(ranges, where)
         names = self.schema.project(columns)
         for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, tally=seen):
             pass
         return Explanation.of(self.number, planned, seen)
 
-    def _narrowed(
-        self, ranges: Sequence[EncodedRange], where: str | None
-    ) -> tuple[Sequence[EncodedRange], KeySet | None, Predicate | None]:
-        """The ranges without keys of which the predicate cannot be true; those of which it can; and the predicate."""
+    def _planned(self, ranges: Sequence[EncodedRange], where: str | None) -> tuple[QueryPlan, Predicate | None]:
+        """What to read of the ranges, without keys of which the predicate cannot be true; and the predicate."""
         if where is None:
-            return ranges, None, None
+            return plan(self.state, ranges), None
         from lakebed.kernels.predicate import check_where
         from lakebed.query.expressions import narrowed
 
         predicate = check_where(where, self.schema.arrow)
-        return *narrowed(ranges, predicate.parts, self.schema), predicate
+        narrower, keys = narrowed(ranges, predicate.parts, self.schema)
+        return coarser(plan(self.state, narrower, keys), ranges), predicate
 
     def _point(self, key: Sequence[Any]) -> EncodedRange:
         key_bytes = self.schema.codec.encode_key(key)

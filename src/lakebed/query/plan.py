@@ -8,12 +8,14 @@ keys: a file may hold rows outside the leaf that were compacted away, or removed
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebed.files import DataFile
-from lakebed.keys import EncodedRange, iter_ranges
+from lakebed.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.schema import Schema
 from lakebed.state.table import TableState
 
@@ -92,18 +94,25 @@ def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[tuple[in
     )
 
 
-def coarser(found: QueryPlan) -> QueryPlan:
-    """The plan with one range for a leaf in place of many, where to read the rows between them costs less.
+def coarser(
+    found: QueryPlan, within: Sequence[EncodedRange] = (ALL_KEYS,), rows_a_range: int = ROWS_A_RANGE
+) -> QueryPlan:
+    """The plan with fewer ranges for a leaf that has many, where to read the rows between them costs less.
 
-    For who asks each row whether it is wanted: more rows come than those of the ranges.
+    For who asks each row whether it is wanted: more rows come than those of the ranges, but none outside the ranges
+    ``within``, which the caller asks for and no predicate checks. To begin another range costs as much as
+    ``rows_a_range`` rows.
     """
-    return replace(found, leaves=tuple(_coarser(leaf) for leaf in found.leaves))
+    apart = list(iter_ranges(within))
+    return replace(found, leaves=tuple(_coarser(leaf, apart, rows_a_range) for leaf in found.leaves))
 
 
-def _coarser(leaf: LeafQuery) -> LeafQuery:
-    if len(leaf.ranges) < RANGES_MIN or sum(file.rows for file in leaf.files) > len(leaf.ranges) * ROWS_A_RANGE:
+def _coarser(leaf: LeafQuery, apart: Sequence[EncodedRange], rows_a_range: int) -> LeafQuery:
+    if len(leaf.ranges) < RANGES_MIN or sum(file.rows for file in leaf.files) > len(leaf.ranges) * rows_a_range:
         return leaf
-    return replace(leaf, ranges=(EncodedRange(leaf.ranges[0].min, leaf.ranges[-1].max),))
+    begins = [keys.min for keys in apart]
+    joined = [list(some) for _, some in groupby(leaf.ranges, lambda keys: bisect_right(begins, keys.min))]
+    return replace(leaf, ranges=tuple(EncodedRange(some[0].min, some[-1].max) for some in joined))
 
 
 def _leaf_query(leaf: int, files: Sequence[DataFile], ranges: list[EncodedRange]) -> Iterator[LeafQuery]:

@@ -129,6 +129,19 @@ def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_file_s(tab
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("where", ["s >= 0", "k % 2 = 0", "k IN (3, 41, 45, 95, 777) OR k > 500"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(instance, where, reverse):
+    """Of many small ranges a leaf is read through, since a predicate is asked of each row; no range is."""
+    table = instance.create_table("u", Schema({"k": "int64"}, values={"s": "int64"}), split_points=[(333,)])
+    table.write(pa.table({"k": range(1000), "s": range(1000)}))
+    ranges = [KeyRange((begin,), (begin + 10,)) for begin in range(0, 1000, 40)]
+    inside = {key for begin in range(0, 1000, 40) for key in range(begin, begin + 10)}
+    wanted = [key for key in table.scan(where=where).read_all().column("k").to_pylist() if key in inside]
+    found = table.scan(*ranges, where=where, reverse=reverse).read_all().column("k").to_pylist()
+    assert found == (wanted[::-1] if reverse else wanted)
+
+
 @pytest.mark.parametrize(
     "where",
     [
