@@ -1,0 +1,103 @@
+"""What the public calls answer about the golden instance, as JSON: values only, so that no name of a column matters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+
+import lakebed
+from lakebed import KeyRange
+from lakebed.spark import Pipeline
+from tests.golden.listing import KINDS
+from tests.golden.session import SessionHere
+
+ROWS_MAX = 40
+
+
+def answers(root):
+    """By table and question. Reads, and changes nothing."""
+    lake = lakebed.open(str(root / "lake"))
+    return {
+        "tables": lake.tables(),
+        "online": [lake.is_online(name) for name in lake.tables()],
+        "page_rows": lake.settings()["page_rows"],
+        **{name: _table(lake, name) for name in lake.tables()},
+        "kinds, by key": _kinds(lake.table("kinds")),
+        "events, by key": _events(lake),
+        "events, by version": _versions(lake.table("events"), "first"),
+        "trimmed, by version": _versions(lake.table("trimmed"), "kept"),
+    }
+
+
+def _table(lake, name):
+    table = lake.table(name)
+    verified = table.verify(files=True, deep=True)
+    return {
+        "rows": _rows(table.to_arrow()),
+        "count": table.count().rows,
+        "history": _values(table.history().drop_columns(["detail"])),
+        "partitions": _values(table.partitions()),
+        "files": _values(table.files()),
+        "requests": _values(table.requests()),
+        "failures": _values(table.failures()),
+        "tags": table.tags(),
+        "settings": _changed(table.settings(), lake.settings()),
+        "schema": [[field.id, field.name, str(field.type), field.nullable] for field in table.schema.fields],
+        "sound": verified.sound,
+        "findings": [str(finding) for finding in verified.findings],
+    }
+
+
+def _kinds(table):
+    rows = table.to_arrow()
+    first = rows.slice(0, 1).to_pylist()[0]
+    key = [first[name] for name in table.schema.row_key_names]
+    return [_rows(table.get(*key)), _rows(table.get(*key, columns=["words", "later"]))]
+
+
+def _events(lake):
+    table = lake.table("events")
+    keys = ["event-k-0007", "event-a-0003", "event-c-0001", "event-q-0001", "none"]
+    waste = Pipeline(lake, SessionHere()).collect_garbage(table, dry_run=True)
+    return {
+        "get": [_rows(table.get(key)) for key in keys],
+        "get_many": _rows(table.get_many(keys)),
+        "scan": _rows(table.scan(KeyRange("event-k-0090", "event-k-0120"), where="at % 10 = 0", limit=5).read_all()),
+        "reverse": _rows(table.scan(reverse=True, limit=3).read_all()),
+        "sql": _rows(lake.sql("SELECT count(*), min(id), max(at) FROM events").read_all()),
+        "garbage": [waste.files, waste.waiting, waste.pinned],
+    }
+
+
+def _versions(table, tag):
+    head = max(row[0] for row in _values(table.history()))
+    kept = table.at(tag=tag)
+    return {"tag": _rows(kept.to_arrow()), "newest": table.count().rows, "head": head}
+
+
+def _rows(table):
+    """The rows; of many only the first, and a digest of all."""
+    rows = [[repr(value) for value in row.values()] for row in table.to_pylist()]
+    if len(rows) <= ROWS_MAX:
+        return rows
+    digest = hashlib.sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
+    return [*rows[:3], f"… {len(rows)} rows, {digest}"]
+
+
+def _values(table):
+    rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
+    return rows if len(rows) <= ROWS_MAX else [*rows[:3], f"… {len(rows)} rows"]
+
+
+def _plain(value):
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    if isinstance(value, str):
+        for kind, name in (KINDS[0], KINDS[1]):
+            value = kind.sub(name, value)
+        return value.rpartition("/lake/")[2]
+    return value if value is None or isinstance(value, bool | int | float) else repr(value)
+
+
+def _changed(settings, defaults):
+    return {name: value for name, value in settings.items() if value != defaults[name]}

@@ -1,0 +1,240 @@
+"""What the golden instance holds: every kind of stored object, written through the public calls.
+
+``kinds``     every key and value type, nested values, sort key, a generated field, several schema versions, nulls
+``events``    one text key: Parquet's own filters, a summary, requests in every standing, tags, a pin, a fence, cuts
+``wide``      more partitions than a log entry names: sidecars, a checkpoint whose rows are objects
+``trimmed``   a log whose beginning is gone: its start, retained checkpoints, files that were collected
+``attached``  an export of ``events``, taken back as it is
+
+Beside it: exports in three formats, and a quarantine. Words that a call has today stand here and nowhere else in this
+folder, so this is the module that a renaming touches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import lakebed
+from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
+from lakebed.spark import Pipeline
+from tests.golden.session import SessionHere
+
+WIDE_KEYS = 1100
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+# A value of each type for a row number; every fourth row is null.
+VALUES = {
+    "bool": lambda n: n % 2 == 0,
+    "int8": lambda n: -n,
+    "int16": lambda n: -1000 * n,
+    "int32": lambda n: 100_000 * n,
+    "int64": lambda n: -(2**40) * n,
+    "uint8": lambda n: 250 + n % 5,
+    "uint16": lambda n: 65_000 + n,
+    "uint32": lambda n: 2**32 - 1 - n,
+    "uint64": lambda n: 2**64 - 1 - n,
+    "float16": lambda n: n / 2,
+    "float32": lambda n: n / 4,
+    "float64": lambda n: float("-inf") if n == 3 else n / 3,
+    "string": lambda n: ["", "a\0b", "Zürich", "\U0001f600"][n % 4],
+    "binary": lambda n: bytes(range(n)),
+    "date32": lambda n: dt.date(1969, 12, 30) + dt.timedelta(n),
+    "timestamp[s]": lambda n: dt.datetime(2000, 1, 1, 0, 0, n),  # noqa: DTZ001 - the type has no zone
+    "timestamp[ms, tz=Europe/Zurich]": lambda n: dt.datetime(2000, 1, 1, 0, 0, n, 1000, dt.UTC),
+    "timestamp[ns, tz=UTC]": lambda n: dt.datetime(1900, 1, 1, 0, 0, n, 1, dt.UTC),
+    "time32[s]": lambda n: dt.time(n, 59, 1),
+    "time32[ms]": lambda n: dt.time(n, 59, 1, 1000),
+    "time64[us]": lambda n: dt.time(n, 59, 1, 1),
+    "time64[ns]": lambda n: dt.time(n, 59, 1, 2),
+    "decimal128(10, 2)": lambda n: Decimal(n) / 4,
+    "decimal256(50, 5)": lambda n: Decimal(10) ** 40 + Decimal(n) / 8,
+    "fixed_size_binary[4]": lambda n: bytes([n]) * 4,
+}
+NESTED = {
+    "list": (pa.list_(pa.string()), lambda n: [None, "x"][: n % 3]),
+    "struct": (
+        pa.struct([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.list_(pa.date32()))]),
+        lambda n: {"a": n, "b": None if n % 2 else [dt.date(2000, 1, 1)]},
+    ),
+    "map": (pa.map_(pa.string(), pa.float64()), lambda n: [("pi", 3.14), ("none", None)][: n % 3]),
+}
+
+
+@contextmanager
+def built(root):
+    """Everything below ``root``; a pin is alive inside the block."""
+    lake = lakebed.create(str(root / "lake"))
+    lake.set(page_rows=100)
+    pipeline = Pipeline(lake, SessionHere())
+    _kinds(lake)
+    events, pinned = _events(lake, pipeline, root / "inbox")
+    _wide(lake, pipeline)
+    _trimmed(lake, pipeline)
+    _exports(lake, pipeline, root)
+    lake.create_table("passing", Schema({"k": "int32"}), online=False)
+    lake.rename_table("passing", "gone")
+    lake.drop_table("gone")
+    lake.set_online("trimmed", False)
+    _quarantine(root)
+    with events.pin(pinned):
+        yield
+
+
+# -- every type -------------------------------------------------------------------------------------------------
+
+
+def _kinds(lake):
+    keys = {
+        "text": "string",
+        "number": "int64",
+        "bytes": "binary",
+        "day": Generated("date32", "cast(moment as date)"),
+        "small": "int32",
+        "moment": "timestamp[us, tz=UTC]",
+    }
+    values = {f"v {name}": name for name in VALUES} | {f"v {name}": kind for name, (kind, _) in NESTED.items()}
+    given = pa.field("given", pa.int32(), nullable=False)
+    schema = Schema(keys, {"rank": "timestamp[ns]", "turn": "binary"}, {**values, "given": given, "unused": "bool"})
+    table = lake.create_table("kinds", schema, split_points=[("m",)])
+    table.write(_kind_rows(table.schema, range(12)))
+    table.alter(AddField("later", "int8"), RenameField("v string", "words"), DropField("unused"))
+    table.write(_kind_rows(table.schema, range(12, 16)))
+    table.alter(WidenField("later", "int32"), WidenField("v float32", "double"), AllowNulls("given"))
+    table.write(_kind_rows(table.schema, range(4, 6)))
+
+
+def _kind_rows(schema, numbers):
+    def value(field, n):
+        made = {
+            "text": LETTERS[n % 7 * 3],
+            "number": (-1) ** n * 2**40,
+            "bytes": bytes([0, n, 0, 255]),
+            "small": -n,
+            "moment": dt.datetime(2020, 1, 1 + n, 12, tzinfo=dt.UTC),
+            "rank": dt.datetime(2020, 1, 1, n),  # noqa: DTZ001 - the type has no zone
+            "turn": bytes([n % 3]),
+            "given": n,
+            "later": n,
+            "words": f"word {n}",
+            "unused": True,
+        }
+        if field.name in made:
+            return made[field.name]
+        if n % 4 == 3 and field.name != "v float64":
+            return None
+        name = field.name.removeprefix("v ")
+        return VALUES[name](n) if name in VALUES else NESTED[name][1](n)
+
+    plain = [field for field in schema.fields if field.name != "day"]
+    columns = [pa.array([value(field, n) for n in numbers], field.type) for field in plain]
+    return pa.Table.from_arrays(columns, names=[field.name for field in plain])
+
+
+# -- one text key -----------------------------------------------------------------------------------------------
+
+
+def _events(lake, pipeline, inbox):
+    schema = Schema({"id": "string"}, {"at": "int64"}, {"note": "string"})
+    table = lake.create_table("events", schema, split_points=["event-g"], settings={"split_rows": 2000})
+    table.write(_event_rows("a", 20))
+    table.tag("first")
+    table.write(_event_rows("p", 2500))
+    pinned = table.write(_event_rows("t", 10))
+    pipeline.split(table)
+    pipeline.compact(table, strategy="full")
+    table.write(_event_rows("k", 1500, noise=95), commit_id="large", base_number=table.number)
+    table.remove(KeyRange("event-k-0100", "event-k-0103"))
+    table.remove(KeyRange("event-q", "event-r"), fence=True)
+    table.tag("passing")
+    table.untag("passing")
+    table.set(runs_max=500, bloom_fpp=0.01, compaction_strategy="basic")
+    table.set(runs_max=None, pin_timeout_s=10**9)
+    _requests(table, pipeline, inbox)
+    with suppress(lakebed.NotFoundError):
+        pipeline.attach(table, str(inbox / "nothing.parquet"), job_id="tuesday")
+    table.set(join_share=0.5)
+    pipeline.join_leaves(table)
+    return table, pinned
+
+
+def _event_rows(letter, count, noise=4):
+    letters = random.Random(letter)
+    return pa.table(
+        {
+            "id": [f"event-{letter}-{n:04}" for n in range(count)],
+            "at": list(range(count)),
+            "note": [None if n % 9 == 8 else letters.randbytes(noise).hex() for n in range(count)],
+        }
+    )
+
+
+def _requests(table, pipeline, inbox):
+    inbox.mkdir()
+    names = ("carried-out", "vanished", "withdrawn", "unfit", "waiting")
+    for number, name in enumerate(names):
+        rows = _event_rows(name[0], 3) if name != "unfit" else pa.table({"other": [1]})
+        pq.write_table(rows, inbox / f"{name}.parquet")
+        os.utime(inbox / f"{name}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
+    paths = {name: str(inbox / f"{name}.parquet") for name in names}
+    submitted = table.submit([paths[name] for name in names[:4]])
+    (inbox / "vanished.parquet").unlink()
+    table.withdraw(next(file.url for file in submitted.files if "withdrawn" in file.url))
+    pipeline.ingest(table, force=True)
+    table.submit(paths["waiting"])
+
+
+# -- logs and checkpoints ---------------------------------------------------------------------------------------
+
+
+def _wide(lake, pipeline):
+    split_points = [(10 * n,) for n in range(1, WIDE_KEYS)]
+    table = lake.create_table("wide", Schema({"k": "int64"}), split_points=split_points)
+    for turn in range(9):
+        table.write(pa.table({"k": [10 * n + turn for n in range(WIDE_KEYS)]}))
+    table.set(log_s=0, history_s=0, gc_delay_s=0)
+    pipeline.collect_garbage(table)
+    table.write(pa.table({"k": [5]}))
+
+
+def _trimmed(lake, pipeline):
+    table = lake.create_table("trimmed", Schema({"k": "int32"}), settings={"log_s": 0, "history_s": 0, "gc_delay_s": 0})
+    for turn in range(4):
+        table.write(pa.table({"k": range(turn, turn + 5)}, schema=pa.schema([("k", pa.int32())])))
+        if turn == 1:
+            table.tag("kept")
+        pipeline.compact(table, strategy="full")
+        pipeline.collect_garbage(table)
+    pipeline.sweep_orphans(table)
+
+
+# -- beside the instance ----------------------------------------------------------------------------------------
+
+
+def _exports(lake, pipeline, root):
+    events = lake.table("events")
+    pipeline.export(events, str(root / "export-parquet"), ranges=[KeyRange("event-a", "event-k-0010")])
+    pipeline.export(events, str(root / "export-csv"), format="csv", where="note IS NULL", ranges=[KeyRange("event-p")])
+    pipeline.export("kinds", str(root / "export-json"), format="json", partitions=1)
+    attached = lake.create_table("attached", events.schema)
+    pipeline.attach(attached, str(root / "export-parquet"), job_id="monday")
+
+
+def _quarantine(root):
+    """As a bulk import leaves it; the import itself needs Spark."""
+    from lakebed.spark.batch import Place
+    from lakebed.spark.quarantine import Aside, Quarantine
+
+    quarantine = Quarantine(Place(str(root / "quarantine")), "monday", "attempt-one")
+    scratch = root / "scratch"
+    scratch.mkdir()
+    aside = Aside(quarantine, scratch)
+    aside.add(pa.RecordBatch.from_pydict({"id": [None], "at": ["x"], "lakebed_reason": ["id is null"]}))
+    quarantine.finish([aside.send()], {"table": "events", "number": 7})
+    scratch.rmdir()

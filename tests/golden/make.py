@@ -1,0 +1,124 @@
+"""Make the golden instance anew: ``python -m tests.golden.make [--to FOLDER]``.
+
+Writes beside this module ``instance.zip`` (the objects, each with its modification time), ``listing.txt`` (their
+shapes) and ``answers.json`` (what the public calls answer), and prints the digest of all golden files. The digest
+stands in docs/format.md, so that the golden files change only in a commit that changes the specification.
+
+The objects are written by a process of its own (``--build``), in which the clock and all randomness are seeded: the
+same code makes the same bytes. It needs neither Java nor a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import calendar
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tests.golden.listing import listing
+
+FOLDER = Path(__file__).parent
+ARCHIVE, LISTING, ANSWERS = "instance.zip", "listing.txt", "answers.json"
+CURRENT = Path("/tmp/lakebed-golden")
+"""Where the instance is written: URLs of sources are stored in it, so it is the same on every machine."""
+
+
+def make(to: Path, root: Path) -> None:
+    """The three files, in ``to``; the instance is written below ``root``, which is emptied."""
+    with tempfile.TemporaryDirectory(prefix="lakebed-golden-") as scratch:
+        build(root, to / ARCHIVE)
+        extract(to / ARCHIVE, Path(scratch))
+        (to / LISTING).write_text(listing(Path(scratch)))
+        (to / ANSWERS).write_text(answers_of(Path(scratch)))
+
+
+def build(root: Path, archive: Path) -> None:
+    """Write the instance in a seeded process, and put it into the archive."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    command = [sys.executable, "-m", "tests.golden.make", "--build", str(root), "--to", str(archive)]
+    subprocess.run(command, check=True, cwd=FOLDER.parents[1], timeout=120)
+    shutil.rmtree(root)
+
+
+def answers_of(root: Path) -> str:
+    """The answers about an instance as JSON text."""
+    from tests.golden.answers import answers
+
+    return _lines(answers(root)) + "\n"
+
+
+def _lines(value: Any, indent: str = "") -> str:
+    """JSON with a list or an object of plain values on a line of its own."""
+    inside = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list) or not any(isinstance(item, dict | list) for item in inside):
+        return json.dumps(value, ensure_ascii=False)
+    deeper = indent + " "
+    if isinstance(value, list):
+        lines, ends = [_lines(item, deeper) for item in value], "[]"
+    else:
+        lines = [f"{json.dumps(name, ensure_ascii=False)}: {_lines(item, deeper)}" for name, item in value.items()]
+        ends = "{}"
+    return f"{ends[0]}\n{deeper}" + f",\n{deeper}".join(lines) + f"\n{indent}{ends[1]}"
+
+
+def extract(archive: Path, root: Path) -> Path:
+    """The objects below ``root``, with their modification times."""
+    with zipfile.ZipFile(archive) as stored:
+        for info in stored.infolist():
+            path = Path(stored.extract(info, root))
+            at = calendar.timegm((*info.date_time, 0, 0, 0))
+            os.utime(path, (at, at))
+    return root
+
+
+def digest() -> str:
+    """Of all golden files: names and bytes, SHA-256, the first 32 hex digits."""
+    files = [FOLDER / name for name in (ARCHIVE, LISTING, ANSWERS)]
+    files += [path for path in (FOLDER / "store").rglob("*") if path.is_file() and not path.name.startswith(".")]
+    lines = sorted(f"{path.relative_to(FOLDER).as_posix()} {_sha256(path)}" for path in files)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _build_here(root: Path, archive: Path) -> None:
+    from tests.golden import seeded
+
+    seeded.seed()
+    from tests.golden.lake import built
+
+    with built(root), zipfile.ZipFile(archive, "w") as stored:
+        seeded.settle()
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                at = seeded.file_time(path)
+                info = zipfile.ZipInfo(path.relative_to(root).as_posix(), at)
+                info.external_attr = 0o644 << 16
+                stored.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", type=Path, default=FOLDER)
+    parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.build is not None:
+        _build_here(given.build, given.to)
+        return
+    make(given.to, CURRENT)
+    print(f"write this digest into docs/format.md: {digest()}")
+
+
+if __name__ == "__main__":
+    main()

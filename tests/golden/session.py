@@ -1,0 +1,40 @@
+"""A stand-in for a Spark session that runs the tasks of a pipeline in this process, one after another, without Java.
+
+It has what :class:`lakebed.spark.Pipeline` asks of a session for compaction, ingest, export and attach: PySpark's own
+names, and no more of them. A bulk import needs Spark itself.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+
+
+class SessionHere:
+    """The session. ``conf`` says that one task runs at once."""
+
+    conf = SimpleNamespace(get=lambda *_: "local[1]")
+
+    def addTag(self, tag):  # noqa: N802 - PySpark's name
+        """Jobs end before anyone could cancel them."""
+
+    removeTag = interruptTag = addTag  # noqa: N815
+
+    def createDataFrame(self, rows, schema):  # noqa: N802
+        columns = [name.split()[0] for name in schema.split(",")]
+        return _Frame(pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))).to_batches())
+
+
+class _Frame:
+    def __init__(self, batches):
+        self._batches = batches
+
+    def repartitionById(self, count, column):  # noqa: N802
+        return self
+
+    def mapInArrow(self, function, schema):  # noqa: N802
+        return _Frame(list(function(iter(self._batches))))
+
+    def toArrow(self):  # noqa: N802
+        return pa.Table.from_batches(self._batches)
