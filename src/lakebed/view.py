@@ -13,7 +13,7 @@ from lakebed.checks import INT64_MAX, check_flag, check_whole_number, is_whole, 
 from lakebed.errors import UsageError
 from lakebed.exchange import Exchange, encoded
 from lakebed.keys import EncodedRange, KeyRange, successor
-from lakebed.query.plan import coarser, plan
+from lakebed.query.plan import ROWS_A_RANGE, coarser, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ class View(Exchange):
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         names = self.schema.project(columns)
-        planned, predicate = self._planned(encoded(self, ranges), where)
+        planned, predicate = self.planned(encoded(self, ranges), where)
         return self.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
@@ -130,14 +130,19 @@ class View(Exchange):
         check_flag("reverse", reverse)
         with seen.step("plan"):
             ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
-            planned, predicate = self._planned(ranges, where)
+            planned, predicate = self.planned(ranges, where)
         names = self.schema.project(columns)
         for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, tally=seen):
             pass
         return Explanation.of(self.number, planned, seen)
 
-    def _planned(self, ranges: Sequence[EncodedRange], where: str | None) -> tuple[QueryPlan, Predicate | None]:
-        """What to read of the ranges, without keys of which the predicate cannot be true; and the predicate."""
+    def planned(
+        self, ranges: Sequence[EncodedRange], where: str | None, *, rows_a_range: int = ROWS_A_RANGE
+    ) -> tuple[QueryPlan, Predicate | None]:
+        """What to read of the ranges, without keys and files of which the predicate cannot be true; and the predicate.
+
+        To begin another range costs as much as ``rows_a_range`` rows. Raises UsageError: the predicate means nothing.
+        """
         if where is None:
             return plan(self.state, ranges), None
         from lakebed.kernels.predicate import check_where
@@ -145,7 +150,7 @@ class View(Exchange):
 
         predicate = check_where(where, self.schema.arrow)
         narrower, keys = narrowed(ranges, predicate.parts, self.schema)
-        return coarser(plan(self.state, narrower, keys), ranges), predicate
+        return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate
 
     def _point(self, key: Sequence[Any]) -> EncodedRange:
         key_bytes = self.schema.codec.encode_key(key)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from lakebed.files import DataFile
 from lakebed.keys import EncodedRange
-from lakebed.query.plan import plan
+from lakebed.query.plan import QueryPlan
 from lakebed.state.sums import leaf_sums
 from lakebed.state.table import TableState
 from lakebed.summaries import Summary, even_cuts, merged_rank
@@ -33,22 +33,23 @@ class Cell:
     size_bytes: int
     exact: bool
     whole: bool
-    """Whether it is all of its leaf; otherwise its rows and bytes are all of the leaf's until they are weighed."""
+    """Whether it is all of its leaf and files; otherwise its rows and bytes are the leaf's until they are weighed."""
 
 
-def cells(state: TableState, ranges: Sequence[EncodedRange]) -> tuple[Cell, ...]:
-    """What there is to export of some ranges, in key order; each row counts once."""
+def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
+    """What there is to export of a plan over that state, in key order; each row counts once."""
     sums = leaf_sums(state)
     found: list[Cell] = []
-    for query in plan(state, ranges).leaves:
+    for query in planned.leaves:
         held = sums[query.leaf]
         position = state.leaves.position_of(query.leaf)
         assert position is not None
-        leaf = state.leaves.range_at(position)
+        leaf, files_held = state.leaves.range_at(position), len(state.files_of(query.leaf))
         for keys in query.ranges:
             files = tuple(file for file in query.files if file.reaches(keys))
-            whole = keys == leaf
-            found.append(Cell(keys, files, held.rows, held.size_bytes, held.exact and whole, whole))
+            if files:
+                whole = keys == leaf and len(files) == files_held
+                found.append(Cell(keys, files, held.rows, held.size_bytes, held.exact and whole, whole))
     return tuple(found)
 
 

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 
+ROWS_A_CELL = 60_000
+"""To begin a cell takes 15 ms, in which so many rows are read: many keys are not to become as many cells."""
+
 PUTS_MAX = 10
 """An unclear answer is put again: the bytes are the same."""
 
@@ -126,13 +129,10 @@ def export(table: Table, view: View, target: Storage, wanted: Wanted, execute: E
     check_format(wanted.format, view.schema)
     if wanted.partitions is not None and wanted.partitions < 1:
         raise UsageError(f"partitions = {wanted.partitions}: must be 1 or more")
-    if wanted.where is not None:
-        from lakebed.kernels.predicate import check_where
-
-        check_where(wanted.where, view.schema.arrow)
+    ranges = [view.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
+    planned, _ = view.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
     _check_empty(target)
-    codec = view.schema.codec
-    held = cells(view.state, [codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS])
+    held = cells(view.state, planned)
     export_id = clock.new_id()
     tasks = _tasks(table, view, wanted, held, export_id)
     try:

@@ -4,6 +4,7 @@ import pytest
 
 from lakebed.export.plan import cells, parts_wanted, share_out, unweighed
 from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.query.plan import plan
 from lakebed.state.transactions import OfferFiles
 from tests.unit.state.cases import SCHEMA, key, new_file, step, table
 
@@ -23,7 +24,7 @@ def shown(cell):
 
 def shared(state, count, *ranges):
     """The parts as text: each its cells, with about how many rows."""
-    held = cells(state, ranges or [ALL_KEYS])
+    held = cells(state, plan(state, ranges or [ALL_KEYS]))
     named = unweighed(held, count)
     summaries = {new.file.id: new.summary for new in FILES if new.file.id in named}
     return [" ".join(f"{shown(cell)}:{cell.rows}" for cell in part) for part in share_out(held, summaries, count)]
@@ -51,18 +52,18 @@ def test_ranges_that_overlap_count_once(state):
 
 
 def test_only_leaves_asked_for_in_part_and_large_ones_need_summaries(state):
-    held = cells(state, [ALL_KEYS])
+    held = cells(state, plan(state, [ALL_KEYS]))
     assert unweighed(held, 1) == {}
     assert sorted(unweighed(held, 4)) == ["f1", "f2", "f3"]
-    assert sorted(unweighed(cells(state, [EncodedRange(key("t"), None)]), 1)) == ["f3"]
+    assert sorted(unweighed(cells(state, plan(state, [EncodedRange(key("t"), None)])), 1)) == ["f3"]
 
 
 def test_counts_are_exact_where_a_leaf_is_whole(state):
-    assert all(cell.exact for cell in cells(state, [ALL_KEYS]))
-    assert not any(cell.exact for cell in cells(state, [EncodedRange(key("b"), key("c"))]))
+    assert all(cell.exact for cell in cells(state, plan(state, [ALL_KEYS])))
+    assert not any(cell.exact for cell in cells(state, plan(state, [EncodedRange(key("b"), key("c"))])))
 
 
 @pytest.mark.parametrize(("file_bytes", "cores", "expected"), [(10**6, 1, 1), (400, 1, 4), (10**6, 8, 1)])
 def test_there_are_as_many_parts_as_their_bytes_make_files(state, file_bytes, cores, expected):
     """16 rows of 100 bytes: too few to keep idle cores busy."""
-    assert parts_wanted(cells(state, [ALL_KEYS]), file_bytes, cores) == expected
+    assert parts_wanted(cells(state, plan(state, [ALL_KEYS])), file_bytes, cores) == expected
