@@ -194,13 +194,25 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> list[EncodedRange]
     prefixes = [b""]
     for position, field in enumerate(codec.fields):
         ranges = box.get(position)
-        if ranges is None or len(done) + len(prefixes) * len(ranges) > RANGES_MAX:
+        room = (RANGES_MAX - len(done)) // max(len(prefixes), 1)
+        if ranges is None or not room:
             break
-        points = [keys.min.ljust(field.width, b"\x00") for keys in ranges if _is_value(field, keys)]
-        stretches = [keys for keys in ranges if not _is_value(field, keys)]
+        points, stretches = [], []
+        for keys in _joined(ranges, room):
+            if _is_value(field, keys):
+                points.append(keys.min.ljust(field.width, b"\x00"))
+            else:
+                stretches.append(keys)
         done += [_after(prefix, keys) for prefix in prefixes for keys in stretches]
         prefixes = [prefix + point for prefix in prefixes for point in points]
     return done + [_after(prefix, ALL_KEYS) for prefix in prefixes]
+
+
+def _joined(ranges: _FieldRanges, ranges_max: int) -> Iterator[EncodedRange]:
+    """The ranges, or at most so many that hold them, each of as many neighbours."""
+    neighbours = -(-len(ranges) // ranges_max)
+    for begin in range(0, len(ranges), neighbours):
+        yield EncodedRange(ranges[begin].min, ranges[min(begin + neighbours, len(ranges)) - 1].max)
 
 
 def _after(prefix: bytes, keys: EncodedRange) -> EncodedRange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
 import itertools
 
@@ -200,10 +201,32 @@ def test_what_is_not_understood_only_widens(predicate, bounded):
 
 def test_values_of_several_fields_are_multiplied_up_to_a_bound():
     many = ", ".join(str(i) for i in range(101))
-    texts = ", ".join(f"'{i}'" for i in range(101))
     assert len(ranges_of(f"a IN ({many}) AND t IN ('x', 'y')")) == 202
-    assert RANGES_MAX < 101 * 101
-    assert ranges_of(f"a IN ({many}) AND t IN ({texts}) AND n > 3") == ranges_of("a BETWEEN 0 AND 100")
+
+
+def test_neighbours_share_a_range_where_there_would_be_too_many():
+    many = ", ".join(str(3 * i) for i in range(2 * RANGES_MAX + 1))
+    found = ranges_of(f"a IN ({many})")
+    assert RANGES_MAX // 2 < len(found) <= RANGES_MAX
+    assert all(covered(found, ((3 * i, "", 0) for i in range(2 * RANGES_MAX + 1))))
+    assert not any(covered(found, [(-1, "", 0), (6 * RANGES_MAX + 1, "", 0)]))
+
+    many = ", ".join(str(3 * i) for i in range(101))
+    texts = [f"{i:03}" for i in range(2 * RANGES_MAX // 101)]
+    found = ranges_of(f"a IN ({many}) AND t IN ({', '.join(map(repr, texts))}) AND n > 3")
+    assert 101 < len(found) <= RANGES_MAX
+    assert all(covered(found, ((3 * i, text, 4) for i in range(101) for text in texts)))
+    assert not any(covered(found, ((3 * i, text, 4) for i in range(101) for text in ("", "9"))))
+    assert not any(covered(found, ((3 * i + 1, text, 4) for i in range(101) for text in texts)))
+
+
+def covered(ranges, keys):
+    """Whether each key is in one of the ranges."""
+    starts = [one.min for one in ranges]
+    for values in keys:
+        key = SCHEMA.codec.encode(values)
+        at = bisect.bisect_right(starts, key) - 1
+        yield at >= 0 and (ranges[at].max is None or key < ranges[at].max)
 
 
 def test_a_long_chain_of_comparisons_is_no_deeper_than_a_short_one():
