@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from datafusion import DataFrame, Expr, SessionContext
 
+    from lakebed.query.complexity import Fitted
+
 _OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
 """Operators of a plan that filters and does nothing else."""
 
@@ -76,7 +78,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
         raise UsageError(f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
     bounds = fitted(where, "the predicate")
     check = _checked if len(where) <= _REMEMBERED_MAX else _checked.__wrapped__
-    found = check(where, schema) if bounds.flat else on_deep_stack(check, where, schema)
+    found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):
         raise UsageError(
             f"not a predicate over a row of this table: {where!r} ({found}). Its columns are {', '.join(schema.names)}",
@@ -101,9 +103,8 @@ def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
 
 @lru_cache(maxsize=256)
-def _checked(where: str, schema: pa.Schema) -> Predicate | str:
+def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or what is wrong with it."""
-    bounds = fitted(where, "the predicate")
     try:
         with told(lambda error: UsageError(_said(error))):
             frame = _engine().from_arrow(schema.empty_table())

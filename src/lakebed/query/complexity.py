@@ -1,10 +1,10 @@
-"""Bounds on SQL text before the engine reads it, and long chains of OR as balanced trees. Pure.
+"""Bounds on SQL text before the engine reads it, and long chains of OR as lists and balanced trees. Pure.
 
 The engine reads ``a OR b OR c OR …`` as a tree that is as deep as the chain is long. It walks, copies and drops such a
 tree by recursion, and a stack that overflows ends the process. So the depth of the tree is estimated from the tokens:
 
-* A long chain of OR gets parentheses, so that its depth is the logarithm of its length. OR is associative, and the
-  operands keep their order.
+* A long chain of OR becomes lists of values and a balanced tree (:mod:`lakebed.query.alternatives`). The engine asks
+  each row for every operand that is left: their number is limited.
 * Other chains (``+``, ``||``, ``::``, ``IS NULL``) keep their meaning only as they are: their length is limited.
 * The engine takes conditions joined by AND apart and joins them anew in a chain, however they were nested, and so what
   NOT makes of OR: their number is limited.
@@ -16,12 +16,12 @@ The estimate may be too high, never too low. Core: :func:`fitted`. Raises UsageE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
 from lakebed.errors import UsageError
+from lakebed.query.alternatives import CHAIN_MIN, halves, listed
 from lakebed.query.tokens import Token, tokens_of
 
 TEXT_MAX = 8 * 1024 * 1024
@@ -33,6 +33,10 @@ of the most expensive kind; a chain of 500 is planned in 0.3 s, and time grows w
 
 CONDITIONS_MAX = 500
 """Conditions joined by AND, or by OR inside NOT."""
+
+ALTERNATIVES_MAX = 10_000
+"""Conditions joined by OR in one statement, without equalities that became a list: as many ranges of a key are found
+in 10 s, and time grows with the square, for more conditions are asked of more rows."""
 
 QUERIES_MAX = 500
 """SELECTs of one statement, WITH queries counted as often as they are used."""
@@ -58,9 +62,7 @@ NESTING_MAX = 100
 FLAT_MAX = 12
 """Depth that any stack holds on which Python runs at all."""
 
-_CHAIN_MIN = 32
-"""Shorter chains stay as they are written."""
-
+_FOR_ALTERNATIVES = "Use IN for equalities, or put the values or ranges into a table, and join it"
 _COUNT_MAX = 10**9
 _REMEMBERED_MAX = 4096
 
@@ -118,12 +120,12 @@ def fitted(text: str, what: str) -> Fitted:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
-    return _remembered(text, what) if len(text) <= _REMEMBERED_MAX else _Reading(text, what).read()
+    return _remembered(text, what) if len(text) <= _REMEMBERED_MAX else _Reading(listed(text), what).read()
 
 
 @lru_cache(maxsize=256)
 def _remembered(text: str, what: str) -> Fitted:
-    return _Reading(text, what).read()
+    return _Reading(listed(text), what).read()
 
 
 @dataclass(slots=True)
@@ -178,7 +180,7 @@ class _Reading:
         self._groups = [_Group("", "")]
         self._before = Token("sign", "", -1)
         self._path = self._run = 0
-        self._values = self._expressions = self._explained = 0
+        self._values = self._expressions = self._explained = self._alternatives = 0
         self._sets = self._conditions = 1
         self._sizes: dict[str, tuple[int, int]] = {}
         self._opens: dict[int, int] = {}
@@ -199,6 +201,7 @@ class _Reading:
         self._check("queries", whole.queries, QUERIES_MAX, split)
         self._check("joined tables", whole.joins, JOINS_MAX, split)
         self._check("conditions joined by AND", self._conditions, CONDITIONS_MAX, "Use NOT IN, or a table and a join")
+        self._check("conditions joined by OR", self._alternatives + 1, ALTERNATIVES_MAX, _FOR_ALTERNATIVES)
         self._check("expressions in lists", self._expressions, EXPRESSIONS_MAX, "Split it into several")
         self._check("EXPLAIN one inside another", self._explained, EXPLAIN_MAX, "One is enough")
         self._check("values in lists", self._values, VALUES_MAX, "Put them into a table, and join it")
@@ -370,8 +373,9 @@ class _Reading:
         self._end_or(group)
         ors, group.ors = group.ors, _Operands()
         depth = ors.count - 1
-        if depth >= _CHAIN_MIN:
-            for begin, end in _halves([(one.end, following.start) for one, following in pairwise(ors.marks)]):
+        self._alternatives += depth
+        if depth >= CHAIN_MIN:
+            for begin, end in halves([(one.end, following.start) for one, following in pairwise(ors.marks)]):
                 self._opens[begin] = self._opens.get(begin, 0) + 1
                 self._closes[end] = self._closes.get(end, 0) + 1
             depth = 2 + depth.bit_length()
@@ -387,14 +391,3 @@ class _Reading:
             pieces += [self._text[done:position], signs]
             done = position
         return "".join([*pieces, self._text[done:]])
-
-
-def _halves(operands: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where parentheses begin and end that make a balanced tree of the operands."""
-    pending = [range(len(operands))]
-    while pending:
-        some = pending.pop()
-        if len(some) > 1:
-            yield operands[some[0]][0], operands[some[-1]][1]
-            middle = len(some) // 2
-            pending += [some[:middle], some[middle:]]
