@@ -1,8 +1,8 @@
 """Sending the files of a run: from sorted local Parquet to committed-to-be objects, and committing them.
 
 The data object goes first, then its summary. Both names are fresh, so a lost attempt overwrites nothing. An attempt
-that fails deletes what it has sent, so that a full disk does not stay full; what it cannot delete is an orphan, which
-the sweep deletes.
+that fails deletes what it has sent, so that a full disk does not stay full. What it cannot delete, or has sent to a
+store that does not answer any more, is an orphan, which the sweep deletes.
 
 Once files are offered to the log they are deleted only if it is certain that no entry has them, nor ever will: never
 after an unknown outcome.
@@ -53,8 +53,9 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
             file_id = clock.new_id()
             names += [data_object(table_id, job, file_id), summary_object(table_id, job, file_id)]
             sent.append(_send(storage, table_id, sorted_file, (job, file_id)))
-    except BaseException:
-        _delete(storage, names)
+    except BaseException as error:
+        if not _is_silent(error):
+            _delete(storage, names)
         raise
     return tuple(sent)
 
@@ -66,8 +67,9 @@ def commit_files(table: Committer, offer: OfferFiles | OfferOutput) -> Outcome:
     """
     try:
         outcome = table.try_commit(offer)
-    except StorageError:
-        discard(table.storage, table.id, offer.files)
+    except StorageError as error:
+        if not _is_silent(error):
+            discard(table.storage, table.id, offer.files)
         raise
     if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns):
         discard(table.storage, table.id, offer.files)
@@ -77,6 +79,11 @@ def commit_files(table: Committer, offer: OfferFiles | OfferOutput) -> Outcome:
 def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:
     """Delete files that were sent and will never be committed. A best effort: what stays is an orphan."""
     _delete(storage, [name for new in files for name in object_names(table_id, new.file)])
+
+
+def _is_silent(error: BaseException) -> bool:
+    """Whether the store does not answer: then a deletion would only keep the caller waiting as long again."""
+    return isinstance(error, StorageError) and bool(error.facts.get("transient"))
 
 
 def _delete(storage: Storage, names: Iterable[str]) -> None:

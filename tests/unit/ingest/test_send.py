@@ -101,6 +101,16 @@ def test_a_deletion_that_fails_hides_nothing():
     assert len(objects(table)) == 2
 
 
+def test_a_store_that_does_not_answer_is_not_asked_to_delete():
+    """Each request may take a minute there."""
+    table = made("ab")
+    rules = [Rule(Fault.FAIL_BEFORE, "send", calls={1}), Rule(Fault.FAIL_BEFORE, "delete")]
+    storage = FaultyStorage(table.storage, FaultPlan(rules))
+    with pytest.raises(StorageError):
+        on(table, storage).write(rows("c"))
+    assert storage.fired[Fault.FAIL_BEFORE] == 1
+
+
 def test_a_repeated_write_leaves_what_it_made_to_the_sweep():
     """Whether an earlier offer of its own, with these files, was the one that counts, it cannot tell."""
     table = made("ab")
