@@ -169,11 +169,13 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
 
     Raises:
         Error: what the driver raised, as the class that it was.
-        UsageError: there is no such command.
+        NotFoundError, UsageError: there is no such table, or no such command.
         UnknownOutcomeError: the command ended, and there is no answer.
         KeyboardInterrupt: as raised in this thread; the note says what the driver committed.
     """
     storage, call_id = instance.storage, clock.new_id()
+    table = instance.table(call.arguments["table"])
+    since = table.state().number
     request, answer = call_request_name(call_id), call_answer_name(call_id)
     storage.create(request, wire.dump(call.to_json()))
     try:
@@ -184,7 +186,7 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
         found = storage.get(answer)
     except KeyboardInterrupt as stop:
         with contextlib.suppress(Error):
-            stop.add_note(_interrupted(storage.get(answer)))
+            stop.add_note(_interrupted(storage.get(answer), table, since))
         raise
     finally:
         # A driver that comes late finds no request any more, and does nothing.
@@ -204,14 +206,20 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
     return document["report"]
 
 
-def _interrupted(answer: bytes | None) -> str:
-    """What the driver of an interrupted call said that it had committed."""
+def _interrupted(answer: bytes | None, table: Table, since: int) -> str:
+    """What the driver of an interrupted call said that it had committed; else what became of the table meanwhile."""
     document = {} if answer is None else wire.load(answer)
     if "interrupted" in document:
         return str(document["interrupted"])
     if "report" in document:
         return f"the driver had finished already, at number {document['report'].get('number')}"
-    return "the driver did not say what was committed; `lakebed history` does"
+    number = table.state().number
+    if number == since:
+        return f"the driver gave no answer; table {table.name} is at number {number}, as before the call"
+    return (
+        f"the driver gave no answer; table {table.name} went from number {since} to {number} meanwhile, and "
+        "`lakebed history` tells by whom"
+    )
 
 
 def _run(words: Sequence[str], options: Mapping[str, str], withdraw: Callable[[], None]) -> int:

@@ -242,8 +242,15 @@ def test_a_submitted_driver_is_told_and_says_what_it_committed(table: lakebed.Ta
     assert not [path for path in (tmp_path / "lake" / "calls").rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("meanwhile", "said"),
+    [
+        (0, "is at number {}, as before the call"),
+        (2, "went from number 1 to {} meanwhile, and `lakebed history` tells by whom"),
+    ],
+)
 def test_a_submitted_driver_that_does_not_end_is_killed(
-    table: lakebed.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: lakebed.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: int, said: str
 ) -> None:
     """With all of its process group: here, the sleep that a shell waits for."""
     monkeypatch.setattr("lakebed.spark.submission.STOPPING_S", 0.1)
@@ -252,13 +259,15 @@ def test_a_submitted_driver_that_does_not_end_is_killed(
     def when_begun() -> None:
         while not mark.exists():
             time.sleep(0.01)
+        for _ in range(meanwhile):
+            table.write(rows("a"))
         interrupt()
 
     threading.Thread(target=when_begun).start()
     launcher = Submit(("sh", "-c", f"sleep 600 & echo $! > {mark}.1; mv {mark}.1 {mark}; wait"))
     with pytest.raises(KeyboardInterrupt) as caught:
         Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
-    assert notes(caught) == ["the driver did not say what was committed; `lakebed history` does"]
+    assert notes(caught) == [f"the driver gave no answer; table t {said.format(table.state().number)}"]
     sleeper = int(mark.read_text())
     deadline = time.monotonic() + WAIT_S
     while Path(f"/proc/{sleeper}").exists() and " Z " not in Path(f"/proc/{sleeper}/stat").read_text():
