@@ -196,8 +196,8 @@ def tell_what_next(folder: Path) -> None:
         "table show flights",
         "get flights N14228 --columns time_hour,flight,origin,dest",
         "scan flights --starts-with N14 --limit 5 --json",
-        "report partitions flights",
-        "report files flights",
+        "table partitions flights",
+        "table files flights",
         "settings set flights split_rows=20000",
         "maintain flights",
     ):

@@ -1,4 +1,4 @@
-"""The command line: a module a noun; each parses, makes one library call, and renders what it returned."""
+"""The command line: a module a noun. A command parses, makes one library call, and renders the result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; without ``argv``, as all that this process is there for."""
+    """Run one command line and return its exit code; without ``argv``, that of this process."""
     if argv is None:
         hear_interrupts()
     try:

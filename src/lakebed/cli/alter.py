@@ -1,12 +1,15 @@
-"""``lakebed alter``: changes of a table's schema."""
+"""``lakebed table alter``: changes of a table's schema, its name, and whether it is maintained."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import click
 
 from lakebed import types
 from lakebed.checks import shown
-from lakebed.cli import arguments as args
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import check_one, table_argument
 from lakebed.documents import UNREADABLE, load
 from lakebed.errors import UsageError
 from lakebed.foreign import said
@@ -20,58 +23,73 @@ from lakebed.state.evolution import (
     describe,
 )
 
-if TYPE_CHECKING:
-    import argparse
-
-    from lakebed.cli.render import Output
-
-_ADDED = """\
-Rows that are there have null in it. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]",
-or JSON for a nested one, such as '{"list": "string"}'."""
+_LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
 
 
-def add_alter(commands: args.Commands) -> None:
-    """``lakebed alter …``."""
-    noun = args.add_noun(commands, "alter", "change a table's schema; no file is rewritten")
-    _change(noun, "add", "add a value field", ("NAME", "TYPE"), more=_ADDED)
-    _change(noun, "drop", "take a value field away", ("NAME",))
-    more = "Any field, of the keys as well. Rows that are written from then on have it under the new name."
-    _change(noun, "rename", "give a field another name", ("NAME", "NEW_NAME"), more=more)
-    ladders = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
-    _change(noun, "widen", "give a value field a wider type", ("NAME", "TYPE"), more=f"From {ladders}.")
-    _change(noun, "allow-nulls", "let a value field be null", ("NAME",))
+@command
+@table_argument
+@click.option("--add", metavar="NAME TYPE", nargs=2, help="Add a value field; existing rows have null in it.")
+@click.option("--drop", metavar="NAME", help="Drop a value field.")
+@click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field, of the keys as well.")
+@click.option("--widen", metavar="NAME TYPE", nargs=2, help=f"Widen a value field: {_LADDERS}.")
+@click.option("--allow-nulls", metavar="NAME", help="Let a value field be null.")
+@click.option("--rename-to", metavar="NEW_NAME", help="Rename the table; nothing moves.")
+@click.option("--online", is_flag=True, help="Compact and split the table when due.")
+@click.option("--offline", is_flag=True, help="Neither compact nor split the table.")
+def alter(
+    cli: Invocation,
+    *,
+    table: str,
+    add: tuple[str, str] | None,
+    drop: str | None,
+    rename: tuple[str, str] | None,
+    widen: tuple[str, str] | None,
+    allow_nulls: str | None,
+    rename_to: str | None,
+    online: bool,
+    offline: bool,
+) -> None:
+    """Change a table's schema, name or state; no file is rewritten.
+
+    Takes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
+    type, such as '{"list": "string"}'.
+    """
+    check_one(
+        {
+            "--add": add,
+            "--drop": drop,
+            "--rename": rename,
+            "--widen": widen,
+            "--allow-nulls": allow_nulls,
+            "--rename-to": rename_to,
+            "--online": online,
+            "--offline": offline,
+        }
+    )
+    if rename_to is not None:
+        cli.instance().rename_table(table, rename_to)
+        cli.out.document({"table": rename_to, "was": table}, [f"table {table} is now {rename_to}"])
+    elif online or offline:
+        cli.instance().set_online(table, online)
+        text = f"table {table} is {'online' if online else 'offline'}"
+        cli.out.document({"table": table, "online": online}, [text])
+    elif add:
+        _change_schema(cli, table, AddField(add[0], _type(add[1])))
+    elif drop:
+        _change_schema(cli, table, DropField(drop))
+    elif rename:
+        _change_schema(cli, table, RenameField(*rename))
+    elif widen:
+        _change_schema(cli, table, WidenField(widen[0], _type(widen[1])))
+    elif allow_nulls:
+        _change_schema(cli, table, AllowNulls(allow_nulls))
 
 
-def _change(noun: args.Commands, verb: str, help: str, words: tuple[str, ...], *, more: str = "") -> None:
-    parser = args.add_command(noun, verb, help, _alter, more=more)
-    parser.add_argument("table", metavar="TABLE")
-    for word in words:
-        parser.add_argument(word.lower(), metavar=word)
-    parser.set_defaults(verb=verb)
-
-
-def _alter(arguments: argparse.Namespace, out: Output) -> None:
-    change = _parsed(arguments)
-    table = args.open_table(arguments)
+def _change_schema(cli: Invocation, name: str, change: SchemaChange) -> None:
+    table = cli.table(name)
     number = table.alter(change)
-    schema = table.schema
-    document = {"table": table.name, "number": number, "schema": schema.to_json()}
-    out.document(document, [f"table {table.name} at number {number}: {describe(change)}"])
-
-
-def _parsed(arguments: argparse.Namespace) -> SchemaChange:
-    name: str = arguments.name
-    match arguments.verb:
-        case "add":
-            return AddField(name, _type(arguments.type))
-        case "drop":
-            return DropField(name)
-        case "rename":
-            return RenameField(name, arguments.new_name)
-        case "widen":
-            return WidenField(name, _type(arguments.type))
-        case _:
-            return AllowNulls(name)
+    document = {"table": table.name, "number": number, "schema": table.schema.to_json()}
+    cli.out.document(document, [f"table {table.name} at number {number}: {describe(change)}"])
 
 
 def _type(text: str) -> Any:
@@ -80,4 +98,4 @@ def _type(text: str) -> Any:
     try:
         return types.from_json(load(text))
     except UNREADABLE as error:
-        raise UsageError(f"not a type: {shown(text)} ({said(error)}); see `lakebed alter add --help`") from error
+        raise UsageError(f"not a type: {shown(text)} ({said(error)}); see `lakebed table alter --help`") from error

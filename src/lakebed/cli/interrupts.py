@@ -19,10 +19,11 @@ from typing import Any, NoReturn
 INTERRUPTED = 130
 """The exit code of a command that was interrupted."""
 
+_SHOW_CURSOR = "\x1b[?25h"
 _STOPPING = "lakebed: stopping …; again to stop hard\n"
 _HARD = (
-    "lakebed: stopped hard; `lakebed history` tells what was committed. Files that were written and not committed are "
-    "deleted by `lakebed sweep`; temporary folders (spark-*, blockmgr-*, lakebed-*) may be left in {folder}\n"
+    "lakebed: stopped hard; `lakebed history` lists what was committed. Files that were written and not committed are "
+    "deleted by `lakebed gc --orphans`; temporary folders (spark-*, blockmgr-*, lakebed-*) may be left in {folder}\n"
 )
 
 
@@ -80,7 +81,8 @@ def _stop_hard() -> NoReturn:
     for process in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
-    _say(_HARD.format(folder=tempfile.gettempdir()))
+    # A progress bar hides the cursor.
+    _say((_SHOW_CURSOR if os.isatty(2) else "") + _HARD.format(folder=tempfile.gettempdir()))
     os._exit(INTERRUPTED)
 
 

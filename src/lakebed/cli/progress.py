@@ -1,6 +1,6 @@
-"""How far a long command is, on stderr: a bar on a terminal, a line now and then otherwise.
+"""The progress of a long command on stderr: a bar of Rich on a terminal, a line now and then otherwise.
 
-Says rows or bytes, how many a second, and the time left where the total is known. Never touches stdout.
+Shows rows or bytes, how many a second, and the time left if the total is known. Never writes to stdout.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lakebed.cli.render import size_text
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from rich.progress import Progress
+
 BAR_WIDTH = 24
 BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
-"""In a log file a line every five seconds tells that it is alive, and a night's work still fits."""
-
-_CLEAR_LINE = "\r\x1b[K"
+"""In a log file a line every five seconds shows that the command is alive, and a night's work still fits."""
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
@@ -31,22 +31,23 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._amount = size_text if in_bytes else _rows
         self._rate_text = _byte_rate if in_bytes else _row_rate
         self._stream = sys.stderr if stream is None else stream
-        self._bar = self._stream.isatty()
+        self._on_terminal = self._stream.isatty()
+        self._bar: Progress | None = None
         self._began_s = clock.monotonic_s()
         self._shown_s: float | None = None
         self._done = 0
         self._total: int | None = None
 
     def update(self, done: int, total: int | None = None) -> None:
-        """So many are done, of so many if that is known."""
+        """``done`` rows or bytes are done, of ``total`` if that is known."""
         self._done, self._total = done, total
         now = clock.monotonic_s()
         if not done:
-            # Whatever came before (to start Spark, say) tells nothing about the rate.
+            # The time before the first row, in which Spark starts, does not count for the rate.
             self._began_s = now
-        if self._shown_s is None and not self._bar:
+        if self._shown_s is None and not self._on_terminal:
             self._shown_s = now
-        every = BAR_EVERY_S if self._bar else LINE_EVERY_S
+        every = BAR_EVERY_S if self._on_terminal else LINE_EVERY_S
         if self._shown_s is None or now - self._shown_s >= every:
             self._shown_s = now
             self._show(now)
@@ -54,9 +55,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave one line that says how it ended; none if there never was anything to show."""
-        if self._bar:
-            self._stream.write(_CLEAR_LINE)
+        """Remove the bar, and leave one line with the result; none after an error, or if nothing was done."""
+        if self._bar is not None:
+            self._bar.stop()
         if self._done and kind is None:
             seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
             self._stream.write(f"{self._what}: {self._amount(self._done)} in {seconds:.1f} s ({self._rate(seconds)})\n")
@@ -65,15 +66,22 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def _show(self, now: float) -> None:
         seconds = max(now - self._began_s, 1e-9)
         text = f"{self._amount(self._done)}, {self._rate(seconds)}"
-        bar = ""
         if self._total:
             share = min(1.0, self._done / self._total)
-            bar = f"[{'#' * int(share * BAR_WIDTH):{BAR_WIDTH}}] "
             left = f", {_duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
             done = f"{self._done:,}" if self._amount is _rows else self._amount(self._done)
             text = f"{done} of {self._amount(self._total)}, {self._rate(seconds)}{left}"
-        self._stream.write(f"{_CLEAR_LINE}{self._what} {bar}{text}" if self._bar else f"{self._what}: {text}\n")
-        self._stream.flush()
+        if self._on_terminal:
+            self._draw(text)
+        else:
+            self._stream.write(f"{self._what}: {text}\n")
+            self._stream.flush()
+
+    def _draw(self, text: str) -> None:
+        if self._bar is None:
+            self._bar = _bar(self._what, self._stream)
+        (task,) = self._bar.task_ids
+        self._bar.update(task, completed=self._done, total=self._total, text=text, refresh=True)
 
     def _rate(self, seconds: float) -> str:
         return self._rate_text(self._done / seconds)
@@ -95,3 +103,26 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _bar(what: str, stream: TextIO) -> Progress:
+    """A bar that is drawn when it is updated: no thread of its own, which a fork would lose."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(BAR_WIDTH),
+        TextColumn("{task.fields[text]}", markup=False),
+    )
+    bar = Progress(
+        *columns,
+        console=Console(file=stream),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task(what, total=None, text="")
+    bar.start()
+    return bar

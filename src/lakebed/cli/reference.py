@@ -1,20 +1,16 @@
-"""The reference of the command line, generated from its parser: ``python -m lakebed.cli.reference > docs/cli.md``.
-
-Written from the arguments themselves rather than from argparse's own help, whose layout differs from one version of
-Python to the next.
-"""
+"""The reference of the command line, generated from its commands: ``python -m lakebed.cli.reference > docs/cli.md``."""
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from lakebed.cli.arguments import notation, own_arguments, synopsis
-from lakebed.cli.run import EXIT_CODES, build_parser
+import click
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from lakebed.cli.commands import LAKEBED
+from lakebed.cli.grammar import Command, Deferred
+from lakebed.cli.run import EXIT_CODES, HELP_SETTINGS
 
 _OPENING = """\
 # The command line
@@ -22,42 +18,57 @@ _OPENING = """\
 Generated from the code; to change it, change `src/lakebed/cli` and run `python -m lakebed.cli.reference > docs/cli.md`.
 
 Data go to stdout; messages and progress go to stderr. With `--json` the answer is JSON whose shape is a promise
-([cli-json.md](cli-json.md)). A command that only reads a table's state imports neither pandas nor an engine, and
-answers at once."""
+([cli-json.md](cli-json.md)). A command imports only what it needs: one that only reads a table's state imports neither
+pandas nor an engine.
+
+## Completion
+
+`lakebed completion bash`, `zsh` or `fish` prints a script that completes commands, options and choices:
+
+```
+eval "$(lakebed completion bash)"                                         # in ~/.bashrc
+eval "$(lakebed completion zsh)"                                          # in ~/.zshrc
+lakebed completion fish > ~/.config/fish/completions/lakebed.fish         # once
+```"""
 
 
 def reference() -> str:
     """The whole reference as Markdown."""
-    parser = build_parser()
+    root = _context(LAKEBED, "lakebed", None)
     codes = [f"| {code} | {_escaped(text)} |" for code, text in EXIT_CODES.items()]
     parts = [_OPENING, "## Options of every command", "They may stand before or after the command."]
-    parts.append(_table(a for a in parser._actions if a.option_strings))  # noqa: SLF001 - argparse has no public list of them
+    parts.append(_table(LAKEBED.get_params(root), root))
     parts += ["## Exit codes", "\n".join(["| code | meaning |", "|---|---|", *codes])]
-    for command, text in _commands(parser):
-        parts += [f"## `{command.prog}`", _escaped(text), f"```\n{synopsis(command)}\n```"]
-        table = _table(own_arguments(command))
+    for command, context in every_command():
+        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+        text = inspect.cleandoc(command.help or "")
+        parts += [f"## `{context.command_path}`", _escaped(text), f"```\n{usage}\n```"]
+        table = _table(command.own_params, context)
         parts += [table] if table else []
     return "\n\n".join(parts) + "\n"
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Every command that does something, with its description, in the order of the help."""
-    for action in parser._actions:  # noqa: SLF001 - as above
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
-            for command in action.choices.values():
-                if command.get_default("run") is None:
-                    yield from _commands(command)
-                else:
-                    yield command, command.description or ""
+def every_command() -> Iterator[tuple[Command, click.Context]]:
+    """Every command, with its context, in the order of the help."""
+    return _below(LAKEBED, _context(LAKEBED, "lakebed", None))
 
 
-def _table(actions: Iterator[argparse.Action] | list[argparse.Action]) -> str:
-    rows = []
-    for action in actions:
-        if action.help:
-            text = action.help % {"default": action.default, "prog": "lakebed"}
-            written = notation(action).replace("|", "\\|")
-            rows.append(f"| `{written}` | {_escaped(text)} |")
+def _below(group: click.Group, parent: click.Context) -> Iterator[tuple[Command, click.Context]]:
+    for name, found in group.commands.items():
+        if isinstance(found, click.Group):
+            yield from _below(found, _context(found, name, parent))
+        elif isinstance(found, Deferred):
+            command = found.load()
+            yield command, _context(command, name, parent)
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    return click.Context(command, info_name=name, parent=parent, **HELP_SETTINGS)
+
+
+def _table(params: Iterable[click.Parameter], context: click.Context) -> str:
+    records = [param.get_help_record(context) for param in params]
+    rows = [f"| `{r[0].replace('|', chr(92) + '|')}` | {_escaped(r[1])} |" for r in records if r is not None and r[1]]
     return "\n".join(["| argument | meaning |", "|---|---|", *rows]) if rows else ""
 
 

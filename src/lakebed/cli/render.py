@@ -17,7 +17,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -38,19 +38,39 @@ _RECORDS_AT_ONCE = 500
 """As wide as any column gets in these is what the next ones begin with."""
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A heading and rows: a table of Rich on a terminal, else lines of text."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def __iter__(self) -> Iterator[str]:
+        """The lines, in columns as wide as they need; numbers to the right."""
+        return _lines(self.names, self.rows, [])
+
+
+def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
+    """Rows of Python values under a heading."""
+    return Columns(names, [[plain(value) for value in row] for row in rows])
+
+
 class Output:
     """Where a command's answer goes."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def document(self, document: Mapping[str, Any], lines: Iterable[str]) -> None:
+    def document(self, document: Mapping[str, Any], lines: Iterable[str | Columns]) -> None:
         """One answer: the document for a program, the lines for people."""
         if self.as_json:
             print(json_text(plain(document)))
         else:
             for line in lines:
-                print(line)
+                if isinstance(line, Columns):
+                    _print_columns(line.names, line.rows, [])
+                else:
+                    print(line)
         sys.stdout.flush()
 
     def rows(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
@@ -58,16 +78,12 @@ class Output:
         count = 0
         widths: list[int] = []
         for batch in batches:
-            columns = [encode_array(column) for column in batch.columns]
             count += batch.num_rows
-            rows = list(zip(*columns, strict=True))
+            rows = list(zip(*map(encode_array, batch.columns), strict=True))
             if self.as_json:
-                lines: Iterable[str] = (json_text(dict(zip(names, row, strict=True))) for row in rows)
+                _print_lines(json_text(dict(zip(names, row, strict=True))) for row in rows)
             else:
-                lines = _lines(names, rows, widths)
-            # One write a batch: a line each would spend more time in calls than on the rows.
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
+                _print_columns(names, rows, widths)
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
@@ -79,12 +95,11 @@ class Output:
             writer.writerows(zip(*columns, strict=True))
             sys.stdout.flush()
 
-    def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> int:
+    def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> None:
         """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each.
 
-        What came before an error is printed before the error goes on.
+        Values before an error are printed before the error is raised.
         """
-        count = 0
         widths: list[int] = []
         left = iter(records)
         failure: Error | None = None
@@ -96,19 +111,15 @@ class Output:
                 failure = error
             if not batch:
                 break
-            count += len(batch)
             if self.as_json:
-                lines: Iterable[str] = (json_text(plain(record)) for record in batch)
+                _print_lines(json_text(plain(record)) for record in batch)
             else:
-                lines = _lines(names, [[plain(value) for value in cells(record)] for record in batch], widths)
-            sys.stdout.write("".join(f"{line}\n" for line in lines))
-            sys.stdout.flush()
+                _print_columns(names, [[plain(value) for value in cells(record)] for record in batch], widths)
         if failure is not None:
             raise failure
-        return count
 
     def note(self, text: str) -> None:
-        """A word to the people who watch; on stderr, so that stdout holds data only."""
+        """A message for people; on stderr, so that stdout holds data only."""
         print(text, file=sys.stderr)
 
 
@@ -203,19 +214,53 @@ def _number(value: float) -> float | str:
 # -- text -------------------------------------------------------------------------------------------------------
 
 
-def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    """A heading and the rows, in columns as wide as they need; numbers to the right."""
-    yield from _lines(names, [[plain(value) for value in row] for row in rows], [])
+def _print_lines(lines: Iterable[str]) -> None:
+    # One write a batch: a line each would spend more time in calls than on the rows.
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _print_columns(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> None:
+    """Print the heading, unless ``widths`` is set already, and the rows."""
+    if sys.stdout.isatty():
+        _draw(names, rows, widths)
+    else:
+        _print_lines(_lines(names, rows, widths))
+
+
+def _draw(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> None:
+    """As :func:`_lines`, on a terminal: the heading is bold, and cells fold where the terminal is too narrow."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    heading = not widths
+    texts = [[shown(value) for value in row] for row in rows]
+    _widen(widths, names, texts)
+    console = Console(file=sys.stdout, highlight=False)
+    fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= console.width
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=heading)
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(Text(name), width=width if fits else None, overflow="fold")
+    for row, text in zip(rows, texts, strict=True):
+        table.add_row(
+            *(Text(t, justify="right" if _is_number(value) else "left") for value, t in zip(row, text, strict=True))
+        )
+    console.print(table)
+
+
+def _widen(widths: list[int], names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
+    """Widths only grow from batch to batch."""
+    widths[:] = widths or [len(name) for name in names]
+    for i in range(len(names)):
+        widths[i] = max([widths[i], *(len(row[i]) for row in texts)])
 
 
 def _lines(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> Iterator[str]:
-    """The heading, unless ``widths`` is set already, and the rows. Widths only grow from batch to batch."""
+    """The heading, unless ``widths`` is set already, and the rows."""
     heading = not widths
     texts = [[shown(value) for value in row] for row in rows]
-    if heading:
-        widths[:] = [len(name) for name in names]
-    for i in range(len(names)):
-        widths[i] = max([widths[i], *(len(row[i]) for row in texts)])
+    _widen(widths, names, texts)
     if heading:
         right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(names))]
         yield _line(names, right, widths)

@@ -4,44 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.cli import arguments as args
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import dry_run_option, table_argument
 from lakebed.cli.render import count_text, plain
+from lakebed.repair import find
+from lakebed.repair import repair as repair_table
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Sequence
 
-    from lakebed.cli.render import Output
     from lakebed.repair import InvalidRows, RepairReport
 
 
-def add_repair(commands: args.Commands) -> None:
-    """``lakebed table repair``."""
-    repair = args.add_command(
-        commands,
-        "repair",
-        "mend text that is not UTF-8, in place",
-        _repair,
-        more="Reads every file of the table. Bytes that are not UTF-8 become U+FFFD; decimals and times that their\n"
-        "types do not allow become null. Rows with an invalid key are taken out, with their keys mended, into\n"
-        "Parquet files in the folder --removed; `lakebed write` adds them again.",
-    )
-    repair.add_argument("table", metavar="TABLE")
-    repair.add_argument("--removed", metavar="FOLDER", help="a local folder for rows that are taken out")
-    repair.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+@command
+@table_argument
+@click.option("--removed", metavar="FOLDER", help="A local folder for rows that are removed.")
+@dry_run_option
+def repair(cli: Invocation, *, table: str, removed: str | None, dry_run: bool) -> None:
+    """Replace invalid values, such as text that is not UTF-8.
 
-
-def _repair(arguments: argparse.Namespace, out: Output) -> None:
-    from lakebed.repair import find, repair
-
-    table = args.open_table(arguments)
-    if arguments.dry_run:
-        found = find(table)
-        out.document({"table": table.name, "files": plain(found)}, _found_lines(table.name, found))
+    Reads every file of the table. Bytes that are not UTF-8 become U+FFFD; decimals and times that their types do not
+    allow become null. Rows with an invalid key are removed, with their keys replaced, into Parquet files in the folder
+    --removed; `lakebed write` adds them again.
+    """
+    found = cli.table(table)
+    if dry_run:
+        invalid = find(found)
+        cli.out.document({"table": found.name, "files": plain(invalid)}, _found_lines(found.name, invalid))
         return
-    report = repair(table, arguments.removed)
+    report = repair_table(found, removed)
     document = {**plain(report), "failed": [{"leaf": one.leaf, "reason": str(one.error)} for one in report.failed]}
-    out.document(document, _lines(report))
+    cli.out.document(document, _lines(report))
     if report.failed:
         raise report.failed[0].error
 

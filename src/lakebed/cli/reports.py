@@ -1,41 +1,24 @@
-"""``lakebed report``: the files and the leaves of a table."""
+"""``lakebed table files`` and ``lakebed table partitions``: what a table is made of."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lakebed.cli import arguments as args
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import table_argument
 from lakebed.cli.render import ABOUT, columns, key_text, size_text
 from lakebed.report import file_rows, partition_rows
 
-if TYPE_CHECKING:
-    import argparse
 
-    from lakebed.cli.render import Output
+@command
+@table_argument
+def files(cli: Invocation, *, table: str) -> None:
+    """List data files, leaf by leaf.
 
-
-def add_report(commands: args.Commands) -> None:
-    """``lakebed report …``."""
-    noun = args.add_noun(commands, "report", "show what a table is made of")
-    files = args.add_command(
-        noun,
-        "files",
-        "list data files, leaf by leaf",
-        _files,
-        more="A file that reaches over several leaves is listed in each. Rows are those in the leaf, with a ~ where\n"
-        "they are an estimate; size and keys are the whole file's.",
-    )
-    files.add_argument("table", metavar="TABLE")
-    partitions = args.add_command(
-        noun, "partitions", "list leaves: their key ranges, rows, bytes, files and runs", _partitions
-    )
-    partitions.add_argument("table", metavar="TABLE")
-
-
-def _files(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    state = table.state()
-    rows = file_rows(state, table.id, table.storage.object_url)
+    A file that reaches over several leaves is listed in each. Rows are those in the leaf, with a ~ where they are an
+    estimate; size and keys are the whole file's.
+    """
+    found = cli.table(table)
+    state = found.state()
+    rows = file_rows(state, found.id, found.storage.object_url)
     cells = [
         (
             row["leaf"],
@@ -48,13 +31,19 @@ def _files(arguments: argparse.Namespace, out: Output) -> None:
         )
         for row in rows
     ]
-    names = ("leaf", "rows", "size", "min key", "max key", "number", "url")
-    out.document({"table": table.name, "number": state.number, "files": rows}, columns(names, cells))
+    text = columns(("leaf", "rows", "size", "min key", "max key", "number", "url"), cells)
+    cli.out.document({"table": found.name, "number": state.number, "files": rows}, [text])
 
 
-def _partitions(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    state = table.state()
+@command
+@table_argument
+def partitions(cli: Invocation, *, table: str) -> None:
+    """List leaves: their key ranges, rows and files.
+
+    `runs` is how many sorted runs a read of the leaf merges.
+    """
+    found = cli.table(table)
+    state = found.state()
     rows = partition_rows(state)
     cells = [
         (
@@ -68,8 +57,8 @@ def _partitions(arguments: argparse.Namespace, out: Output) -> None:
         )
         for row in rows
     ]
-    names = ("leaf", "from", "to", "rows", "size", "files", "runs")
-    out.document({"table": table.name, "number": state.number, "partitions": rows}, columns(names, cells))
+    text = columns(("leaf", "from", "to", "rows", "size", "files", "runs"), cells)
+    cli.out.document({"table": found.name, "number": state.number, "partitions": rows}, [text])
 
 
 def _rows(rows: int, *, exact: bool) -> int | str:

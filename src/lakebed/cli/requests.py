@@ -1,12 +1,13 @@
-"""``lakebed submit``, ``requests``, ``requests withdraw`` and ``ingest``: files put on record, what became of them, how
-they are taken back, and carried out.
-"""
+"""``lakebed requests`` and ``ingest``: files that are recorded to be added, and the commits that add them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.cli import arguments as args
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import check_one, spark_options, table_argument
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.history import committed_on_interrupt
@@ -14,73 +15,29 @@ from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
-    from lakebed.cli.render import Output
     from lakebed.ingest.jobs import IngestReport
     from lakebed.ingest.requests import SubmitReport
-
-METHODS = tuple(map(str, Method))
-WITHDRAW = ("requests", "withdraw")
+    from lakebed.spark.launcher import Submit
 
 
-def add_requests(commands: args.Commands) -> None:
-    """``lakebed submit``, ``requests``, ``requests withdraw``, ``ingest``."""
-    submit = args.add_command(
-        commands,
-        "submit",
-        "put files on record, to be ingested by `lakebed ingest`",
-        _submit,
-        more="A file, a folder or a glob of Parquet, local or s3://…. A file is known by its URL, size and version:\n"
-        "one that is on record, or was ingested in the last requests_s, is not submitted again, nor one that\n"
-        "is older than what is remembered, unless --again means it.",
-    )
-    submit.add_argument("table", metavar="TABLE")
-    submit.add_argument("files", metavar="FILE", nargs="+")
-    submit.add_argument("--again", action="store_true", help="ingest them once more, whatever is on record")
-    requests = args.add_command(
-        commands,
-        "requests",
-        "list the files that wait to be ingested, and the last that were rejected",
-        _requests,
-        more="`lakebed requests withdraw` takes some off the record.",
-    )
-    requests.add_argument("table", metavar="TABLE")
-    withdraw = args.add_command(
-        commands,
-        " ".join(WITHDRAW),
-        "take open requests off the record",
-        _withdraw,
-        more="What was withdrawn is listed as rejected, and may be submitted anew.",
-    )
-    withdraw.add_argument("table", metavar="TABLE")
-    which = withdraw.add_mutually_exclusive_group(required=True)
-    which.add_argument("requests", metavar="REQUEST…", nargs="*", default=[], help="the id of a request, or its URL")
-    which.add_argument("--all", action="store_true", help="all that are open")
-    ingest = args.add_command(
-        commands,
-        "ingest",
-        "carry out the open requests, as far as due, on Spark",
-        _ingest,
-        more="They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as\n"
-        "ingest_age_s. A file that is gone or was changed since it was submitted is rejected; one that cannot be\n"
-        "read is tried ingest_tries_max times. `lakebed requests` says why.",
-    )
-    ingest.add_argument("table", metavar="TABLE")
-    ingest.add_argument("--force", action="store_true", help="whether due or not")
-    ingest.add_argument("--method", choices=METHODS, help="how rows are sorted; default: by the size of each job")
-    args.add_launcher(ingest)
+@command
+@table_argument
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Files, folders or globs of Parquet.")
+@click.option("--again", is_flag=True, help="Ingest them once more, whatever is recorded.")
+def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
+    """Record files that `lakebed ingest` is to add.
 
-
-def _submit(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    with committed_on_interrupt(table.log):
-        report = table.submit(arguments.files, again=arguments.again)
+    A file is known by its URL, size and version. A file that is recorded, or was ingested in the last requests_s, is
+    not submitted again, nor one that is older than the record, unless --again is given.
+    """
+    found = cli.table(table)
+    with committed_on_interrupt(found.log):
+        report = found.submit(list(files), again=again)
     counts = {str(standing): report.count(standing) for standing in Standing if standing is not Standing.REJECTED}
-    out.document(
-        {"table": report.table, "number": report.number, **counts, "files": report.files}, _submit_lines(report)
-    )
+    document = {"table": report.table, "number": report.number, **counts, "files": report.files}
+    cli.out.document(document, _submit_lines(report))
 
 
 def _submit_lines(report: SubmitReport) -> Iterator[str]:
@@ -89,46 +46,68 @@ def _submit_lines(report: SubmitReport) -> Iterator[str]:
     yield f"table {report.table}{at}: {count_text(report.count(Standing.SUBMITTED), 'file')} of {size} submitted"
     for standing, text in (
         (Standing.OPEN, "submitted before, and not ingested yet"),
-        (Standing.INGESTED, "ingested before; --again ingests once more"),
-        (Standing.OLD, "left out: older than what is remembered, so maybe ingested long ago; --again means it"),
+        (Standing.INGESTED, "ingested before; give --again to ingest once more"),
+        (Standing.OLD, "left out: older than the record, so perhaps ingested long ago; give --again to ingest"),
     ):
         if count := report.count(standing):
             yield f"{count_text(count, 'file')} {text}"
 
 
-def _requests(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    found = table.requests().to_pylist()
+@command
+@table_argument
+def list_requests(cli: Invocation, *, table: str) -> None:
+    """List open requests, and the last that were rejected."""
+    found = cli.table(table)
+    requests = found.requests().to_pylist()
     shown = ("state", "number", "time", "size_bytes", "failures", "url", "reason")
-    cells = [[size_text(row[name]) if name == "size_bytes" else row[name] for name in shown] for row in found]
-    names = [name.removesuffix("_bytes") for name in shown]
-    out.document({"table": table.name, "requests": found}, columns(names, cells) if found else ["no requests"])
+    cells = [[size_text(row[name]) if name == "size_bytes" else row[name] for name in shown] for row in requests]
+    text = columns([name.removesuffix("_bytes") for name in shown], cells) if requests else "no requests"
+    cli.out.document({"table": found.name, "requests": requests}, [text])
 
 
-def _withdraw(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    asked = list(arguments.requests)
-    if arguments.all:
-        asked = [row["id"] for row in table.requests().to_pylist() if row["state"] == str(Standing.OPEN)]
-        if not asked:
-            none = WithdrawReport(table.name, None, (), ())
-            out.document(plain(none), [f"table {table.name}: no open requests"])
+@command
+@table_argument
+@click.argument("requests", metavar="[REQUEST]...", nargs=-1, help="The id of a request, or its URL.")
+@click.option("--all", "everything", is_flag=True, help="All open requests.")
+def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everything: bool) -> None:
+    """Withdraw open requests.
+
+    Withdrawn requests are listed as rejected, and may be submitted anew.
+    """
+    check_one({"REQUEST": requests, "--all": everything})
+    found = cli.table(table)
+    if everything:
+        requests = tuple(row["id"] for row in found.requests().to_pylist() if row["state"] == str(Standing.OPEN))
+        if not requests:
+            none = WithdrawReport(found.name, None, (), ())
+            cli.out.document(plain(none), [f"table {found.name}: no open requests"])
             return
-    report = table.withdraw(*asked)
+    report = found.withdraw(*requests)
     lines = [f"table {report.table}: {count_text(len(report.withdrawn), 'request')} withdrawn"]
     if report.late:
-        lines.append(f"{count_text(len(report.late), 'request')} came to an end before: see `lakebed requests`")
-    out.document(plain(report), lines)
+        lines.append(f"{count_text(len(report.late), 'request')} already ended: see `lakebed requests list`")
+    cli.out.document(plain(report), lines)
 
 
-def _ingest(arguments: argparse.Namespace, out: Output) -> None:
-    with open_pipeline(arguments) as pipeline:
-        report = pipeline.ingest(arguments.table, force=arguments.force, method=arguments.method)
-    out.document(plain(report), ingest_lines(report))
+@command
+@table_argument
+@click.option("--force", is_flag=True, help="Whether due or not.")
+@click.option("--method", type=click.Choice([str(one) for one in Method]), help="Default: by the size of each job.")
+@spark_options
+def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: Submit | str | None) -> None:
+    """Carry out open requests that are due, on Spark.
+
+    They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as ingest_age_s. A file
+    that is gone or was changed since it was submitted is rejected; one that cannot be read is tried ingest_tries_max
+    times. `lakebed requests list` shows the reasons.
+    """
+    with open_pipeline(cli, launcher) as pipeline:
+        report = pipeline.ingest(table, force=force, method=method)
+    cli.out.document(plain(report), ingest_lines(report))
 
 
 def ingest_lines(report: IngestReport) -> Iterator[str]:
-    """What an ingest did, for people."""
+    """The result of an ingest, for people."""
     if report.number is None:
         yield f"table {report.table}: nothing to ingest"
     else:
@@ -138,7 +117,7 @@ def ingest_lines(report: IngestReport) -> Iterator[str]:
             f"{count_text(report.rows, 'row')} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
         )
     for failed in report.failed:
-        fate = "was rejected" if failed.rejected else "failed, and will be tried again"
-        yield f"{failed.url} {fate}: {failed.reason}"
+        result = "was rejected" if failed.rejected else "failed, and will be tried again"
+        yield f"{failed.url} {result}: {failed.reason}"
     if report.waiting:
         yield f"{count_text(report.waiting, 'request')} open"

@@ -2,7 +2,7 @@
 
 At a terminal without a statement there is a prompt, with history and completion where prompt_toolkit is installed
 (``pip install "lakebed[shell]"``). Otherwise statements are read from stdin. In both a statement ends with a
-semicolon; at a prompt an error is told, and the next statement may do better.
+semicolon; an error ends the statements of stdin, and not the prompt.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lakebed.checks import check_seconds, shown
-from lakebed.cli import arguments as args
+import click
+
+from lakebed.checks import check_seconds
+from lakebed.cli.grammar import BYTES, Invocation, command
 from lakebed.cli.interrupts import at_a_prompt
+from lakebed.cli.options import check_at_most_one
 from lakebed.errors import Error, UsageError
 from lakebed.query.statement import split_statements
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
@@ -37,64 +39,46 @@ _WORDS = (
 )  # fmt: skip
 
 
-def add_sql(commands: args.Commands) -> None:
-    """``lakebed sql``."""
-    parser = args.add_command(
-        commands,
-        "sql",
-        "print the rows of a query over any tables, or ask for queries",
-        _sql,
-        more="SQL is DataFusion's, and only reads. Conditions on a prefix of the row key decide what is read.\n"
-        "A table as it was: FROM flights AT (VERSION => 12), AT (TAG => 'x'), AT (TIMESTAMP =>\n"
-        "'2026-01-31T12:00:00Z'). Names are taken as they are written; those that are not plain words go in\n"
-        'double quotes: "my-table". Rows have no order without ORDER BY. Without a STATEMENT: a prompt, or\n'
-        "statements from stdin, each ended by a semicolon.",
-    )
-    parser.add_argument("statement", metavar="STATEMENT", nargs="?", help="one query")
-    parser.add_argument("--csv", action="store_true", help="print CSV, with a heading")
-    parser.add_argument(
-        "--memory-limit",
-        metavar="BYTES",
-        help="run each statement in a process that is killed beyond it: 512MiB, 2GiB or plain bytes",
-    )
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", help="run each statement in a process that is killed after so long"
-    )
+@command
+@click.argument("statement", metavar="[STATEMENT]", required=False)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a heading.")
+@click.option(
+    "--memory-limit",
+    metavar="BYTES",
+    type=BYTES,
+    help="Run each statement in a process that is killed beyond it: 512MiB, 2GiB or plain bytes.",
+)
+@click.option(
+    "--timeout", metavar="SECONDS", type=float, help="Run each statement in a process that is killed after this time."
+)
+def sql(
+    cli: Invocation, *, statement: str | None, as_csv: bool, memory_limit: int | None, timeout: float | None
+) -> None:
+    """Print the rows of a query over any tables, or prompt for queries.
 
+    SQL is DataFusion's, and only reads. Conditions on a prefix of the row key decide what is read. A table as it was:
+    FROM flights AT (VERSION => 12), AT (TAG => 'x'), AT (TIMESTAMP => '2026-01-31T12:00:00Z'). Names are taken as they
+    are written; those that are not plain words go in double quotes: "my-table". Rows have no order without ORDER BY.
+    Without a STATEMENT: a prompt, or statements from stdin, each ended by a semicolon.
+    """
+    out = cli.out
+    check_at_most_one({"--csv": as_csv, "--json": out.as_json})
+    check_seconds("--timeout", timeout)
+    lake = cli.instance()
 
-def _sql(arguments: argparse.Namespace, out: Output) -> None:
-    if arguments.csv and out.as_json:
-        raise UsageError("--csv or --json, not both")
-    limits = _limits(arguments)
-    lake = args.open_instance(arguments)
+    def answer(query: str) -> None:
+        with lake.sql(query, memory_limit_bytes=memory_limit, timeout_s=timeout) as reader:
+            _print(reader, out, as_csv=as_csv)
 
-    def answer(statement: str) -> None:
-        with lake.sql(statement, **limits) as reader:
-            _print(reader, out, as_csv=arguments.csv)
-
-    if arguments.statement is not None:
-        answer(arguments.statement)
+    if statement is not None:
+        answer(statement)
     elif sys.stdin.isatty():
         out.note(f"tables: {', '.join(lake.tables()) or 'none yet'}. A query ends with ; and the prompt with Ctrl-D")
         with at_a_prompt():
             _converse(_asking(lake, out), answer, out)
     else:
-        for statement in _statements(sys.stdin):
-            answer(statement)
-
-
-def _limits(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = arguments.timeout
-    try:
-        timeout_s = None if given is None else float(given)
-    except ValueError:
-        raise UsageError(f"--timeout {shown(given)}: must be a number of seconds, 0 or more") from None
-    check_seconds("--timeout", timeout_s)
-    limit = arguments.memory_limit
-    return {
-        "memory_limit_bytes": None if limit is None else args.byte_count(limit, "--memory-limit"),
-        "timeout_s": timeout_s,
-    }
+        for query in _statements(sys.stdin):
+            answer(query)
 
 
 def _print(reader: pa.RecordBatchReader, out: Output, *, as_csv: bool) -> None:
@@ -119,7 +103,7 @@ def _statements(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _converse(ask: Callable[[str], str], answer: Callable[[str], None], out: Output) -> None:
-    """Ask for statements until there are no more. Ctrl-C forgets what was typed, or ends a query."""
+    """Ask for statements until there are no more. Ctrl-C discards what was typed, or ends a query."""
     left = ""
     while True:
         try:
@@ -142,7 +126,7 @@ def _converse(ask: Callable[[str], str], answer: Callable[[str], None], out: Out
 
 
 def _asking(lake: lakebed.Instance, out: Output) -> Callable[[str], str]:
-    """How a line is asked for."""
+    """The function that prompts for a line."""
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter

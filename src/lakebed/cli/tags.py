@@ -1,52 +1,46 @@
-"""``lakebed tag``, ``untag`` and ``tags``: names for numbers whose files are kept."""
+"""``lakebed tag``: names for log numbers whose files are kept."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import click
 
-from lakebed.cli import arguments as args
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import table_argument
 from lakebed.cli.render import columns
 
-if TYPE_CHECKING:
-    import argparse
-
-    from lakebed.cli.render import Output
+name_argument = click.argument("name", metavar="NAME")
 
 
-def add_tags(commands: args.Commands) -> None:
-    """``lakebed tag``, ``untag``, ``tags``."""
-    tag = args.add_command(
-        commands,
-        "tag",
-        "name a number of a table and keep its files",
-        _tag,
-        more="A tagged number can be read (get, scan --at NAME) however old it becomes. Without --number the newest.",
-    )
-    tag.add_argument("table", metavar="TABLE")
-    tag.add_argument("name", metavar="NAME")
-    tag.add_argument("--number", metavar="N", type=int, help="the log number to name")
-    untag = args.add_command(commands, "untag", "take a tag away; its files may then be deleted", _untag)
-    untag.add_argument("table", metavar="TABLE")
-    untag.add_argument("name", metavar="NAME")
-    tags = args.add_command(commands, "tags", "list a table's tags and their numbers", _tags)
-    tags.add_argument("table", metavar="TABLE")
+@command
+@table_argument
+@name_argument
+@click.option("--number", metavar="N", type=int, help="The log number to name. Default: the newest.")
+def create(cli: Invocation, *, table: str, name: str, number: int | None) -> None:
+    """Name a log number of a table and keep its files.
+
+    A tagged number can be read (get, scan --at NAME) however old it becomes.
+    """
+    found = cli.table(table)
+    tagged = found.tag(name, number)
+    document = {"table": found.name, "tag": name, "number": tagged}
+    cli.out.document(document, [f"table {found.name}: tag {name} at number {tagged}"])
 
 
-def _tag(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    number = table.tag(arguments.name, arguments.number)
-    document = {"table": table.name, "tag": arguments.name, "number": number}
-    out.document(document, [f"table {table.name}: tag {arguments.name} at number {number}"])
+@command
+@table_argument
+@name_argument
+def drop(cli: Invocation, *, table: str, name: str) -> None:
+    """Drop a tag; its files may then be deleted."""
+    found = cli.table(table)
+    found.untag(name)
+    cli.out.document({"table": found.name, "tag": name}, [f"table {found.name}: tag {name} dropped"])
 
 
-def _untag(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    table.untag(arguments.name)
-    out.document({"table": table.name, "tag": arguments.name}, [f"table {table.name}: tag {arguments.name} removed"])
-
-
-def _tags(arguments: argparse.Namespace, out: Output) -> None:
-    table = args.open_table(arguments)
-    found = [{"tag": name, "number": number} for name, number in table.tags().items()]
-    lines = list(columns(["tag", "number"], [list(row.values()) for row in found])) if found else ["no tags"]
-    out.document({"table": table.name, "tags": found}, lines)
+@command
+@table_argument
+def list_tags(cli: Invocation, *, table: str) -> None:
+    """List a table's tags and their numbers."""
+    found = cli.table(table)
+    tags = list(found.tags().items())
+    document = {"table": found.name, "tags": [{"tag": name, "number": number} for name, number in tags]}
+    cli.out.document(document, [columns(("tag", "number"), tags)] if tags else ["no tags"])

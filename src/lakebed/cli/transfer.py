@@ -1,151 +1,165 @@
-"""``lakebed import``, ``attach``, ``export``: rows on their way in and out, on Spark."""
+"""``lakebed import``, ``attach``, ``export``: rows into and out of a table, on Spark."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.cli import arguments as args
-from lakebed.cli.pipelines import bar, open_pipeline
+import click
+
+from lakebed.cli.grammar import NAME_VALUE, Invocation, command
+from lakebed.cli.options import (
+    Ranges,
+    at_option,
+    id_option,
+    names,
+    range_options,
+    spark_options,
+    table_argument,
+    where_option,
+)
+from lakebed.cli.pipelines import open_pipeline, progress_bar
 from lakebed.cli.render import count_text, plain, size_text
-from lakebed.cli.rows import add_ranges, ranges_of
+from lakebed.errors import UsageError
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 
 if TYPE_CHECKING:
-    import argparse
-
-    from lakebed.cli.render import Output
+    from lakebed.spark.attach import AttachReport
+    from lakebed.spark.bulk_import import ImportReport
+    from lakebed.spark.launcher import Submit
 
 FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
 
-
-def add_transfer(commands: args.Commands) -> None:
-    """``lakebed import``, ``attach``, ``export``."""
-    _add_import(commands)
-    _add_attach(commands)
-    _add_export(commands)
+sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 
 
-def _add_import(commands: args.Commands) -> None:
-    bulk = args.add_command(
-        commands,
-        "import",
-        "add much at once, on Spark",
-        _import,
-        more="A source is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none.\n"
-        "With --job-id a repeat adds nothing and prints the first number. With --format query the source is a\n"
-        "Spark SQL query. More about formats, casts and rejected rows: docs/import.md.",
-    )
-    bulk.add_argument("table", metavar="TABLE")
-    bulk.add_argument("sources", metavar="SOURCE", nargs="+")
-    bulk.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
-    bulk.add_argument(
-        "--column",
-        metavar="FIELD=COLUMN",
-        action="append",
-        default=[],
-        help="the source's column of a field; may be repeated",
-    )
-    bulk.add_argument(
-        "--cast", metavar="A,B", action="append", help="fields whose values may be cast: text read as numbers …"
-    )
-    bulk.add_argument("--select", metavar="SQL", help="import what this Spark SQL query gives, over the view `source`")
-    bulk.add_argument("--quarantine", metavar="URL", help="put rows that do not fit there, and import the others")
-    bulk.add_argument("--job-id", metavar="ID", help="what makes this import happen once, however often it is run")
-    bulk.add_argument(
-        "--leaf-rows", metavar="N", type=int, help="cut leaves that would get more rows; default: setting split_rows"
-    )
-    args.add_launcher(bulk)
+@command
+@table_argument
+@sources_argument
+@click.option("--format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
+@click.option(
+    "--column",
+    metavar="FIELD=COLUMN",
+    type=NAME_VALUE,
+    multiple=True,
+    help="The source's column of a field. May be repeated.",
+)
+@click.option("--cast", metavar="A,B", multiple=True, help="Fields whose values may be cast, such as text to numbers.")
+@click.option("--select", metavar="SQL", help="Import the rows of this Spark SQL query over the view `source`.")
+@click.option("--quarantine", metavar="URL", help="Write rows that do not fit there, and import the others.")
+@id_option("--job-id")
+@click.option("--leaf-rows", metavar="N", type=int, help="Split leaves that would get more rows. Default: split_rows.")
+@spark_options
+def import_rows(
+    cli: Invocation,
+    *,
+    table: str,
+    sources: tuple[str, ...],
+    format: str,
+    column: tuple[tuple[str, str], ...],
+    cast: tuple[str, ...],
+    select: str | None,
+    quarantine: str | None,
+    job_id: str | None,
+    leaf_rows: int | None,
+    launcher: Submit | str | None,
+) -> None:
+    """Add large files at once, on Spark.
 
-
-def _add_attach(commands: args.Commands) -> None:
-    attach = args.add_command(
-        commands,
-        "attach",
-        "add sorted Parquet files as they are, on Spark",
-        _attach,
-        more="Files of an export, or others with the table's field ids: checked row by row, copied byte for byte.\n"
-        "What is not sorted, or has other columns, is refused; import it. --job-id is as for import.",
-    )
-    attach.add_argument("table", metavar="TABLE")
-    attach.add_argument("sources", metavar="SOURCE", nargs="+")
-    attach.add_argument("--job-id", metavar="ID", help="what makes this happen once, however often it is run")
-    args.add_launcher(attach)
-
-
-def _add_export(commands: args.Commands) -> None:
-    export = args.add_command(
-        commands,
-        "export",
-        "write rows as sorted files to an empty place, on Spark",
-        _export,
-        more="URL is a folder, or s3://… and the like. All rows, or those of the ranges given, of which the predicate\n"
-        "holds. The place is whole when _SUCCESS is there; _manifest.json names every file, and the schema.\n"
-        "In JSON, nulls are left out, and NaN and infinities are null. Keys are given as to scan.",
-    )
-    export.add_argument("table", metavar="TABLE")
-    export.add_argument("url", metavar="URL")
-    add_ranges(export)
-    args.add_where(export)
-    export.add_argument("--format", choices=EXPORT_FORMATS, default="parquet", help="default: %(default)s")
-    export.add_argument("--partitions", metavar="N", type=int, help="at most so many files; default: by file_bytes")
-    args.add_at(export)
-    args.add_launcher(export)
-
-
-def _import(arguments: argparse.Namespace, out: Output) -> None:
-    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
+    A SOURCE is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none. A repeat with the
+    same --job-id prints the first number. With --format query the source is a Spark SQL query. More about formats,
+    casts and rejected rows: docs/import.md.
+    """
+    columns = dict(column)
+    if len(columns) < len(column):
+        texts = ", ".join("=".join(pair) for pair in column)
+        raise UsageError(f"--column names a field twice: {texts}; give each field one column")
+    with open_pipeline(cli, launcher) as pipeline, progress_bar(f"import {table}") as progress:
         report = pipeline.bulk_import(
-            arguments.table,
-            arguments.sources if len(arguments.sources) > 1 else arguments.sources[0],
-            format=arguments.format,
-            columns=args.columns_of_fields(arguments.column),
-            casts=args.names(arguments.cast) or (),
-            select=arguments.select,
-            quarantine=arguments.quarantine,
-            job_id=arguments.job_id,
-            leaf_rows=arguments.leaf_rows,
+            table,
+            list(sources) if len(sources) > 1 else sources[0],
+            format=format,
+            columns=columns,
+            casts=names(cast) or (),
+            select=select,
+            quarantine=quarantine,
+            job_id=job_id,
+            leaf_rows=leaf_rows,
             progress=progress,
         )
-    if report.repeated:
-        text = f"imported before, at number {report.number}; nothing was added"
-    elif report.number is None:
-        text = "no rows to import; nothing was added"
-    else:
-        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-        text = f"at number {report.number}: {rows} imported as {files} of {size_text(report.size_bytes)}"
+    text = _added("import", report)
     if report.leaves_split:
-        text += f"; {count_text(report.leaves_split, 'leaf')} cut before"
-    aside = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
-    out.document(plain(report), [f"table {report.table} {text}", *aside])
+        text += f"; {count_text(report.leaves_split, 'leaf')} split before"
+    rejected = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
+    cli.out.document(plain(report), [f"table {report.table} {text}", *rejected])
 
 
-def _attach(arguments: argparse.Namespace, out: Output) -> None:
-    with open_pipeline(arguments) as pipeline:
-        report = pipeline.attach(arguments.table, arguments.sources, job_id=arguments.job_id)
+@command
+@table_argument
+@sources_argument
+@id_option("--job-id")
+@spark_options
+def attach(
+    cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: Submit | str | None
+) -> None:
+    """Add sorted Parquet files as they are, on Spark.
+
+    Files of an export, or others with the table's field ids: checked row by row, copied byte for byte. Files that are
+    not sorted, or have other columns, are refused; import them. --job-id is as for import.
+    """
+    with open_pipeline(cli, launcher) as pipeline:
+        report = pipeline.attach(table, list(sources), job_id=job_id)
+    cli.out.document(plain(report), [f"table {report.table} {_added('attach', report)}"])
+
+
+def _added(verb: str, report: ImportReport | AttachReport) -> str:
     if report.repeated:
-        text = f"attached before, at number {report.number}; nothing was added"
-    elif report.number is None:
-        text = "no rows to attach; nothing was added"
-    else:
-        rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-        text = f"at number {report.number}: {rows} attached as {files} of {size_text(report.size_bytes)}"
-    out.document(plain(report), [f"table {report.table} {text}"])
+        return f"{verb}ed before, at number {report.number}; nothing was added"
+    if report.number is None:
+        return f"no rows to {verb}; nothing was added"
+    rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
+    return f"at number {report.number}: {rows} {verb}ed as {files} of {size_text(report.size_bytes)}"
 
 
-def _export(arguments: argparse.Namespace, out: Output) -> None:
-    view = args.open_view(arguments)
-    ranges = ranges_of(arguments, view.schema)
-    with open_pipeline(arguments) as pipeline, bar(arguments) as progress:
+@command
+@table_argument
+@click.argument("url", metavar="URL", help="An empty or new folder, or s3://… and the like.")
+@range_options
+@where_option
+@click.option("--format", type=click.Choice(EXPORT_FORMATS), default="parquet", show_default=True)
+@click.option("--partitions", metavar="N", type=int, help="At most this many files. Default: by file_bytes.")
+@at_option
+@spark_options
+def export(
+    cli: Invocation,
+    *,
+    table: str,
+    url: str,
+    ranges: Ranges,
+    where: str | None,
+    format: str,
+    partitions: int | None,
+    at: str | None,
+    launcher: Submit | str | None,
+) -> None:
+    """Write rows as sorted files to an empty folder, on Spark.
+
+    All rows, or those of the ranges given for which the predicate holds. The export is complete when _SUCCESS is there;
+    _manifest.json names every file, and the schema. In JSON, nulls are left out, and NaN and infinities are null. Keys
+    are given as to scan.
+    """
+    view = cli.view(table, at)
+    wanted = ranges.of(view.schema)
+    with open_pipeline(cli, launcher) as pipeline, progress_bar(f"export {table}") as progress:
         report = pipeline.export(
-            arguments.table,
-            arguments.url,
-            ranges=ranges,
-            where=arguments.where,
-            format=arguments.format,
-            partitions=arguments.partitions,
-            at=view.number if arguments.at is not None else None,
+            table,
+            url,
+            ranges=wanted,
+            where=where,
+            format=format,
+            partitions=partitions,
+            at=view.number if at is not None else None,
             progress=progress,
         )
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
     text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
-    out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])
+    cli.out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])

@@ -72,7 +72,7 @@ def test_split_points_are_keys_as_in_csv(cli: Cli, schema_file: Path, tmp_path: 
     points.write_text('"Bad, Bank",-3\n\nUlm\n', "utf-8")
     made = cli("table", "create", "t", "--schema", schema_file, "--split-points", points, "--set", "split_rows=9")
     assert made.code == 0, made.err
-    bounds = [leaf["max"] for leaf in cli("report", "partitions", "t", "--json").json["partitions"]]
+    bounds = [leaf["max"] for leaf in cli("table", "partitions", "t", "--json").json["partitions"]]
     assert bounds == [{"place": "Bad, Bank", "sensor": -3}, {"place": "Ulm", "sensor": None}, None]
     assert cli("settings", "show", "t", "--json").json["settings"]["split_rows"] == 9
 
@@ -113,12 +113,12 @@ def test_a_table_is_shown_renamed_and_taken_off_and_on(cli: Cli, table: str) -> 
     shown = cli("table", "show", table).out
     assert "5 rows" in shown
     assert "1 leaf" in shown
-    assert cli("table", "rename", table, "other").code == 0
+    assert cli("table", "alter", table, "--rename-to", "other").code == 0
     assert cli("table", "list").out == "other\n"
     assert cli("table", "show", table).code == 4
-    cli("table", "offline", "other")
+    cli("table", "alter", "other", "--offline")
     assert cli("table", "show", "other", "--json").json["online"] is False
-    cli("table", "online", "other")
+    cli("table", "alter", "other", "--online")
     assert cli("table", "show", "other", "--json").json["online"] is True
 
 
@@ -191,7 +191,7 @@ def test_a_setting_is_refused_before_anything_is_opened(cli: Cli, words: list[st
 
 
 def test_the_list_of_settings_needs_no_instance(cli: Cli) -> None:
-    assert "split_rows" in cli("settings", "list").out
+    assert "split_rows" in cli("settings", "show", "--defaults").out
 
 
 # -- rows -------------------------------------------------------------------------------------------------------
@@ -323,12 +323,12 @@ def test_a_scan_takes_a_predicate_and_runs_from_the_end(cli: Cli, table: str) ->
 def test_many_keys_come_from_a_file(cli: Cli, table: str, tmp_path: Path) -> None:
     path = tmp_path / "keys.csv"
     path.write_text('Ulm,30\n"Bad, Bank",7\nRom,1\n\nUlm,30\n', "utf-8")
-    assert keys(cli("get-many", table, path, "--json").lines) == [("Bad, Bank", 7), ("Ulm", 30)]
+    assert keys(cli("get", table, "--keys", path, "--json").lines) == [("Bad, Bank", 7), ("Ulm", 30)]
     path.write_text("Rom,1\n", "utf-8")
-    assert cli("get-many", table, path).err == "no rows with these keys\n"
+    assert cli("get", table, "--keys", path).err == "no rows with these keys\n"
     path.write_text("Rom\n", "utf-8")
-    assert cli("get-many", table, path).code == 3
-    assert cli("get-many", table, tmp_path / "nowhere").code == 4
+    assert cli("get", table, "--keys", path).code == 3
+    assert cli("get", table, "--keys", tmp_path / "nowhere").code == 4
 
 
 def test_rows_are_counted_and_sampled(cli: Cli, table: str) -> None:
@@ -366,15 +366,15 @@ def test_a_leaf_is_split_and_reported(cli: Cli, table: str) -> None:
     assert cli("split", table).out == "table readings: no leaf is too large\n"
     cli("settings", "set", table, "split_rows=3")
     assert "5" in cli("split", table, "--dry-run").out
-    assert len(cli("report", "partitions", table, "--json").json["partitions"]) == 1
+    assert len(cli("table", "partitions", table, "--json").json["partitions"]) == 1
     assert "leaf 1 cut into" in cli("split", table).out
-    leaves = cli("report", "partitions", table, "--json").json["partitions"]
+    leaves = cli("table", "partitions", table, "--json").json["partitions"]
     assert len(leaves) > 1
     assert [leaf["max"] for leaf in leaves[:-1]] == [leaf["min"] for leaf in leaves[1:]]
     assert sum(leaf["rows"] for leaf in leaves) == 5
-    files = cli("report", "files", table, "--json").json["files"]
+    files = cli("table", "files", table, "--json").json["files"]
     assert [file["leaf"] for file in files] == [leaf["leaf"] for leaf in leaves]
-    assert len(cli("report", "files", table).out.splitlines()) == 1 + len(files)
+    assert len(cli("table", "files", table).out.splitlines()) == 1 + len(files)
 
 
 def test_leaves_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
@@ -382,10 +382,10 @@ def test_leaves_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str
     cli("settings", "set", table, "split_rows=3")
     cli("split", table)
     cli("settings", "set", table, "split_rows=1000")
-    count = len(cli("report", "partitions", table, "--json").json["partitions"])
+    count = len(cli("table", "partitions", table, "--json").json["partitions"])
     assert cli("join", table, "--dry-run").out.startswith(f"{count} leaves (2, 3")
     assert cli("join", table).out.endswith(") made one\n")
-    assert len(cli("report", "partitions", table, "--json").json["partitions"]) == 1
+    assert len(cli("table", "partitions", table, "--json").json["partitions"]) == 1
 
 
 def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str, parquet: Path) -> None:
@@ -406,39 +406,39 @@ def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:
 
 
 def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
-    assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
+    assert cli("gc", "--dropped").out == "dropped tables have left nothing\n"
     cli("settings", "set", "gc_delay_s=0", "history_s=3600")
     cli("table", "drop", table, "--yes")
-    assert "stay: it was dropped too short a time ago" in cli("sweep", "--dropped").out
+    assert "stay: it was dropped too short a time ago" in cli("gc", "--dropped").out
     cli("settings", "set", "history_s=0")
-    assert "1 object of" in (would := cli("sweep", "--dropped", "--dry-run").out)
+    assert "1 object of" in (would := cli("gc", "--dropped", "--dry-run").out)
     assert "would be deleted" in would
-    assert cli("sweep", "--dropped").out == would.replace("would be deleted", "deleted")
-    assert cli("sweep", "--dropped").out == "dropped tables have left nothing\n"
-    for words in ([], ["--dropped", table], ["--dropped", "--force"]):
-        assert cli("sweep", *words).code == 2
+    assert cli("gc", "--dropped").out == would.replace("would be deleted", "deleted")
+    assert cli("gc", "--dropped").out == "dropped tables have left nothing\n"
+    for words in ([], ["--dropped", table], ["--dropped", "--force"], ["--dropped", "--orphans"], [table, "--force"]):
+        assert cli("gc", *words).code == 2
 
 
 def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None:
     """One of a dead upload; the one object of the table itself is too little for it to be few."""
-    assert cli("sweep", table).out == "table readings: 0 orphans of 0 bytes deleted, of 1 object\n"
+    assert cli("gc", table, "--orphans").out == "table readings: 0 orphans of 0 bytes deleted, of 1 object\n"
     held = lakebed.open(url).table(table)
     left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
     held.storage.create(left, b"rows")
     held.set(orphan_age_s=0)
-    dry = cli("sweep", table, "--dry-run").out.splitlines()
+    dry = cli("gc", table, "--orphans", "--dry-run").out.splitlines()
     assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
     assert dry[1].startswith("in doubt: 1 of 2 objects are orphans")
-    refused = cli("sweep", table)
+    refused = cli("gc", table, "--orphans")
     assert (refused.code, refused.out) == (3, "")
     assert "force goes on" in refused.err
     assert held.storage.get(left) == b"rows"
-    assert "1 orphan of 4 bytes deleted" in cli("sweep", table, "--force").out
+    assert "1 orphan of 4 bytes deleted" in cli("gc", table, "--orphans", "--force").out
     assert held.storage.get(left) is None
     stray = f"tables/{held.id}/data/notes.txt"
     held.storage.create(stray, b"?")
-    assert stray in cli("sweep", table).err
-    assert f"unknown, and left alone: {stray}" in cli("sweep", table, "--force").out
+    assert stray in cli("gc", table, "--orphans").err
+    assert f"unknown, and left alone: {stray}" in cli("gc", table, "--orphans", "--force").out
 
 
 # -- errors -----------------------------------------------------------------------------------------------------
@@ -480,11 +480,14 @@ def test_each_error_has_its_exit_code(
 
 def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
     """Each says what it did and at which number; rows read as the schema has them then, and as it had them before."""
-    assert cli("alter", "add", table, "battery", "int8").out == "table readings at number 3: add battery: int8\n"
-    assert cli("alter", "widen", table, "battery", "int32").code == 0
-    assert cli("alter", "rename", table, "place", "site").code == 0
-    assert cli("alter", "drop", table, "note").code == 0
-    shown = cli("alter", "add", table, "tags", '{"list": "string"}', "--json").json
+    assert (
+        cli("table", "alter", table, "--add", "battery", "int8").out
+        == "table readings at number 3: add battery: int8\n"
+    )
+    assert cli("table", "alter", table, "--widen", "battery", "int32").code == 0
+    assert cli("table", "alter", table, "--rename", "place", "site").code == 0
+    assert cli("table", "alter", table, "--drop", "note").code == 0
+    shown = cli("table", "alter", table, "--add", "tags", '{"list": "string"}', "--json").json
     assert (shown["number"], shown["schema"]["version"]) == (7, 6)
     assert shown["schema"]["values"][-1] == {"id": 7, "name": "tags", "type": {"list": "string"}, "nullable": True}
     (row,) = cli("get", table, "Ulm", "30", "--json").lines
@@ -498,19 +501,21 @@ def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["drop", "readings", "place"], 3, "place is a key field"),
-        (["drop", "readings", "colour"], 3, "no field 'colour'"),
-        (["add", "readings", "note", "string"], 3, "a field 'note' already"),
-        (["widen", "readings", "reading", "string"], 3, "cannot become string"),
-        (["add", "readings", "colour", "blue"], 2, "not a type: 'blue'"),
-        (["add", "readings", "colour", "{blue}"], 2, "not a type"),
-        (["allow-nulls", "readings", "note"], 3, "may be null already"),
-        (["rename", "readings", "note"], 2, "NEW_NAME"),
+        (["--drop", "place"], 3, "place is a key field"),
+        (["--drop", "colour"], 3, "no field 'colour'"),
+        (["--add", "note", "string"], 3, "a field 'note' already"),
+        (["--widen", "reading", "string"], 3, "cannot become string"),
+        (["--add", "colour", "blue"], 2, "not a type: 'blue'"),
+        (["--add", "colour", "{blue}"], 2, "not a type"),
+        (["--allow-nulls", "note"], 3, "may be null already"),
+        (["--rename", "note"], 2, "requires 2 arguments"),
+        (["--drop", "note", "--offline"], 2, "--drop and --offline exclude each other"),
+        ([], 2, "give one of --add"),
     ],
 )
 def test_an_alter_that_cannot_be_is_refused_with_its_reason(
     cli: Cli, table: str, words: list[str], code: int, said: str
 ) -> None:
-    ran = cli("alter", *words)
+    ran = cli("table", "alter", table, *words)
     assert ran.code == code
     assert said in ran.err

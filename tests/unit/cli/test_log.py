@@ -44,16 +44,16 @@ def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: st
 def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parquet: Path) -> None:
     for count in range(11):
         cli("write", table, parquet, "--commit-id", f"day {count}")
-    lines = cli("log", "show", table).out.splitlines()
+    lines = cli("history", table, "--entries").out.splitlines()
     assert [line.split()[1].rstrip(",") for line in lines if line.startswith("entry")] == [*map(str, range(13, 3, -1))]
-    assert [entry["number"] for entry in cli("log", "show", table, "--limit", 2, "--json").lines] == [13, 12]
-    one = cli("log", "show", table, 13)
+    assert [entry["number"] for entry in cli("history", table, "--entries", "--limit", 2, "--json").lines] == [13, 12]
+    one = cli("history", table, "--entry", 13)
     assert one.out.count("entry ") == 1
     assert "request_key: day 10" in one.out
-    (document,) = cli("log", "show", table, 13, "--json").lines
+    (document,) = cli("history", table, "--entry", 13, "--json").lines
     assert document["transactions"][0]["request_key"] == "day 10"
-    assert not differences(document, documented()["log show"])
-    assert document["previous"] == cli("log", "show", table, 12, "--json").json["digest"]
+    assert not differences(document, documented()["history --entries"])
+    assert document["previous"] == cli("history", table, "--entry", 12, "--json").json["digest"]
 
 
 def test_an_entry_with_a_side_object_says_so(
@@ -62,25 +62,28 @@ def test_an_entry_with_a_side_object_says_so(
     """Which, and how much is in it; and the claim that stands in place of the list."""
     monkeypatch.setattr("lakebed.state.bulk.INLINE_MAX", 0)
     cli("write", table, parquet)
-    (document,) = cli("log", "show", table, 3, "--json").lines
+    (document,) = cli("history", table, "--entry", 3, "--json").lines
     (side,) = document["sides"]
     assert (side["number"], side["references"]) == (3, 1)
     assert document["transactions"][0]["references"]["side"] == side["digest"]
-    assert not differences(document, documented()["log show"])
-    lines = cli("log", "show", table, 3).out.splitlines()
+    assert not differences(document, documented()["history --entries"])
+    lines = cli("history", table, "--entry", 3).out.splitlines()
     assert any(line.startswith(f"  side object {side['digest']} of 3: 1 reference, ") for line in lines)
     assert any("1 reference in 1 leaf" in line for line in lines)
 
 
-@pytest.mark.parametrize(("words", "code"), [(["9"], 4), (["0"], 2), (["x"], 2), (["--limit", "-1"], 2)])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["--entry", "9"], 4), (["--entry", "0"], 2), (["--entry", "x"], 2), (["--entries", "--limit", "-1"], 2)],
+)
 def test_an_entry_that_cannot_be_shown(cli: Cli, table: str, words: list[str], code: int) -> None:
-    assert cli("log", "show", table, *words).code == code
+    assert cli("history", table, *words).code == code
 
 
 def test_a_sound_table_is_told_as_such(cli: Cli, table: str) -> None:
-    ran = cli("log", "verify", table, "--files")
+    ran = cli("verify", table)
     assert (ran.code, ran.out.splitlines()[-1], ran.err) == (0, "sound", "")
-    assert cli("log", "verify", table, "--json").json["objects"] is None
+    assert cli("verify", table, "--log", "--json").json["objects"] is None
 
 
 def test_damage_is_listed_with_its_remedy_and_exits_with_3(cli: Cli, table: str, url: str) -> None:
@@ -89,17 +92,17 @@ def test_damage_is_listed_with_its_remedy_and_exits_with_3(cli: Cli, table: str,
     data.unlink()
     (log,) = (folder for folder in Path(url).glob("tables/*/log"))
     (log / "notes.txt").write_text("mine", "utf-8")
-    ran = cli("log", "verify", table, "--files")
+    ran = cli("verify", table)
     assert ran.code == 3
     told = [line.split()[0] for line in ran.out.splitlines()[1:]]
     assert told == ["note", "DAMAGE"]
     assert "restore" in ran.out
     assert ran.err == "lakebed: table readings: 1 finding of damage\n"
-    document = cli("log", "verify", table, "--files", "--json").json
+    document = cli("verify", table, "--json").json
     assert document["sound"] is False
     assert [(f["kind"], f["damage"]) for f in document["findings"]] == [("foreign", False), ("file_missing", True)]
-    assert not differences(document, documented()["log verify"])
-    assert cli("log", "verify", table).code == 0
+    assert not differences(document, documented()["verify --log"])
+    assert cli("verify", table, "--log").code == 0
 
 
 def test_a_table_is_verified_to_the_depth_that_is_asked_for(cli: Cli, table: str) -> None:
@@ -146,6 +149,7 @@ def test_damage_is_told_with_its_file_keys_rows_and_remedy(cli: Cli, table: str,
         ["--seed", "1"],
         ["--deep", "--seed", "1"],
         ["--digests"],
+        ["--log", "--deep"],
     ],
     ids=" ".join,
 )

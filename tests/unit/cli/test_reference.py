@@ -13,29 +13,12 @@ from tests.unit.cli.conftest import Cli
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "cli.md"
 
-LINES_OF_A_SCREEN = 48
-COLUMNS_OF_A_SCREEN = 110
-
 
 def test_the_reference_is_up_to_date() -> None:
     ran = subprocess.run([sys.executable, "-m", "lakebed.cli.reference"], capture_output=True, check=True, timeout=60)
     assert ran.stdout.decode("utf-8") == REFERENCE.read_text("utf-8"), (
         "run: python -m lakebed.cli.reference > docs/cli.md"
     )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [[], ["table"], ["table", "create"], ["settings", "set"], ["scan"], ["import"], ["report", "files"]],
-    ids=" ".join,
-)
-def test_help_fits_a_screen(cli: Cli, words: list[str]) -> None:
-    ran = cli(*words, "--help")
-    assert ran.code == 0
-    assert ran.out.startswith("usage: lakebed ")
-    lines = ran.out.splitlines()
-    assert len(lines) <= LINES_OF_A_SCREEN
-    assert max(map(len, lines)) <= COLUMNS_OF_A_SCREEN
 
 
 def test_the_version_is_told(cli: Cli) -> None:

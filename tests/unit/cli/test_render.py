@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import io
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from lakebed.cli.render import columns, encode_array, key_text, plain, shown, size_text
+from lakebed.cli.render import Output, columns, encode_array, key_text, plain, shown, size_text
 
 NEW_YORK = dt.timezone(dt.timedelta(hours=-5))
 
@@ -78,6 +79,35 @@ def test_columns_are_as_wide_as_they_need() -> None:
         "-       -",
     ]
     assert list(columns(("name",), [])) == ["name"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_the_same_columns_with_a_bold_heading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In batches: one heading, and the widths of the batch before. Text that looks like markup is text."""
+    screen = Terminal()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout", screen)
+    batches = [
+        pa.record_batch({"name": names, "n": numbers})
+        for names, numbers in ((["[b]", "longer"], [1, 22]), (["c"], [3]))
+    ]
+    assert Output(as_json=False).rows(batches, ["name", "n"]) == 3
+    heading, *lines = screen.getvalue().splitlines()
+    assert "\x1b[1m" in heading
+    assert [line.rstrip() for line in lines] == ["[b]      1", "longer  22", "c        3"]
+
+
+def test_a_narrow_terminal_folds_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr("sys.stdout", screen)
+    Output(as_json=False).document({}, [columns(("name", "text"), [("a", "x" * 30)])])
+    assert max(map(len, screen.getvalue().splitlines()[1:])) <= 20
+    assert screen.getvalue().count("x") == 1 + 30
 
 
 def test_estimates_stand_with_the_numbers() -> None:

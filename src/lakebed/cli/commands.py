@@ -1,0 +1,96 @@
+"""Every command of ``lakebed``, with one line of help each, in the order in which the help lists them."""
+
+from __future__ import annotations
+
+import click
+
+import lakebed
+from lakebed.cli.grammar import Deferred, Group
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as Click calls it
+    if value and not ctx.resilient_parsing:
+        click.echo(f"lakebed {lakebed.__version__}")
+        ctx.exit()
+
+
+LAKEBED = Group(
+    "lakebed",
+    "Very large tables of keyed rows, as sorted Parquet files on object storage.",
+    [
+        Deferred("init", "Create an instance.", "tables:init"),
+        Group(
+            "table",
+            "Create, show and change tables.",
+            [
+                Deferred("create", "Create an empty table.", "tables:create"),
+                Deferred("list", "List all tables.", "tables:list_tables"),
+                Deferred("show", "Show a table's schema and size.", "tables:show"),
+                Deferred("alter", "Change a table's schema, name or state; no file is rewritten.", "alter:alter"),
+                Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
+                Deferred("files", "List data files, leaf by leaf.", "reports:files"),
+                Deferred("partitions", "List leaves: their key ranges, rows and files.", "reports:partitions"),
+                Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "repair:repair"),
+            ],
+        ),
+        Group(
+            "settings",
+            "Show and change settings.",
+            [
+                Deferred("show", "Show the settings in force.", "settings:show"),
+                Deferred("set", "Change settings.", "settings:change"),
+            ],
+        ),
+        Group(
+            "tag",
+            "Name versions of a table and keep their files.",
+            [
+                Deferred("create", "Name a log number of a table and keep its files.", "tags:create"),
+                Deferred("drop", "Drop a tag; its files may then be deleted.", "tags:drop"),
+                Deferred("list", "List a table's tags and their numbers.", "tags:list_tags"),
+            ],
+        ),
+        Deferred("get", "Print all rows of a key, or of many keys.", "read:get"),
+        Deferred("scan", "Print rows in key order.", "read:scan"),
+        Deferred("count", "Count rows.", "read:count"),
+        Deferred("sample", "Print random rows, in key order.", "read:sample"),
+        Deferred("explain", "Read a key or ranges, and print what the read took.", "read:explain"),
+        Deferred("sql", "Print the rows of a query over any tables, or prompt for queries.", "sql:sql"),
+        Deferred("write", "Add the rows of files, in this process.", "write:write"),
+        Deferred("remove", "Remove the rows of key ranges; asks for the table's name first.", "write:remove"),
+        Deferred("import", "Add large files at once, on Spark.", "transfer:import_rows"),
+        Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "transfer:attach"),
+        Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "transfer:export"),
+        Group(
+            "requests",
+            "Submit files for `lakebed ingest`, list and withdraw them.",
+            [
+                Deferred("submit", "Record files that `lakebed ingest` is to add.", "requests:submit"),
+                Deferred("list", "List open requests, and the last that were rejected.", "requests:list_requests"),
+                Deferred("withdraw", "Withdraw open requests.", "requests:withdraw"),
+            ],
+        ),
+        Deferred("ingest", "Carry out open requests that are due, on Spark.", "requests:ingest"),
+        Deferred(
+            "maintain", "Ingest, compact, split, join and collect garbage, as far as due.", "maintenance:maintain"
+        ),
+        Deferred("compact", "Merge the runs of leaves that have several, on Spark.", "maintenance:compact"),
+        Deferred("split", "Split leaves that have grown too large.", "maintenance:split"),
+        Deferred("join", "Join small neighbouring leaves.", "maintenance:join"),
+        Deferred("gc", "Delete files that are no longer needed, or orphans.", "collection:collect"),
+        Deferred("history", "List what happened to a table, newest first.", "history:history"),
+        Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "verify:verify"),
+        Deferred("completion", "Print the completion script of a shell.", "completion:completion"),
+    ],
+    epilog="`lakebed COMMAND --help` says more. Data go to stdout, messages to stderr.",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Show the version and exit.",
+        )
+    ],
+)

@@ -1,0 +1,251 @@
+"""The grammar of the command line on Click: commands, groups, and the options that every command has.
+
+:class:`Group` lists its commands as :class:`Deferred`: a name, a line of help, and where the command is defined. Its
+module is imported when the command runs, so ``--help`` and ``--version`` import neither PyArrow nor an engine.
+:class:`Command` adds to Click's the options of every command and keys of several words (:data:`KEY`).
+:class:`Invocation` holds what the options of every command said; each command receives it first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import lakebed
+from lakebed.errors import UsageError
+
+if TYPE_CHECKING:
+    from lakebed.cli.render import Output
+    from lakebed.view import View
+
+INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+
+_NEGATIVE_NUMBER = re.compile(r"-([0-9]+|[0-9]*\.[0-9]+)", re.ASCII)
+_MARK = "\0"
+"""No argument of a process can hold it: joins the words of a key, and hides the minus sign of a number from Click."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """The options of every command, and what they give."""
+
+    instance_url: str | None = None
+    storage_options: dict[str, str] = field(default_factory=dict)
+    log_url: str | None = None
+    as_json: bool = False
+
+    @property
+    def out(self) -> Output:
+        """Where the answer goes."""
+        from lakebed.cli.render import Output
+
+        return Output(as_json=self.as_json)
+
+    def url(self) -> str:
+        """The root of the instance. Raises UsageError if neither ``--instance`` nor the environment names it."""
+        url = self.instance_url or os.environ.get(INSTANCE_VARIABLE)
+        if not url:
+            raise UsageError(f"which instance? Give --instance URL or set {INSTANCE_VARIABLE}")
+        return url
+
+    def instance(self) -> lakebed.Instance:
+        """The instance, opened."""
+        return lakebed.open(self.url(), storage_options=self.storage_options, log_url=self.log_url)
+
+    def table(self, name: str) -> lakebed.Table:
+        """A table of the instance."""
+        return self.instance().table(name)
+
+    def view(self, name: str, at: str | None) -> lakebed.Table | View:
+        """A table, or with ``--at`` the table as it was."""
+        table = self.table(name)
+        if at is None:
+            return table
+        from lakebed.travel import moment_in
+
+        return table.at(**moment_in(at))
+
+
+# -- types of arguments -----------------------------------------------------------------------------------------------
+
+
+class _KeyWord(click.ParamType[str]):
+    name = "key"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        return value.removeprefix(_MARK)
+
+
+class _Key(click.ParamType[tuple[str, ...]]):
+    name = "key"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        del param, ctx
+        return tuple(value.split(_MARK))
+
+
+class _NameValue(click.ParamType[tuple[str, str]]):
+    name = "name=value"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not of the form NAME=VALUE.", param, ctx)
+        return name, text
+
+
+class _ByteCount(click.ParamType[int]):
+    name = "bytes"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"([0-9]{1,15})\s*(|KiB|MiB|GiB|TiB)", value.strip(), re.ASCII)
+        if found is None:
+            self.fail(f"{value!r} is not a number of bytes, such as 536870912 or 512MiB.", param, ctx)
+        return int(found[1]) << 10 * ("", "KiB", "MiB", "GiB", "TiB").index(found[2])
+
+
+KEY_WORD = _KeyWord()
+"""An argument that is a word of a key; may be a negative number."""
+KEY = _Key()
+"""An option with the words of a key: all that follow, up to the next option."""
+NAME_VALUE = _NameValue()
+BYTES = _ByteCount()
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value and param.name is not None:
+        setattr(ctx.obj, param.name, value)
+
+
+def _remember_options(ctx: click.Context, _: click.Parameter, value: Sequence[tuple[str, str]]) -> None:
+    ctx.obj.storage_options |= dict(value)
+
+
+_SHARED = (
+    click.Option(
+        ["--instance", "instance_url"],
+        metavar="URL",
+        expose_value=False,
+        callback=_remember,
+        help=f"Root of the instance. Default: {INSTANCE_VARIABLE}.",
+    ),
+    click.Option(
+        ["--option", "storage_options"],
+        type=NAME_VALUE,
+        metavar="NAME=VALUE",
+        multiple=True,
+        expose_value=False,
+        callback=_remember_options,
+        help="A storage option, such as endpoint_url. May be repeated.",
+    ),
+    click.Option(
+        ["--log-url"],
+        metavar="URL",
+        expose_value=False,
+        callback=_remember,
+        help="A log apart from the data: init creates it there, other commands trust it.",
+    ),
+    click.Option(
+        ["--json", "as_json"],
+        is_flag=True,
+        expose_value=False,
+        callback=_remember,
+        help="Print JSON (docs/cli-json.md); errors too.",
+    ),
+)
+
+
+class Command(click.Command):
+    """A command with the options of every command."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.own_params = list(self.params)
+        self.params += _SHARED
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As Click does, with the words of each key as one."""
+        return super().parse_args(ctx, self._with_keys(ctx, args))
+
+    def _with_keys(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = {name: one for one in self.params if isinstance(one, click.Option) for name in one.opts}
+        takes_key = any(one.type is KEY_WORD and one.nargs == -1 for one in self.params)
+        left, done = list(args), []
+        while left and left[0] != "--":
+            word = left.pop(0)
+            option = options.get(word)
+            if option is None:
+                done.append(_MARK + word if takes_key and _NEGATIVE_NUMBER.fullmatch(word) else word)
+            elif option.type is KEY:
+                words = list(takewhile(_is_value, left))
+                if not words:
+                    raise click.BadOptionUsage(word, f"Option {word!r} requires a key.", ctx)
+                done += [word, _MARK.join(words)]
+                del left[: len(words)]
+            else:
+                count = 0 if option.is_flag else option.nargs
+                done += [word, *left[:count]]
+                del left[:count]
+        return done + left
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of its own, then those of every command."""
+        for title, params in (("Options", self.own_params), ("Options of every command", self.params[-len(_SHARED) :])):
+            records = [one.get_help_record(ctx) for one in params if isinstance(one, click.Option)]
+            if shown := [record for record in records if record is not None]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or word == "-" or _NEGATIVE_NUMBER.fullmatch(word) is not None
+
+
+def command(function: Callable[..., None]) -> Command:
+    """The command that calls ``function`` with its :class:`Invocation` and parameters; its docstring is the help."""
+    return click.command(cls=Command)(click.pass_obj(function))
+
+
+class Deferred(click.Command):
+    """A command as its group lists it; ``target`` is ``module:name`` below ``lakebed.cli``."""
+
+    def __init__(self, name: str, help: str, target: str) -> None:
+        super().__init__(name, short_help=help)
+        self.target = target
+
+    def load(self) -> Command:
+        """Import the command."""
+        module, _, name = self.target.partition(":")
+        found: Command = getattr(import_module(f"lakebed.cli.{module}"), name)
+        return found
+
+
+class Group(click.Group):
+    """Commands in the order in which they are given; a command's module is imported when the command is chosen."""
+
+    def __init__(self, name: str, help: str, commands: Sequence[click.Command], **settings: Any) -> None:
+        super().__init__(name, commands, help=help, no_args_is_help=False, **settings)
+        self.params += _SHARED
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        del ctx
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names, imported, and the other words."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found.load() if isinstance(found, Deferred) else found, rest

@@ -1,0 +1,114 @@
+"""``lakebed history``: the transactions of a table, its log entries, and calls that failed."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import check_at_most_one, limit_option, table_argument
+from lakebed.cli.render import count_text, plain, shown, size_text
+from lakebed.errors import NotFoundError
+from lakebed.failures import read_failures
+from lakebed.history import detail
+from lakebed.state.codec import outline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import lakebed
+    from lakebed.history import HistoryRow
+    from lakebed.log.entry import StoredEntry
+
+ENTRIES_SHOWN = 10
+VALUE_CHARS_MAX = 1_000
+"""An entry may name thousands of files; --json prints all of them."""
+
+
+@command
+@table_argument
+@limit_option(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
+@click.option("--entries", is_flag=True, help="Print the entries of the log.")
+@click.option("--entry", metavar="N", type=click.IntRange(min=1), help="Print log entry N in full.")
+@click.option("--failures", is_flag=True, help="Print calls that failed, and why; the newest 256 are kept.")
+def history(
+    cli: Invocation, *, table: str, limit: int | None, entries: bool, entry: int | None, failures: bool
+) -> None:
+    """List what happened to a table, newest first.
+
+    One line a transaction. Times are the store's. A minus sign stands where the log does not say, as for the rows that
+    a compaction replaces.
+    """
+    check_at_most_one({"--entries": entries, "--entry": entry, "--failures": failures})
+    found = cli.table(table)
+    if failures:
+        names = ("time", "call", "number", "job", "error", "reason")
+        records = islice(read_failures(found.storage, found.id), limit)
+        cli.out.records(records, names, lambda one: [getattr(one, name) for name in names])
+    elif entry is not None:
+        stored = _entry(found, entry)
+        cli.out.document(_document(stored), _entry_lines(stored, whole=True))
+    elif entries:
+        for stored in islice(found.log.newest_first(), ENTRIES_SHOWN if limit is None else limit):
+            cli.out.document(_document(stored), _entry_lines(stored))
+    else:
+        headings = ("number", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")
+        cli.out.records(found.history_rows(limit), headings, _cells)
+
+
+def _cells(row: HistoryRow) -> tuple[Any, ...]:
+    size = size_text(row.bytes_added) if row.bytes_added else 0
+    counts = (row.rows_added, row.rows_removed, row.files_added, row.references_dropped, size)
+    return (row.number, row.time, row.type, *counts, row.request_key or row.job, row.writer, row.detail)
+
+
+def _entry(table: lakebed.Table, number: int) -> StoredEntry:
+    found = table.log.read(number)
+    if found is None:
+        raise NotFoundError(
+            f"table {table.name} has no entry {number}; its newest is {table.state().number}",
+            table=table.name,
+            number=number,
+        )
+    return found
+
+
+def _document(stored: StoredEntry) -> dict[str, Any]:
+    entry = stored.entry
+    return {
+        "number": entry.number,
+        "time": stored.stored_at,
+        "writer": entry.writer,
+        "writer_time": entry.time,
+        "id": entry.id,
+        "digest": entry.digest,
+        "previous": entry.previous,
+        "size_bytes": stored.size_bytes,
+        "sides": entry.sides,
+        "transactions": entry.documents,
+    }
+
+
+def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
+    entry = stored.entry
+    yield f"entry {entry.number}, stored {plain(stored.stored_at)}, {size_text(stored.size_bytes)}"
+    yield f"  by {shown(entry.writer)}, at {shown(entry.time)} by its own clock"
+    yield f"  digest {entry.digest}, after {entry.previous or 'nothing'}"
+    for side in entry.sides:
+        size = size_text(side.size_bytes)
+        yield f"  side object {side.digest} of {side.number}: {count_text(side.references, 'reference')}, {size}"
+    for document in entry.documents:
+        text = detail(outline(document))
+        yield f"  {shown(document['type'])}  {shown(text)}".rstrip()
+        if whole:
+            yield from (f"    {name}: {_short(value)}" for name, value in document.items() if name != "type")
+    yield ""
+
+
+def _short(value: Any) -> str:
+    text = shown(plain(value))
+    if len(text) <= VALUE_CHARS_MAX:
+        return text
+    return f"{text[:VALUE_CHARS_MAX]}…" + (f" ({len(value):,} in all)" if isinstance(value, list) else "")

@@ -1,0 +1,180 @@
+"""Options and arguments that several commands share, and how their texts become keys, columns and ranges."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lakebed.cli.grammar import KEY, KEY_WORD
+from lakebed.errors import UsageError
+
+if TYPE_CHECKING:
+    from lakebed.cli.render import Output
+    from lakebed.keys import KeyRange
+    from lakebed.schema import Schema
+    from lakebed.spark.launcher import Submit
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+FILE = click.Path(path_type=Path)
+
+table_argument = click.argument("table", metavar="TABLE", type=KEY_WORD)
+key_argument = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
+columns_option = click.option("--columns", metavar="A,B", multiple=True, help="Only these columns, in this order.")
+where_option = click.option(
+    "--where", metavar="PREDICATE", help='In SQL, over the table\'s columns: "n > 3 AND s IS NULL".'
+)
+at_option = click.option(
+    "--at", metavar="WHEN", help="The table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def limit_option(what: str) -> Decorator:
+    """``--limit``."""
+    return click.option("--limit", metavar="N", type=click.IntRange(min=0), help=what)
+
+
+def id_option(name: str) -> Decorator:
+    """What makes a call happen once: ``--commit-id`` or ``--job-id``."""
+    return click.option(name, metavar="ID", help="Repeating the call with the same id adds nothing.")
+
+
+# -- key ranges -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The words of ``--from``, ``--to``, ``--prefix`` and ``--starts-with``."""
+
+    low: tuple[str, ...] | None
+    high: tuple[str, ...] | None
+    prefix: Sequence[tuple[str, ...]]
+    starts_with: Sequence[tuple[str, ...]]
+
+    def of(self, schema: Schema) -> list[KeyRange]:
+        """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
+        from lakebed.keys import KeyRange
+
+        ranges = [KeyRange.prefix(*key_values(schema, words)) for words in self.prefix]
+        ranges += [KeyRange.starts_with(*key_values(schema, words)) for words in self.starts_with]
+        if self.low or self.high:
+            ranges.append(KeyRange(*(key_values(schema, words) if words else None for words in (self.low, self.high))))
+        return ranges
+
+
+def range_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Options that select key ranges, as one parameter ``ranges``."""
+
+    @click.option("--from", "low", metavar="KEY...", type=KEY, help="First key (inclusive).")
+    @click.option("--to", "high", metavar="KEY...", type=KEY, help="End of the range (exclusive).")
+    @click.option(
+        "--prefix",
+        metavar="KEY...",
+        type=KEY,
+        multiple=True,
+        help="Keys whose first fields equal these. May be repeated.",
+    )
+    @click.option(
+        "--starts-with",
+        metavar="KEY...",
+        type=KEY,
+        multiple=True,
+        help="As --prefix, but the last word, text or binary, is a prefix itself. May be repeated.",
+    )
+    @functools.wraps(function)
+    def with_ranges(*args: Any, low: Any, high: Any, prefix: Any, starts_with: Any, **others: Any) -> None:
+        function(*args, ranges=Ranges(low, high, prefix, starts_with), **others)
+
+    return with_ranges
+
+
+def spark_options(function: Callable[..., None]) -> Callable[..., None]:
+    """``--master`` and ``--submit``, as one parameter ``launcher``."""
+
+    @click.option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs: a master, or sc://… of a Spark Connect server. Default: as spark-submit says, or "
+        "local[*,4].",
+    )
+    @click.option("--submit", metavar="COMMAND", help="Start a driver for this, as with 'spark-submit --master yarn'.")
+    @functools.wraps(function)
+    def with_launcher(*args: Any, master: str | None, submit: str | None, **others: Any) -> None:
+        check_at_most_one({"--master": master, "--submit": submit})
+        function(*args, launcher=master if submit is None else _submit(submit), **others)
+
+    return with_launcher
+
+
+def _submit(command: str) -> Submit:
+    from lakebed.spark.launcher import Submit
+
+    return Submit(command)
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+def check_at_most_one(options: Mapping[str, Any]) -> None:
+    """Raise click.UsageError if several of these were given."""
+    given = [name for name, value in options.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other; give one", click.get_current_context())
+
+
+def check_one(options: Mapping[str, Any]) -> None:
+    """Raise click.UsageError unless exactly one of these was given."""
+    check_at_most_one(options)
+    if not any(options.values()):
+        raise click.UsageError(f"give one of {', '.join(options)}", click.get_current_context())
+
+
+def names(texts: Sequence[str]) -> list[str] | None:
+    """Column names from options with commas in them; None if there were none.
+
+    A name with a comma is written in double quotes, as in a CSV file.
+    """
+    return [name for row in csv.reader(texts, skipinitialspace=True) for name in row if name] if texts else None
+
+
+def key_values(schema: Schema, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Key values, a word for each row key field; surplus words stay text, for the library to refuse."""
+    fields = schema.row_key
+    return (*(field.parse(text) for field, text in zip(fields, texts, strict=False)), *texts[len(fields) :])
+
+
+def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
+    """The keys of a text file, one a line, with fields as in CSV. Raises as :func:`lakebed.cli.inputs.read_text`."""
+    from lakebed.cli.inputs import read_text
+
+    return [key_values(schema, texts) for texts in csv.reader(read_text(path).splitlines()) if texts]
+
+
+def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:
+    """Settings by name; an empty value restores the default."""
+    return {name: value or None for name, value in pairs}
+
+
+# -- questions ------------------------------------------------------------------------------------------------------
+
+
+def check_answerable(question: str) -> None:
+    """Raise UsageError if stdin is not a terminal."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"cannot ask {question}: stdin is not a terminal; give --yes to go on without asking")
+
+
+def ask_for(name: str, warning: str, out: Output) -> None:
+    """Go on only if the name is typed. Raises UsageError if it is not."""
+    out.note(f"{warning}. Type its name to go on:")
+    if sys.stdin.readline().strip() != name:
+        raise UsageError(f"that was not {name}; nothing was changed")

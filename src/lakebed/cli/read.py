@@ -1,0 +1,194 @@
+"""``lakebed get``, ``scan``, ``count``, ``sample`` and ``explain``: rows by key and by key range, in this process."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import (
+    FILE,
+    Ranges,
+    at_option,
+    check_one,
+    columns_option,
+    key_argument,
+    key_values,
+    keys_in,
+    limit_option,
+    names,
+    range_options,
+    table_argument,
+    where_option,
+)
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import ABOUT, Output
+from lakebed.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    import lakebed
+    from lakebed.keys import KeyRange
+    from lakebed.view import View
+
+reverse_option = click.option("--reverse", is_flag=True, help="The last row first.")
+
+
+@command
+@table_argument
+@key_argument
+@click.option("--keys", metavar="FILE", type=FILE, help="In place of KEY: a text file, one key a line, as in CSV.")
+@columns_option
+@at_option
+def get(
+    cli: Invocation, *, table: str, key: tuple[str, ...], keys: Path | None, columns: tuple[str, ...], at: str | None
+) -> None:
+    """Print all rows of a key, or of many keys.
+
+    A key is given as words, one for each row key field in order: numbers, text, hex digits for binary, dates and times
+    in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is no number needs `--` before it.
+    Rows of many keys are printed in key order, those of a repeated key once.
+    """
+    check_one({"KEY": key, "--keys": keys})
+    view = cli.view(table, at)
+    wanted = names(columns)
+    if keys is None:
+        _print(view.get(*key_values(view.schema, key), columns=wanted), cli.out, "no rows with that key")
+    else:
+        _print(view.get_many(keys_in(keys, view.schema), columns=wanted), cli.out, "no rows with these keys")
+
+
+def _print(rows: pa.Table, out: Output, nothing: str) -> None:
+    out.rows(rows.to_batches(), rows.column_names)
+    if not rows.num_rows:
+        out.note(nothing)
+
+
+@command
+@table_argument
+@range_options
+@columns_option
+@where_option
+@limit_option("Stop after this many rows.")
+@reverse_option
+@at_option
+def scan(
+    cli: Invocation,
+    *,
+    table: str,
+    ranges: Ranges,
+    columns: tuple[str, ...],
+    where: str | None,
+    limit: int | None,
+    reverse: bool,
+    at: str | None,
+) -> None:
+    """Print rows in key order.
+
+    All rows, or those of the ranges given; rows in several ranges are printed once. Keys are given as to get; bounds
+    may have fewer fields than the key. A word that begins with a minus sign and is no number needs the form
+    --from=-x. Give TABLE before options that take several words.
+    """
+    view = cli.view(table, at)
+    wanted = ranges.of(view.schema)
+    rows = view.scan(*wanted, columns=names(columns), where=where, limit=limit, reverse=reverse)
+    with rows as stream, _progress(f"scan {table}") as bar:
+        total = None if bar is None or where else _expected(view, wanted, limit)
+        if not cli.out.rows(_counted(stream, bar, total), stream.schema.names):
+            cli.out.note("no rows there")
+
+
+def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
+    """A bar if stderr is a terminal to which the rows do not go."""
+    return ProgressBar(what) if sys.stderr.isatty() and not sys.stdout.isatty() else nullcontext()
+
+
+def _expected(table: lakebed.Table | View, ranges: Sequence[KeyRange], limit: int | None) -> int:
+    rows = table.count(*ranges).rows
+    return rows if limit is None else min(rows, limit)
+
+
+def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: int | None) -> Iterator[pa.RecordBatch]:
+    done = 0
+    for batch in batches:
+        yield batch
+        done += batch.num_rows
+        if bar is not None:
+            bar.update(done, total)
+
+
+@command
+@table_argument
+@range_options
+@click.option("--exact", is_flag=True, help="No estimate.")
+@at_option
+def count(cli: Invocation, *, table: str, ranges: Ranges, exact: bool, at: str | None) -> None:
+    """Count rows.
+
+    All rows, or those of the ranges given, as to scan. Where a range cuts a file, the count is an estimate (~) that is
+    off by at most 0.1% of the file's rows at each end; --exact reads the keys there.
+    """
+    view = cli.view(table, at)
+    found = view.count(*ranges.of(view.schema), exact=exact)
+    document = {"table": table, "number": view.number, "rows": found.rows, "exact": found.exact}
+    document |= {"rows_min": found.rows_min, "rows_max": found.rows_max}
+    cli.out.document(document, [f"{'' if found.exact else ABOUT}{found.rows}"])
+
+
+@command
+@table_argument
+@click.argument("rows", metavar="ROWS", type=int, help="How many rows.")
+@click.option("--seed", metavar="N", type=int, help="The same seed gives the same rows of the same number.")
+@columns_option
+@at_option
+def sample(
+    cli: Invocation, *, table: str, rows: int, seed: int | None, columns: tuple[str, ...], at: str | None
+) -> None:
+    """Print random rows, in key order.
+
+    Every row is as likely as any other, and none comes twice.
+    """
+    view = cli.view(table, at)
+    _print(view.sample(rows, columns=names(columns), seed=seed), cli.out, "no rows there")
+
+
+@command
+@table_argument
+@key_argument
+@range_options
+@columns_option
+@where_option
+@limit_option("Stop after this many rows.")
+@reverse_option
+@at_option
+def explain(
+    cli: Invocation,
+    *,
+    table: str,
+    key: tuple[str, ...],
+    ranges: Ranges,
+    columns: tuple[str, ...],
+    where: str | None,
+    limit: int | None,
+    reverse: bool,
+    at: str | None,
+) -> None:
+    """Read a key or ranges, and print what the read took.
+
+    With KEY as get, otherwise as scan. Prints leaves and files read, files skipped by key bounds and by filters, row
+    groups, pages and bytes read, and the time of each step.
+    """
+    view = cli.view(table, at)
+    wanted = ranges.of(view.schema)
+    if key and wanted:
+        raise UsageError("explain takes a KEY or ranges, not both")
+    values = key_values(view.schema, key) if key else ()
+    found = view.explain(*values, *wanted, columns=names(columns), where=where, limit=limit, reverse=reverse)
+    cli.out.document({"table": table, **found.to_dict()}, found.lines())

@@ -1,0 +1,103 @@
+"""``lakebed verify``: whether a table's log, files and rows are sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.options import check_at_most_one, table_argument
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import count_text, key_text, plain, shown, size_text
+from lakebed.errors import DamagedError, UsageError
+from lakebed.findings import Deep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.cli.render import Output
+    from lakebed.findings import Finding
+    from lakebed.verification import VerificationReport
+
+
+class _Share(click.ParamType[float]):
+    name = "share"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = value.strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            return Deep(share).share
+        except (ValueError, UsageError):
+            self.fail(f"{value!r} is not a share above 0 and up to 1, such as 5% or 0.05.", param, ctx)
+
+
+@command
+@table_argument
+@click.option("--log", "only_log", is_flag=True, help="Only the log: do not look for the files.")
+@click.option("--deep", is_flag=True, help="Read every data file and summary.")
+@click.option("--sample", metavar="SHARE", type=_Share(), help="Read random files with this share of all bytes: 5%.")
+@click.option("--digests", is_flag=True, help="With --deep or --sample: decode no rows.")
+@click.option("--seed", metavar="N", type=int, help="Which files --sample reads; an earlier run prints its seed.")
+def verify(
+    cli: Invocation,
+    *,
+    table: str,
+    only_log: bool,
+    deep: bool,
+    sample: float | None,
+    digests: bool,
+    seed: int | None,
+) -> None:
+    """Check a table: its log, its files and, if asked, every row.
+
+    Replays the log from entry 1 and checks that numbers have no gap, digests and the chain, and the invariants of every
+    state; compares the snapshot; and checks that every file is there, of its size. --deep reads every byte of every
+    file, and checks digest, order, key bounds, nulls, UTF-8, counts and summaries; with --digests only digests, as
+    fast as the disk. Changes nothing. Exits with 3 if something is damaged.
+    """
+    check_at_most_one({"--log": only_log, "--deep": deep, "--sample": sample})
+    if seed is not None and sample is None:
+        raise UsageError("--seed goes with --sample")
+    if digests and not deep and sample is None:
+        raise UsageError("--digests goes with --deep or --sample")
+    found = cli.table(table)
+    if not deep and sample is None:
+        _print(found.verify(files=not only_log), cli.out)
+        return
+    with ProgressBar(f"verify {found.name}", in_bytes=True) as bar:
+        report = found.verify(deep=Deep(sample or 1.0, seed, bar.update, rows=not digests))
+    _print(report, cli.out)
+
+
+def _print(report: VerificationReport, out: Output) -> None:
+    out.document({"sound": report.sound, **plain(report)}, _report_lines(report))
+    damages = sum(finding.damage for finding in report.findings)
+    if damages:
+        raise DamagedError(f"table {report.table}: {count_text(damages, 'finding')} of damage", table=report.table)
+
+
+def _report_lines(report: VerificationReport) -> Iterator[str]:
+    snapshot = "no snapshot" if report.snapshot is None else f"snapshot of {report.snapshot}"
+    snapshot += f", trimmed up to {report.floor}" if report.floor else ""
+    objects = "" if report.objects is None else f", {count_text(report.objects, 'object')} looked for"
+    entries = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
+    yield f"table {report.table}: {entries} listed, applied up to {report.number}; {snapshot}{objects}"
+    read = report.checked
+    if read is not None:
+        of_files, of_bytes = count_text(read.of_files, "file"), size_text(read.of_bytes)
+        chosen = "" if read.seed is None else f", chosen by seed {read.seed}"
+        yield f"read {read.files:,} of {of_files}, {size_text(read.size_bytes)} of {of_bytes}{chosen}"
+    for finding in report.findings:
+        what = f"{shown(finding.what)}{_at_risk(finding, report.table)}"
+        yield f"{'DAMAGE' if finding.damage else 'note'}  {what}; {shown(finding.remedy)}"
+    if report.sound:
+        yield "sound" if read is None or read.files == read.of_files else "sound, as far as it was read"
+
+
+def _at_risk(finding: Finding, table: str) -> str:
+    if finding.rows is None:
+        return ""
+    keys = f"keys {key_text(finding.min_key)} to {key_text(finding.max_key)}"
+    return f"; table {table}, {keys}, {count_text(finding.rows, 'row')}" + (" at risk" if finding.damage else "")

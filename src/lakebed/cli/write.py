@@ -1,0 +1,88 @@
+"""``lakebed write`` and ``lakebed remove``: rows into a table and out of it, in this process."""
+
+from __future__ import annotations
+
+import click
+
+from lakebed.cli.grammar import Invocation, command
+from lakebed.cli.inputs import input_file, is_remote, kind_of, read_rows, rows_known
+from lakebed.cli.options import (
+    Ranges,
+    ask_for,
+    check_answerable,
+    id_option,
+    range_options,
+    table_argument,
+    yes_option,
+)
+from lakebed.cli.progress import ProgressBar
+from lakebed.cli.render import count_text
+from lakebed.errors import UsageError
+from lakebed.history import committed_on_interrupt
+from lakebed.query.cutting import removal
+from lakebed.report import removed
+
+
+@command
+@table_argument
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Local paths, or s3://… and the like.")
+@id_option("--commit-id")
+def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str | None) -> None:
+    """Add the rows of files, in this process.
+
+    Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once, or none. A repeat
+    with the same --commit-id prints the first number.
+    """
+    for text in files:
+        if not is_remote(text):
+            kind_of(input_file(text))
+    found = cli.table(table)
+    inputs = [input_file(text, found.storage) for text in files]
+    total = rows_known(inputs)
+    read = 0
+    with ProgressBar(f"write {found.name}") as bar:
+
+        def progress(done: int) -> None:
+            nonlocal read
+            read = done
+            bar.update(done, total)
+
+        limit = found.settings_in_force().value_bytes_max
+        rows = read_rows(inputs, found.schema, progress, value_bytes_max=limit)
+        with committed_on_interrupt(found.log):
+            number = found.write(rows, commit_id=commit_id)
+    document = {"table": found.name, "number": number, "rows_read": read}
+    cli.out.document(document, [f"table {found.name} at number {number}: {count_text(read, 'row')} read"])
+
+
+@command
+@table_argument
+@range_options
+@click.option("--fence", is_flag=True, help="Also keep out writes and compactions that began before.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
+@yes_option
+def remove(cli: Invocation, *, table: str, ranges: Ranges, fence: bool, dry_run: bool, yes: bool) -> None:
+    """Remove the rows of key ranges; asks for the table's name first.
+
+    Ranges are given as to scan; at least one. Older numbers of the table, and tags, still have the rows.
+    """
+    if not yes and not dry_run:
+        check_answerable(f"whether to remove rows of {table}")
+    found = cli.table(table)
+    wanted = ranges.of(found.schema)
+    if not wanted:
+        raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
+    view = found.newest()
+    going = removed(view.state, removal(view.state, view.reader, found.storage, wanted))
+    rows = count_text(going.rows, "row", exact=going.exact)
+    number = None
+    if not dry_run:
+        if not yes:
+            ask_for(found.name, f"This removes {rows} from table {found.name}", cli.out)
+        with committed_on_interrupt(found.log):
+            number = found.remove(*wanted, fence=fence)
+    document = {"table": found.name, "rows": going.rows, "exact": going.exact, "files": going.files, "fence": fence}
+    text = f"would remove {rows} from table {found.name}"
+    if number is not None:
+        text = f"table {found.name} at number {number}: {rows} removed"
+    cli.out.document({**document, "dry_run": dry_run, "number": number}, [text])

@@ -1,0 +1,132 @@
+"""What all commands have in common: their help, how they refuse words, how keys are given, and completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from lakebed.cli.commands import LAKEBED
+from lakebed.cli.grammar import Deferred
+from lakebed.cli.reference import every_command
+from tests.unit.cli.conftest import Cli
+
+COMMANDS = {context.command_path.removeprefix("lakebed "): command for command, context in every_command()}
+
+LINES_OF_A_SCREEN = 48
+COLUMNS_OF_A_SCREEN = 110
+
+
+def groups_and_commands() -> list[str]:
+    groups = [name for name, found in LAKEBED.commands.items() if isinstance(found, click.Group)]
+    return ["", *groups, *COMMANDS]
+
+
+@pytest.mark.parametrize("words", groups_and_commands())
+def test_the_help_of_every_command_fits_a_screen(cli: Cli, words: str) -> None:
+    ran = cli(*words.split(), "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Usage: lakebed {words}".rstrip())
+    lines = ran.out.splitlines()
+    assert len(lines) <= LINES_OF_A_SCREEN
+    assert max(map(len, lines)) <= COLUMNS_OF_A_SCREEN
+    assert "--instance" in ran.out
+    assert cli(*words.split(), "-h").out == ran.out
+
+
+def test_a_line_of_help_in_the_list_is_the_first_of_the_command() -> None:
+    def listed(group: click.Group, path: str = "") -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                found |= listed(command, f"{path}{name} ")
+            else:
+                assert isinstance(command, Deferred)
+                found[path + name] = command.short_help
+        return found
+
+    assert listed(LAKEBED) == {path: (command.help or "").split("\n")[0] for path, command in COMMANDS.items()}
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    for path, command in COMMANDS.items():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help or option.show_default, f"{path}: {option.opts}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["scam"], "No such command 'scam'. (Did you mean one of: 'sample', 'scan'?); see `lakebed --help`"),
+        (["tabel"], "No such command 'tabel'. Did you mean 'table'?; see `lakebed --help`"),
+        (["table", "creat"], "No such command 'creat'. Did you mean 'create'?; see `lakebed table --help`"),
+        (["table"], "Missing command; see `lakebed table --help`"),
+        (["scan", "t", "--limt", "3"], "No such option '--limt'. (Did you mean one of: '--at', '--limit', '--to'?)"),
+        (["scan", "t", "--limit", "x"], "Invalid value for '--limit': 'x' is not a valid integer range"),
+        (["scan", "t", "--limit", "-1"], "Invalid value for '--limit': -1 is not in the range x>=0"),
+        (["scan", "t", "--from", "--limit", "1"], "Option '--from' requires a key; see `lakebed scan --help`"),
+        (["scan", "t", "-2"], "No such option '-2'; see `lakebed scan --help`"),
+        (["get", "t"], "give one of KEY, --keys; see `lakebed get --help`"),
+        (["get", "t", "k", "--keys", "f"], "KEY and --keys exclude each other; give one; see `lakebed get --help`"),
+        (["compact", "t", "--strategy", "magic"], "'magic' is not one of 'basic', 'size-ratio', 'by-bytes', 'full'"),
+        (["compact", "t", "--master", "local", "--submit", "x"], "--master and --submit exclude each other"),
+        (["table", "list", "--option", "region"], "'region' is not of the form NAME=VALUE"),
+        (["sql", "SELECT 1", "--memory-limit", "1GB"], "'1GB' is not a number of bytes, such as 536870912 or 512MiB"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+    ],
+)
+def test_wrong_words_are_named_with_a_remedy(cli: Cli, words: list[str], said: str) -> None:
+    ran = cli(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--from", "Ulm", "-2", "--limit", "1"],
+        ["--limit", "1", "--from", "Ulm", "-2", "--to", "Ulm", "-1"],
+        ["--prefix", "Ulm", "-2"],
+        ["--prefix=Ulm", "--to", "Ulm", "-1"],
+    ],
+)
+def test_keys_of_several_words_and_negative_numbers_are_options_of_a_scan(
+    cli: Cli, table: str, words: list[str]
+) -> None:
+    assert ("Ulm", -2) in [(row["place"], row["sensor"]) for row in cli("scan", table, "--json", *words).lines]
+
+
+def test_a_key_word_with_a_minus_sign_comes_after_two(cli: Cli, table: str) -> None:
+    assert cli("get", table, "-x", "1").code == 2
+    assert cli("get", table, "--", "-x", "1").err == "no rows with that key\n"
+    assert cli("scan", table, "--prefix=-x").err == "no rows there\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_the_shell(cli: Cli, shell: str) -> None:
+    ran = cli("completion", shell)
+    assert (ran.code, ran.err) == (0, "")
+    assert f"_LAKEBED_COMPLETE={shell}_complete" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("lakebed ta", ["table", "tag"]),
+        ("lakebed table al", ["alter"]),
+        ("lakebed scan t --sta", ["--starts-with"]),
+        ("lakebed --instance x compact t --strategy size", ["size-ratio"]),
+    ],
+)
+def test_commands_options_and_choices_are_completed(line: str, words: list[str]) -> None:
+    asked = {"_LAKEBED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "lakebed.cli"], env=os.environ | asked, capture_output=True, check=True, text=True
+    )
+    assert [answer.partition(",")[2] for answer in ran.stdout.splitlines()] == words
+    assert ran.stderr == ""
