@@ -1,6 +1,6 @@
 """Run a path in a process of its own, and say how much memory it took above what its imports take.
 
-    python bounded.py CASE LIMIT_MIB FOLDER
+    python bounded.py CASE LIMIT_MIB FOLDER [MORE_MIB]
 
 What is measured is the peak of resident memory (VmHWM), reset after the imports and after the inputs are in place. It
 cannot flatter: it is the kernel's own account of every page that was touched, by whichever allocator, thread or
@@ -28,7 +28,7 @@ def run(case: str, folder: Path, *, limit_mib: int = 64, more_mib: int = 0) -> d
     Fails unless it ends well and its memory grew by no more than ``limit_mib``, the setting that it runs under, the
     allowance, and ``more_mib``.
     """
-    command = [sys.executable, __file__, case, str(limit_mib), str(folder)]
+    command = [sys.executable, __file__, case, str(limit_mib), str(folder), str(more_mib)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, f"{case}: {ran.returncode}\n{ran.stderr[-4000:]}"
     told = json.loads(ran.stdout.splitlines()[-1])
@@ -43,18 +43,18 @@ def status_mib(name: str) -> int:
     return int(line.split()[1]) // 1024
 
 
-def main(case: str, limit_mib: int, folder: Path) -> None:
+def main(case: str, limit_mib: int, folder: Path, more_mib: int) -> None:
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from tests.adversarial import memory_cases
 
     act = memory_cases.prepared(case, limit_mib * MIB, folder)
     before = status_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    most = status_mib("VmData") * MIB + 3 * (limit_mib + ALLOWANCE_MIB) * MIB
+    most = status_mib("VmData") * MIB + 3 * (limit_mib + ALLOWANCE_MIB + more_mib) * MIB
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     told = act() or {}
     print(json.dumps({**told, "peak_mib": status_mib("VmHWM") - before}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int((sys.argv[4:] or [0])[0]))

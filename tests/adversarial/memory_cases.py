@@ -16,16 +16,23 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.compaction.waves import MergeTask
+from lakebed.errors import DamagedError
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask, run_export_task
+from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.intake import Intake
 from lakebed.ingest.jobs import IngestTask, Part, Target, run_ingest_task
 from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
 from lakebed.keys import ALL_KEYS
-from lakebed.storage import connect
+from lakebed.log.parts import PartCache, PartStore, StoredPart
+from lakebed.pins import Pin, read_pins
+from lakebed.state.forms import FORMS
+from lakebed.storage import LocalStorage, connect
+from lakebed.storage.digests import digest_bytes
 
 MIB = 1024 * 1024
+ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 
 # -- inputs -----------------------------------------------------------------------------------------------------
 
@@ -104,13 +111,27 @@ def columns() -> tuple[pa.Table, dict]:
     return _table(np.zeros(4000), **{f"c{i}": rng.integers(0, 9, 4000) for i in range(2000)}), {}
 
 
+def attachable() -> tuple[pa.Table, dict]:
+    """:func:`fuse` with the field ids of the table, and in its order."""
+    rows, options = fuse()
+    schema = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.dictionary(pa.int32(), pa.string()))]
+    ids = [field.with_metadata({"PARQUET:field_id": str(number)}) for number, field in enumerate(schema, 1)]
+    columns = [pa.array(np.arange(len(rows))), rows.column("v")]
+    return pa.Table.from_arrays(columns, schema=pa.schema(ids)), options
+
+
 INPUTS: dict[str, Callable[[], tuple[pa.Table, dict]]] = {
-    made.__name__: made for made in (bomb, fuse, skewed, wide, megabytes, late, lists, texts, zeros, columns)
+    made.__name__: made
+    for made in (bomb, fuse, skewed, wide, megabytes, late, lists, texts, zeros, columns, attachable)
 }
 
 
 def make(name: str, folder: Path) -> None:
     """Write the input."""
+    if name == "segment":
+        with pa.ipc.new_file(folder / name, zeros := pa.schema([("n", pa.int64())]), options=ZSTD) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays([np.zeros(100_000_000, np.int64)], schema=zeros))
+        return
     rows, options = INPUTS[name]()
     pq.write_table(rows, folder / f"{name}.parquet", **options)
 
@@ -136,6 +157,12 @@ def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
         return lambda: _ingest(name, limit, folder)
     if path == "map":
         return lambda: _map(name, limit, folder)
+    if path == "attach":
+        return lambda: _attach(name, limit, folder)
+    if case == "documents":
+        return lambda: _documents(folder)
+    if case == "segment":
+        return lambda: _segment(folder)
     if path == "write":
         return lambda: _write(int(name), limit, folder)
     table = lakebed.open(str(folder / f"lake-{name}")).table("t")
@@ -190,6 +217,67 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
     return {"rows": rows}
 
 
+def _attach(name: str, limit: int, folder: Path) -> dict:
+    """What a task does with a file that it has copied."""
+    schema = schema_of(name, folder)
+    checked = check_sorted(folder / f"{name}.parquet", [schema], (), name, memory_limit_bytes=limit)
+    return {"rows": checked.rows}
+
+
+def _documents(folder: Path) -> dict:
+    """A small lake of which one object of JSON has two gigabytes, that take no disk: which, and what is said of it."""
+    at = folder / f"documents-{lakebed.clock.new_id()}"
+    table = lakebed.create(str(at)).create_table("t", lakebed.Schema({"k": "int64"}))
+    table.write(pa.table({"k": [1, 2, 3]}))
+    said = {}
+    with Pin(table.storage, table.id, lambda: 3600.0) as pin:
+        pin.put(1)
+        for path in (
+            next(at.glob("tables/*/pins/*")),
+            at / "instance.json",
+            # Derived: the log is read in its place.
+            next(at.glob("tables/*/snapshots/latest/manifest.ndjson")),
+            max(at.glob("tables/*/log/*.ndjson")),
+        ):
+            before = path.read_bytes()
+            with path.open("r+b") as file:
+                file.truncate(2**31)
+            said[path.name] = _said(at)
+            if path.name == "manifest.ndjson":
+                path.unlink()
+            else:
+                path.write_bytes(before)
+    return said
+
+
+def _said(at: Path) -> str:
+    try:
+        table = lakebed.open(str(at)).table("t")
+        rows = table.scan().read_all().num_rows
+        return f"{rows} rows, {len(read_pins(table.storage, table.id, 3600.0).numbers)} pins"
+    except DamagedError as error:
+        return error.message
+
+
+def _segment(folder: Path) -> dict:
+    """A part of a checkpoint of less than 50 kB that decodes to 800 MB, digest and all as its manifest has it."""
+    storage = LocalStorage(folder)
+    data = (folder / "segment").read_bytes()
+    stored = StoredPart("segment", digest_bytes(data), len(data), 100_000_000, 0, 0)
+    store = PartStore(storage, str, PartCache(2**30))
+    try:
+        store.fetched(FORMS["references"], stored)
+    except DamagedError as error:
+        return {"stored": len(data), "said": error.message}
+    return {"stored": len(data), "said": "it was read"}
+
+
+def _deep(table: lakebed.Table, limit: int, folder: Path) -> dict:
+    from lakebed.findings import Deep
+
+    return {"findings": len(table.verify(deep=Deep()).findings)}
+
+
 def _drained(stream: Any) -> dict:
     rows = size = largest = 0
     for batch in stream:
@@ -236,5 +324,5 @@ PATHS: dict[str, Callable[[lakebed.Table, int, Path], Any]] = {
     "get": _get,
     "many": lambda table, *_: {"rows": table.get_many(list(range(40)), columns=["k"]).num_rows},
     "values": lambda table, *_: {"rows": table.get_many(list(range(40))).num_rows},
-    "verify": lambda table, *_: {"findings": len(table.verify(files=True).findings)},
+    "deep": _deep,
 }

@@ -1,8 +1,8 @@
 """What a path holds follows the setting memory_limit_bytes, whatever its input decodes to.
 
 Each case runs in a process of its own (:mod:`tests.adversarial.bounded`, which says what is measured), under the
-smallest limit that there is. It may take that and 300 MiB. Where single values are large, eight times the largest
-stand in place of the limit, if that is more.
+smallest limit that there is. It may take that and 300 MiB. Where single values are large, eight times the largest (if
+many are, sixteen times) stand in place of the limit, if that is more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(folder):
 
     def act(path, name):
         made(name)
-        if path not in ("ingest", "map"):
+        if path not in ("ingest", "map", "attach"):
             _ingested(folder, name)
         return bounded.run(f"{path}-{name}", folder, limit_mib=LIMIT_MIB, more_mib=_more(name))
 
@@ -49,7 +49,7 @@ def _more(name: str) -> int:
 
 
 def _made(folder: Path, name: str) -> None:
-    if not (folder / f"{name}.parquet").exists():
+    if not (folder / f"{name}.parquet").exists() and not (folder / name).exists():
         bounded.run(f"make-{name}", folder, limit_mib=4000)
 
 
@@ -75,6 +75,41 @@ def test_files_that_overlap_with_rows_of_a_megabyte_are_read_in_the_memory_of_th
     assert run(path, "megabytes")["rows"] == READ[path]
 
 
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_an_export_keeps_to_the_limit(run, format):
+    assert run(format, "fuse")["rows"] == 2 * ROWS["fuse"]
+
+
+@pytest.mark.parametrize("format", ["parquet", "json"])
+def test_an_export_of_rows_of_a_megabyte_keeps_to_the_limit(run, format):
+    assert run(format, "megabytes")["rows"] == 2 * ROWS["megabytes"]
+
+
+def test_a_file_that_is_attached_is_read_in_the_memory_of_the_limit(run):
+    assert run("attach", "attachable")["rows"] == ROWS["fuse"]
+
+
+@pytest.mark.parametrize("name", ["fuse", "megabytes"])
+def test_a_deep_verification_keeps_to_the_limit(run, name):
+    assert run("deep", name)["findings"] == 0
+
+
+def test_a_part_of_a_checkpoint_that_decodes_to_more_than_it_can_have_is_not_decoded(folder):
+    _made(folder, "segment")
+    told = bounded.run("segment", folder, limit_mib=0)
+    assert told["stored"] < 50_000
+    assert "says that it decodes to 800000000 bytes" in told["said"]
+
+
+def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):
+    told = bounded.run("documents", tmp_path, limit_mib=0)
+    assert told.pop("manifest.ndjson") == "3 rows, 1 pins", "it is derived from the log"
+    del told["peak_mib"]
+    assert len(told) == 3
+    for name, said in told.items():
+        assert f"{name} has 2147483648 bytes, and nothing that Lakebed puts there has more than" in said
+
+
 def test_ten_values_of_two_hundred_megabytes_are_refused(tmp_path):
     schema = memory_cases.lakebed.Schema({"k": "int64"}, values={"v": "binary"})
     table = memory_cases.lakebed.create(str(tmp_path / "lake")).create_table("t", schema)
@@ -92,5 +127,7 @@ def test_an_ingest_keeps_to_the_limit(folder, name):
 
 
 @pytest.mark.slow
-def test_values_that_a_setting_allows_take_eight_times_the_largest(folder):
-    assert bounded.run("write-200000000", folder, limit_mib=LIMIT_MIB, more_mib=8 * 191)["rows"] == 10
+def test_values_that_a_setting_allows_take_sixteen_times_the_largest(folder):
+    """Ten of 191 MiB, merged: one of each input, and a few on the way into the file."""
+    limit_mib = 8 * 191
+    assert bounded.run("write-200000000", folder, limit_mib=limit_mib, more_mib=16 * 191 - limit_mib)["rows"] == 10

@@ -8,8 +8,10 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.collection.dropped import sweep_dropped
-from lakebed.errors import StorageError, UsageError
+from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.dynamodb import connect_dynamodb, items
+from lakebed.log.dynamodb.items import PART_BYTES
+from lakebed.storage import whole
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
@@ -53,6 +55,15 @@ def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spo
     assert log.create(1, b"one") is PutOutcome.UNCLEAR
     assert log.create(1, b"one") is PutOutcome.EXISTS
     assert log.get(1) == b"one"
+
+
+def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):
+    log.create(1, bytes(2 * PART_BYTES))
+    monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", PART_BYTES)
+    with pytest.raises(DamagedError, match=r"entry 1 of .* has \d+ bytes, and nothing that Lakebed puts there"):
+        log.get(1)
+    with pytest.raises(StorageError, match="and at most 358400 can be read back"):
+        log.create(2, bytes(2 * PART_BYTES))
 
 
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])

@@ -156,7 +156,14 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
             name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
             for name, file in files.items()
         }
-        written = write_export(_rows(task, paths, scratch), task.format, task.layout, scratch, task.rows)
+        written = write_export(
+            _rows(task, paths, scratch),
+            task.format,
+            task.layout,
+            scratch,
+            rows_estimate=task.rows,
+            memory_limit_bytes=task.memory_limit_bytes,
+        )
     if written is None:
         return ()
     name = f"part-{task.index:05d}-{task.export}-{clock.random_token()}.{task.format}"

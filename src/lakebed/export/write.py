@@ -7,7 +7,7 @@ which JSON does not have, are null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lakebed.schema import Schema
 
 _ONE_FILE_BYTES = 2**62
-_JSON_ROWS, _JSON_BYTES = 500_000, 64 * 1024 * 1024
+_JSON_ROWS, _JSON_BYTES_MAX, _JSON_SHARE = 500_000, 64 * 1024 * 1024, 8
+"""Rows that the engine writes at once; they are there a few times, as rows and as text, beside those of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +57,25 @@ def check_format(format: str, schema: Schema) -> str:
     return format
 
 
-def write_export(
-    batches: Iterable[pa.RecordBatch], format: str, layout: Layout, scratch: Path, rows_estimate: int
+def write_export(  # noqa: PLR0913 - what, how, where, how much: each is the caller's to say
+    batches: Iterable[pa.RecordBatch],
+    format: str,
+    layout: Layout,
+    scratch: Path,
+    *,
+    rows_estimate: int,
+    memory_limit_bytes: int,
 ) -> Written | None:
     """The rows as one file in the folder ``scratch``; no rows, no file. The caller owns it from then on."""
     if format == "parquet":
         one = replace(layout, file_bytes=_ONE_FILE_BYTES)
-        files = write_run(batches, one, scratch, rows_estimate=rows_estimate)
+        files = write_run(batches, one, scratch, rows_estimate=rows_estimate, memory_limit_bytes=memory_limit_bytes)
         return Written(files[0].path, files[0].rows) if files else None
     path = scratch / f"export-{random_token()}.{format}"
-    rows = _write_csv(batches, layout.schema, path) if format == "csv" else _write_json(batches, layout.schema, path)
+    if format == "csv":
+        rows = _write_csv(batches, layout.schema, path)
+    else:
+        rows = _write_json(batches, layout.schema, path, min(_JSON_BYTES_MAX, memory_limit_bytes // _JSON_SHARE))
     return Written(path, rows) if rows else None
 
 
@@ -80,13 +90,14 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) ->
     return rows
 
 
-def _write_json(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -> int:
+def _write_json(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path, bytes_max: int) -> int:
     """By the engine, some rows at a time: lines of JSON may be put one after another."""
     from lakebed.kernels.session import context
 
     rows = 0
     with scratch_folder(path.parent, "json") as folder, path.open("wb") as whole:
-        for number, table in zip(count(), _tables(batches, schema), strict=False):
+        tables = gather((as_schema(batch, schema) for batch in batches), _JSON_ROWS, bytes_max)
+        for number, table in zip(count(), tables, strict=False):
             part = folder / f"{number:06d}.json"
             with writing_to(folder):
                 context(partitions=1, batch_rows=8192, pool_bytes=2**30).from_arrow(table).write_json(part)
@@ -96,7 +107,3 @@ def _write_json(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -
             part.unlink()
             rows += table.num_rows
     return rows
-
-
-def _tables(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.Table]:
-    return gather((as_schema(batch, schema) for batch in batches), _JSON_ROWS, _JSON_BYTES)

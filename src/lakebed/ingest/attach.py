@@ -23,7 +23,7 @@ from lakebed.kernels.inputs import stored_id
 from lakebed.kernels.layout import SortedFile
 from lakebed.kernels.ranks import RankNotes
 from lakebed.kernels.row_groups import read_row_groups
-from lakebed.kernels.sizes import decoded_rows, size_of
+from lakebed.kernels.sizes import decoded_rows, pages_bytes_max, size_of
 from lakebed.keys import KEY_BYTES_MAX, KeyCodec
 from lakebed.settings import Settings
 from lakebed.storage.blocks import digests_of
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from lakebed.schema import Schema
 
 
-def check_sorted(
+def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two limits
     path: Path,
     schemas: Sequence[Schema],
     cuts: Sequence[bytes],
     name: str,
     *,
     value_bytes_max: int = Settings().value_bytes_max,
+    memory_limit_bytes: int = Settings().memory_limit_bytes,
 ) -> SortedFile | None:
     """The local file as one of a run, read through once; None if it has no rows. ``name`` is what users call it.
 
@@ -68,7 +69,7 @@ def check_sorted(
             codec = KeyCodec((*schema.row_key, *schema.sort_key))
             last: bytes | None = None
             # All columns, so that damage in any of them is found before the file is anybody's.
-            for stored in read_row_groups(source, name):
+            for stored in read_row_groups(source, name, pages_bytes=pages_bytes_max(memory_limit_bytes)):
                 if stored.num_rows:
                     _check_sizes(stored, value_bytes_max, name)
                     stored = decoded_rows(stored)  # noqa: PLW2901 - nothing else may look at the values behind it

@@ -26,6 +26,7 @@ from lakebed.ipc import open_within
 from lakebed.log import entry as entries
 from lakebed.state.columns import Columns, Form, Part, Rows
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.whole import check_get
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
@@ -156,6 +157,7 @@ class PartStore:
         try:
             # The mapping outlives the file's name: what is in use stays readable.
             with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
+                check_get(name, source.size())
                 rows = Rows(form, batch_of(source, name))
         except NotFoundError as error:
             raise DamagedError(f"{name}, a part of a snapshot, is gone", name=name) from error

@@ -63,7 +63,8 @@ def attach(
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
     found = find_files(source, table.storage)
     schemas, table_id, cuts = [schema.to_json() for schema in state.schemas], table.id, state.leaves.boundaries
-    value_bytes_max = table.settings_in_force().value_bytes_max
+    settings = table.settings_in_force()
+    limits = {"value_bytes_max": settings.value_bytes_max, "memory_limit_bytes": settings.memory_limit_bytes}
 
     def work(document: Any) -> Any:
         file = Source(**document)
@@ -71,7 +72,7 @@ def attach(
             storage = place.connect()
             local = _copied(file, scratch, storage)
             own = [Schema.from_json(schema) for schema in schemas]
-            checked = check_sorted(local, own, cuts, file.url, value_bytes_max=value_bytes_max)
+            checked = check_sorted(local, own, cuts, file.url, **limits)
             # A job of its own: files that overlap are no run.
             sent = send_run(storage, table_id, [checked] if checked else [], job=clock.new_id())
         return wire.encode_new_files(sent)

@@ -20,6 +20,9 @@ Every failure is a :class:`~lakebed.errors.StorageError` whose ``transient`` fac
 succeed later (time-out, 5xx, throttling) or someone must mend something first (permission, space, a missing bucket).
 A ``create`` that raises has stored nothing.
 
+An object that is put as bytes has at most OBJECT_BYTES_MAX (:mod:`lakebed.storage.whole`), and one that is read as
+bytes is refused before it is read if it has more. Files of any size are sent and fetched.
+
 Names are relative paths of plain segments (:func:`check_name`), so that no name can leave the root, and segments that
 begin with a dot belong to the store (temporaries, clock and probe objects): listings never show them.
 """
@@ -119,7 +122,10 @@ class Storage(Protocol):
         """Whether other processes can see it."""
 
     def create(self, name: str, data: bytes) -> PutOutcome:
-        """Put create-if-absent, in exactly one request: nothing below this call retries silently."""
+        """Put create-if-absent, in exactly one request: nothing below this call retries silently.
+
+        Raises StorageError for more than OBJECT_BYTES_MAX, as each put does.
+        """
 
     def replace(self, name: str, data: bytes) -> None:
         """Put atomically over whatever is there. Only for objects that are derived from others."""
@@ -135,10 +141,14 @@ class Storage(Protocol):
         """
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None: not there."""
+        """The whole object; None: not there.
+
+        Raises:
+            DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
+        """
 
     def get_versioned(self, name: str) -> Versioned | None:
-        """The same with its version, in one request.
+        """The same with its version, in one request. Raises as :meth:`get` does.
 
         Raises:
             UnsafeStoreError: the store does not tell versions.

@@ -17,8 +17,7 @@ A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>
 of its kind respect and nothing else does. A version is the digest of the bytes.
 
 A file that is sent is hard-linked into place when it lies on the same file system, else copied. Its stamp is the time
-of sending. Directories exist only as long as they hold something. POSIX only. Imports nothing outside the standard
-library and xxhash.
+of sending. Directories exist only as long as they hold something. POSIX only.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ from lakebed.storage.syscalls import (
     unlink_quietly,
     write_all,
 )
+from lakebed.storage.whole import check_get, check_put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -124,8 +124,9 @@ class LocalStorage:
         """The whole object; None: not there."""
         target = self._path(name)
         with explained("read", target):
-            if self._found(target) is None:
+            if (found := self._found(target)) is None:
                 return None
+            check_get(target, found.st_size)
             try:
                 with open(target, "rb") as file:
                     return file.read()
@@ -146,9 +147,8 @@ class LocalStorage:
 
     def now(self) -> datetime:
         """The file system's clock: that of the file server where the root is a network mount."""
-        target = os.path.join(self._root, "clock")
         with explained("read the clock of", self._root):
-            temporary, descriptor = self._open_temporary(target)
+            temporary, descriptor = self._open_temporary(os.path.join(self._root, "clock"))
             try:
                 return stamp_of(os.fstat(descriptor))
             finally:
@@ -309,6 +309,7 @@ class LocalStorage:
             unlink_quietly(temporary)
 
     def _write_temporary(self, target: str, data: bytes) -> str:
+        check_put(target, data)
         temporary, descriptor = self._open_temporary(target)
         try:
             try:

@@ -41,6 +41,7 @@ from lakebed.storage.contract import (
 )
 from lakebed.storage.digests import DigestingReader
 from lakebed.storage.failures import explain, explained, is_conflict, is_missing_root, is_unsupported
+from lakebed.storage.whole import check_get, check_put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,6 +79,7 @@ class ObjectStorage:
         """Put over whatever is there; object stores make that atomic."""
         import obstore
 
+        check_put(self.object_url(name), data)
         with explained("replace", self.object_url(name)):
             obstore.put(self.clients.retrying, self._key(name), data, use_multipart=False)
 
@@ -234,6 +236,7 @@ class ObjectStorage:
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
         key = self._key(name)
+        check_put(self.object_url(name), data)
         try:
             obstore.put(self.clients.once, key, data, mode=mode, use_multipart=False)
         except (AlreadyExistsError, PreconditionError) as error:
@@ -261,11 +264,14 @@ class ObjectStorage:
         import obstore
 
         try:
-            return obstore.get(self.clients.retrying, self._key(name))
+            answer = obstore.get(self.clients.retrying, self._key(name))
         except FileNotFoundError as error:
             if is_missing_root(error):
                 raise
             return None
+        # The answer has its size in front, and its bytes are not asked for yet.
+        check_get(self.object_url(name), answer.meta["size"])
+        return answer
 
     def _head(self, name: str) -> ObjectMeta | None:
         import obstore

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.storage import whole
 from lakebed.storage.contract import PutOutcome, Storage, Version, Versioned
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
@@ -75,6 +76,30 @@ class StorageConformance:
         assert storage.create("empty", b"") is PutOutcome.CREATED
         assert storage.get("empty") == b""
         assert storage.create("empty", b"x") is PutOutcome.EXISTS
+
+    def test_no_more_is_put_than_can_be_read_back(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By no kind of put; and a refused one leaves what was there."""
+        monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+        assert storage.create("t/log/1", bytes(1000)) is PutOutcome.CREATED
+        found = storage.get_versioned("t/log/1")
+        assert found is not None
+        for put in (
+            lambda: storage.create("t/log/2", bytes(1001)),
+            lambda: storage.replace("t/log/1", bytes(1001)),
+            lambda: storage.replace_if("t/log/1", found.version, bytes(1001)),
+        ):
+            with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
+                put()
+        assert storage.get("t/log/1") == bytes(1000)
+        assert storage.get("t/log/2") is None
+
+    def test_more_than_anybody_puts_is_not_read(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A crafted object under a name that is read whole."""
+        storage.create("t/log/1", bytes(1001))
+        monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+        for get in (storage.get, storage.get_versioned):
+            with pytest.raises(DamagedError, match=r"t/log/1 has 1001 bytes, and nothing .* has more than 1000"):
+                get("t/log/1")
 
     def test_of_racing_creates_one_wins(self, storage: Storage) -> None:
         """Eight threads, ten numbers: each has one winner, and holds the winner's bytes."""

@@ -25,8 +25,9 @@ from lakebed.log.sql import place as sql_place
 from lakebed.log.sql import sqlite
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable
-from lakebed.storage import connect
+from lakebed.storage import connect, whole
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.whole import OBJECT_BYTES_MAX
 from tests.unit.log.cases import LOG, adding
 from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
 
@@ -123,6 +124,31 @@ def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(StorageError, match=r"cannot make .*none/logs\.db") as failure:
         logs_at(tmp_path / "none/logs.db").check()
     assert not failure.value.transient
+
+
+def test_an_entry_that_could_not_be_read_back_is_not_put(logs, monkeypatch):
+    monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+    with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
+        logs.open("catalog").create(1, bytes(1001))
+    assert logs.open("catalog").get(1) is None
+
+
+def test_an_entry_larger_than_any_that_is_put_is_not_read(tmp_path, logs):
+    log = logs.open("catalog")
+    log.create(1, b"one")
+    with sqlite3.connect(tmp_path / "logs.db") as database:
+        database.execute("UPDATE lakebed_entries SET data = zeroblob(?)", (OBJECT_BYTES_MAX + 1,))
+    with pytest.raises(DamagedError, match=r"entry 1 of .* has more than 134217728 bytes, and nothing that"):
+        log.get(1)
+
+
+def test_a_floor_of_megabytes_is_damaged(tmp_path, logs):
+    log = logs.open("catalog")
+    assert log.raise_floor(0, 3)
+    with sqlite3.connect(tmp_path / "logs.db") as database:
+        database.execute("UPDATE lakebed_entries SET data = CAST(data || zeroblob(?) AS BLOB)", (2**20,))
+    with pytest.raises(DamagedError, match=r"the floor of .* was changed after it was written"):
+        log.floor()
 
 
 def test_a_read_only_file_is_read_and_refuses_entries():

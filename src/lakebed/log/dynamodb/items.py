@@ -12,6 +12,7 @@ from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
 from lakebed.log.stamps import from_us, to_us
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.digests import digest_bytes
+from lakebed.storage.whole import check_get, check_put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,6 +33,7 @@ class DynamoLog:
 
     def create(self, number: int, data: bytes) -> PutOutcome:
         """Put entry ``number`` if there is none."""
+        check_put(self._title(number), data)
         action = f"write entry {number} of {self.name} to"
         item: dict[str, Any] = {"log": {"S": self.name}, "number": {"N": str(number)}}
         if len(data) <= PART_BYTES:
@@ -53,11 +55,13 @@ class DynamoLog:
         self._newest["seen_us"] = max(self._newest.get("seen_us", 0), int(item["stored_us"]["N"]))
         if "parts" not in item:
             return bytes(item["data"]["B"])
-        parts = self.table.query(f"{self.name}/parts/{item['parts']['S']}")
-        data = b"".join(part["data"]["B"] for part in parts)
-        if digest_bytes(data) != item["parts"]["S"]:
-            raise DamagedError(f"entry {number} of {self.name} in {self.table.url} lacks a part: restore the table")
-        return data
+        data = bytearray()
+        for part in self.table.query(f"{self.name}/parts/{item['parts']['S']}"):
+            data += bytes(part["data"]["B"])
+            check_get(self._title(number), len(data))
+        if digest_bytes(bytes(data)) != item["parts"]["S"]:
+            raise DamagedError(f"{self._title(number)} lacks a part: restore the table")
+        return bytes(data)
 
     def stamp(self, number: int) -> datetime | None:
         """When the entry was stored; None: there is none."""
@@ -121,6 +125,9 @@ class DynamoLog:
     def foreign(self) -> Iterator[str]:
         """Nothing: an item of a log is an entry."""
         return iter(())
+
+    def _title(self, number: int) -> str:
+        return f"entry {number} of {self.name} in {self.table.url}"
 
     def _floor_data(self) -> bytes | None:
         item = self.table.item(f"{self.name}/floor", 0)

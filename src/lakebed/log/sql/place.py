@@ -33,6 +33,7 @@ from lakebed.errors import DamagedError, FormatTooNewError, StorageError, Unsafe
 from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
 from lakebed.log.sql.database import SAID_CHARS_MAX, Database, Inserted
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.whole import OBJECT_BYTES_MAX, check_put, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -61,7 +62,14 @@ ENTRIES = sa.Table(
 _NEW = {name: sa.bindparam(f"new_{name}", type_=ENTRIES.c[name].type) for name in ("log", "number", "data")}
 _OF_LOG = ENTRIES.c.log == sa.bindparam("of_log")
 _THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
-_DATA = sa.select(ENTRIES.c.data).where(_THE_ENTRY)
+# Null for more than an entry can have: the database looks at the length alone.
+_READABLE = sa.func.length(ENTRIES.c.data) <= sa.literal_column(str(OBJECT_BYTES_MAX))
+_DATA = sa.select(sa.case((_READABLE, ENTRIES.c.data))).where(_THE_ENTRY)
+# Its first 4 KiB, many times what it has: the digest of one that is cut off does not hold.
+_BEGIN: sa.ColumnElement[bytes] = sa.func.substr(
+    ENTRIES.c.data, sa.literal_column("1"), sa.literal_column("4096"), type_=sa.LargeBinary
+)
+_FLOOR = sa.select(_BEGIN).where(_THE_ENTRY)
 _STORED = sa.select(ENTRIES.c.stored).where(_THE_ENTRY)
 _REMOVE = sa.delete(ENTRIES).where(_OF_LOG, ENTRIES.c.number.in_(sa.bindparam("of_numbers", expanding=True)))
 _LOGS = (
@@ -86,11 +94,12 @@ class SqlLog:
 
     def create(self, number: int, data: bytes) -> PutOutcome:
         """Put entry ``number`` if there is none."""
+        check_put(self._title(number), data)
         values = _new(self.name, number, data) | self._floor_row()
         database = self.place.database
         outcome, told = self.place.put(
             f"write entry {number} of {self.name} to",
-            lambda connection: database.insert_and_look(connection, _insertion(database), _DATA, values),
+            lambda connection: database.insert_and_look(connection, _insertion(database), _FLOOR, values),
         )
         if told is not None:
             # The newest is all that is asked for.
@@ -101,7 +110,11 @@ class SqlLog:
     def get(self, number: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
         rows = self.place.read(_DATA, {"of_log": self.name, "of_number": number})
-        return bytes(rows[0][0]) if rows else None
+        if not rows:
+            return None
+        if rows[0][0] is None:
+            raise too_large(self._title(number))
+        return bytes(rows[0][0])
 
     def stamp(self, number: int) -> datetime | None:
         """When the database stored the entry; None: there is none."""
@@ -176,8 +189,11 @@ class SqlLog:
     def _floor_row(self) -> dict[str, Any]:
         return {"of_log": f"{self.name}/floor", "of_number": 0}
 
+    def _title(self, number: int) -> str:
+        return f"entry {number} of {self.name} in {self.place.database.url}"
+
     def _floor_data(self) -> bytes | None:
-        rows = self.place.read(_DATA, self._floor_row())
+        rows = self.place.read(_FLOOR, self._floor_row())
         return bytes(rows[0][0]) if rows else None
 
     def foreign(self) -> Iterator[str]:
