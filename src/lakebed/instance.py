@@ -267,7 +267,8 @@ class Instance:
         Names are taken as they are written. A table as it was: ``FROM flights AT (VERSION => 12)``, ``AT (TAG =>
         'audited')``, ``AT (TIMESTAMP => '2026-01-31T12:00:00Z')``. What a statement says of a prefix of the row key
         (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
-        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``.
+        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
+        functions make is not: give the statement a limit of its own.
 
         With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
         all its memory, or its time, is beyond the limit (:mod:`lakebed.query.limited`). Both count from when that

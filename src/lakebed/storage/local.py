@@ -72,8 +72,7 @@ class LocalStorage:
         self._root = os.path.realpath(root)
         self._durable = durability == "fsync"
         self._synced: set[str] = set()
-        # Folders whose directories are known to lie inside: to ask again cost a seventh of a lookup. A link is a
-        # mistake, not an attack.
+        # Folders known to lie inside: to ask again cost a seventh of a lookup. A link is a mistake, not an attack.
         self._inside: dict[str, str] = {}
         self.url = Path(self._root).as_uri().rstrip("/")
 
