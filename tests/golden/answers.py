@@ -85,8 +85,10 @@ def _rows(table):
 
 
 def _values(table):
-    rows = [[_plain(value) for value in row.values()] for row in table.to_pylist()]
-    return rows if len(rows) <= ROWS_MAX else [*rows[:3], f"… {len(rows)} rows"]
+    all_shown = table.num_rows <= ROWS_MAX
+    shown = table if all_shown else table.slice(0, 3)
+    rows = [[_plain(value) for value in row.values()] for row in shown.to_pylist()]
+    return rows if all_shown else [*rows, f"… {table.num_rows} rows"]
 
 
 def _plain(value):

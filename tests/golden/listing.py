@@ -1,7 +1,7 @@
 """The shape of every object of a store as text: what a reader has to know, without what differs from run to run.
 
 JSON is shown field by field, Parquet by its footer, Arrow by its schema. In place of ids, digests, times, sentences and
-numbers above 999 stands their kind. Long lists and texts are cut, and so are the rows of an export as text. A word that
+numbers above 99 stands their kind. Long lists and texts are cut, and so are the rows of an export as text. A word that
 is stored anywhere shows here.
 """
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 LIST_MAX = 3
 SCALARS_MAX = 6
 TEXT_MAX = 96
-NUMBER_MAX = 999
+NUMBER_MAX = 99
 # A text with as many blanks is for people.
 SENTENCE_BLANKS_MIN = 4
 
@@ -137,9 +137,10 @@ def _parquet(path):
     yield f"compression {sorted({column.compression for column in columns})}"
     indexed = {(column.has_offset_index, column.has_column_index) for column in columns}
     yield f"offset index, column index {sorted(indexed)}"
+    filtered = [index for index, column in enumerate(columns) if column.bloom_filter_offset is not None]
+    yield f"filters of columns {filtered}"
     sorting = [(one.column_index, one.descending, one.nulls_first) for one in first.sorting_columns]
     yield f"sorting columns {sorting}"
     for key, value in sorted((metadata.metadata or {}).items()):
         text = value.decode(errors="replace")
-        shown = _json(text) if text.startswith("{") else f"{min(len(text), NUMBER_MAX)} characters" if text else "empty"
-        yield f"metadata {key.decode()}: {shown}"
+        yield f"metadata {key.decode()}: {_json(text) if text.startswith('{') else '<text>'}"
