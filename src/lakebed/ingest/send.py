@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.kernels.layout import SortedFile
+    from lakebed.log.committer import Log
     from lakebed.log.outcomes import Outcome
-    from lakebed.state.transactions import Offer, OfferFiles, OfferOutput
+    from lakebed.state.table import TableState
+    from lakebed.state.transactions import Offer, OfferFiles, OfferOutput, Transaction
     from lakebed.storage.contract import Storage
 
 SUMMARY_PUTS_MAX = 5
@@ -38,6 +40,7 @@ class Committer(Protocol):
 
     id: str
     storage: Storage
+    log: Log[TableState, Offer, Transaction]
 
     def try_commit(self, offer: Offer) -> Outcome:
         """What became of the offer; raises StorageError if the store refused it."""
@@ -69,11 +72,18 @@ def commit_files(table: Committer, offer: OfferFiles | OfferOutput) -> Outcome:
         outcome = table.try_commit(offer)
     except StorageError as error:
         if not _is_silent(error):
-            discard(table.storage, table.id, offer.files)
+            _discard_unknown(table, offer.files)
         raise
     if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns):
-        discard(table.storage, table.id, offer.files)
+        _discard_unknown(table, offer.files)
     return outcome
+
+
+def _discard_unknown(table: Committer, files: Iterable[NewFile]) -> None:
+    """As :func:`discard`, but for files that the table has: offered twice, they are rejected for that."""
+    with suppress(Error):
+        known = table.log.head.state.files
+        discard(table.storage, table.id, [new for new in files if new.file.id not in known])
 
 
 def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:

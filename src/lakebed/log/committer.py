@@ -361,17 +361,20 @@ class Log(Generic[State, Offered, Change]):
 
     def _fill_told(self, slot: Slot, judged: Judged[State]) -> bytes | None:
         """As :func:`fill`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
-        found: bytes | None = None
-        refused = False
+        # Before the put: an interrupt after it must leave nobody to be offered again.
+        _tell_all(judged.outcomes, Unknown(slot.number))
         try:
             found = fill(self.backend, slot)
         except StorageError:
-            refused = True
+            _tell_all(judged.outcomes, None)
             raise
-        finally:
-            if found is None and not refused:
-                self._unsettled = slot
-                _tell_all(judged.outcomes, Unknown(slot.number))
+        except BaseException:
+            self._unsettled = slot
+            raise
+        if found is None:
+            self._unsettled = slot
+        elif found != slot.data:
+            _tell_all(judged.outcomes, None)
         return found
 
     def _settle_old(self) -> bool:
@@ -384,6 +387,6 @@ class Log(Generic[State, Offered, Change]):
         return True
 
 
-def _tell_all(tickets: Iterable[Ticket[Any]], outcome: Outcome) -> None:
+def _tell_all(tickets: Iterable[Ticket[Any]], outcome: Outcome | None) -> None:
     for ticket in tickets:
         ticket.outcome = outcome

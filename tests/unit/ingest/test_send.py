@@ -101,6 +101,19 @@ def test_a_deletion_that_fails_hides_nothing():
     assert len(objects(table)) == 2
 
 
+def test_files_that_are_offered_twice_stay(monkeypatch):
+    """The second time they are rejected, because the table has them."""
+    table = made("ab")
+    offers = []
+    monkeypatch.setattr(
+        "lakebed.ingest.adding.commit_files", lambda to, offer: offers.append(offer) or to.log.commit(offer)
+    )
+    table.write(rows("c"))
+    assert "in the table already" in commit_files(table, offers[0]).reason
+    assert letters(on(table)) == "abc"
+    assert on(table).verify(files=True).sound
+
+
 def test_a_store_that_does_not_answer_is_not_asked_to_delete():
     """Each request may take a minute there."""
     table = made("ab")

@@ -142,6 +142,52 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
     assert len(log_on(store).follow().files) == 9
 
 
+@pytest.mark.parametrize("interrupted", ["put", "stored"])
+def test_an_interrupt_of_the_leader_offers_what_may_be_stored_no_second_time(store, monkeypatch, interrupted):
+    """It would be rejected, as in the table already, and whoever hears that deletes its files."""
+    created(store)
+    gate = threading.Event()
+
+    def interrupt(moment):
+        moments.append(moment)
+        # The first entry is of one caller, the second of all others.
+        if moment == interrupted and moments.count(moment) == 2:
+            raise KeyboardInterrupt
+
+    class Slow(CountingStorage):
+        def create(self, name, data):
+            gate.wait(5)
+            outcome = super().create(name, data)
+            if "/log/" in name:
+                interrupt("put")
+            return outcome
+
+    moments, outcomes = [], {}
+    log = log_on(Slow(store))
+    log.follow()
+    monkeypatch.setattr(log._turns, "won", lambda _: interrupt("stored"))
+
+    def commit(name):
+        try:
+            outcomes[name] = log.commit(adding(name))
+        except KeyboardInterrupt:
+            outcomes[name] = None
+
+    threads = [threading.Thread(target=commit, args=(name,)) for name in map(str, range(8))]
+    for thread in threads:
+        thread.start()
+    while len(log._queue) < len(threads) - 1 and not gate.wait(0.01):
+        pass
+    gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["Committed", "NoneType"] + 6 * [
+        "Unknown"
+    ]
+    assert len(log_on(store).follow().files) == 8
+
+
 def test_many_writers_on_one_log_lose_and_double_nothing(store):
     """Eight logs, as if eight processes, over a store that loses answers."""
     created(store)
