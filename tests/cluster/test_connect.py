@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -77,6 +79,31 @@ def test_import_and_compaction_run_on_a_connect_server(server: str, tmp_path: Pa
     assert ran("import", "t", str(tmp_path / "in.csv"), "--format", "csv")["rows"] == 3000
     assert ran("compact", "t", "--strategy", "full")["leaves"] == 1
     assert sorted(table.scan().read_all()["n"].to_pylist()) == sorted([*range(3000), *range(3000)])
+
+
+def test_an_interrupted_import_cancels_its_jobs_on_the_server_and_says_what_it_committed(
+    server: str, tmp_path: Path
+) -> None:
+    table = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+    table.set(file_bytes=16_384, row_group_rows=1000)
+    pq.write_table(pa.concat_tables([ROWS] * 30), tmp_path / "in.parquet")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lakebed.cli", "import", "t", "in.parquet", "--master", server],
+        env=os.environ | {"LAKEBED_INSTANCE": str(tmp_path / "lake")},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert process.stderr is not None
+    said = ""
+    while "Spark started" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=TIMEOUT_S)[1]
+    assert process.returncode == 130, said + rest
+    assert rest.endswith("lakebed: stopping …; again to stop hard\nlakebed: interrupted: nothing was committed\n")
+    assert table.state().number == 2
+    assert "Traceback" not in rest
 
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
