@@ -59,6 +59,7 @@ def left_over(filters, schema=SCHEMA, keys=KEYS):
         ([EqualTo(K, "a"), LessThan(N, -(2**31))], lambda k, n: False),
         ([In(K, ["a", "b"]), GreaterThan(K, "a")], lambda k, n: k == "b"),
         ([EqualTo(K, "a"), EqualTo(K, "b")], lambda k, n: False),
+        ([In(K, ["b", "a"]), In(K, ["ab", "b", None]), EqualNullSafe(K, "b")], lambda k, n: k == "b"),
         ([GreaterThan(K, "b"), LessThan(K, "a")], lambda k, n: False),
     ],
 )
@@ -140,3 +141,18 @@ def test_a_time_that_the_key_cannot_hold_exactly_stays_with_spark():
     schema = Schema({"k": "timestamp[s]"})
     filters = [GreaterThan(K, NAIVE + dt.timedelta(microseconds=5))]
     assert left_over(filters, schema, [])[1] == filters
+
+
+def test_each_value_of_a_long_list_is_looked_at_a_few_times():
+    class Counted(int):
+        looked_at = 0
+
+        def __hash__(self):
+            Counted.looked_at += 1
+            return super().__hash__()
+
+    count = 2_000
+    numbers = Schema({"n": "int64"}, {}, {"v": "double"})
+    filters = [In(N, [Counted(i) for i in range(count)]), GreaterThan(N, 0)]
+    assert len(push(filters, numbers.codec).ranges) == count - 1
+    assert Counted.looked_at < 20 * count

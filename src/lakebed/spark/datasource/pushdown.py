@@ -57,18 +57,19 @@ def push(filters: Sequence[Filter], codec: KeyCodec) -> Pushed:
     ranges: list[EncodedRange] | None = None
     for field in codec.fields:
         usable = {position: one for position, one in enumerate(filters) if _usable(one, field, codec)}
-        chosen = {position: one for position, one in usable.items() if isinstance(one, _CHOSEN)}
+        chosen = [one for one in usable.values() if isinstance(one, _CHOSEN)]
+        compared = [one for one in usable.values() if isinstance(one, _COMPARED)]
         if not usable:
             break
         if not chosen:
-            ranges = [_compared(prefix, usable.values(), codec) for prefix in prefixes]
+            ranges = [_compared(prefix, compared, codec) for prefix in prefixes]
             done |= set(usable)
             break
-        values = _values(next(iter(chosen.values())))
+        values = _named_by_all(chosen)
         if len(values) * len(prefixes) > POINTS_MAX:
             break
         within = [(*prefix, value) for prefix in prefixes for value in values]
-        prefixes = [point for point in within if _passes(point, usable.values(), codec)]
+        prefixes = [point for point in within if _passes(point, compared, codec)]
         ranges = [_point(prefix, codec) for prefix in prefixes]
         done |= set(usable)
     if ranges is None:
@@ -119,11 +120,17 @@ def _values(one: Any) -> list[Any]:
     return list(dict.fromkeys(value for value in listed if value is not None))
 
 
+def _named_by_all(filters: Sequence[Filter]) -> list[Any]:
+    """The values that each of the filters names, in the order of the first."""
+    first, *others = [dict.fromkeys(_values(one)) for one in filters]
+    return [value for value in first if all(value in other for other in others)]
+
+
 def _point(prefix: tuple[Any, ...], codec: KeyCodec) -> EncodedRange:
     return codec.encode_range(KeyRange.prefix(*prefix)) if prefix else ALL_KEYS
 
 
-def _compared(prefix: tuple[Any, ...], filters: Any, codec: KeyCodec) -> EncodedRange:
+def _compared(prefix: tuple[Any, ...], filters: Sequence[Filter], codec: KeyCodec) -> EncodedRange:
     """The keys that begin with the prefix and whose next field passes the filters."""
     keys = _point(prefix, codec)
     for one in filters:
@@ -150,14 +157,8 @@ def _passing(prefix: tuple[Any, ...], one: Filter, codec: KeyCodec) -> EncodedRa
             raise AssertionError(one)
 
 
-def _passes(point: tuple[Any, ...], filters: Any, codec: KeyCodec) -> bool:
-    """Whether the last value of the point passes every filter on its field."""
-    *prefix, value = point
+def _passes(point: tuple[Any, ...], compared: Sequence[Filter], codec: KeyCodec) -> bool:
+    """Whether the last value of the point passes every filter that compares its field."""
+    *prefix, _ = point
     at = _point(point, codec)
-    for one in filters:
-        if isinstance(one, _CHOSEN):
-            if value not in _values(one):
-                return False
-        elif at.intersect(_passing(tuple(prefix), one, codec)).empty:
-            return False
-    return True
+    return not any(at.intersect(_passing(tuple(prefix), one, codec)).empty for one in compared)
