@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import itertools
+from functools import reduce
+from operator import or_
 
 import duckdb
 import polars as pl
@@ -243,12 +245,25 @@ def test_an_expression_that_polars_shows_in_another_way_is_every_key(monkeypatch
     for node in (
         {},
         {"BinaryExpr": {}},
+        {"BinaryExpr": {"op": "Or"}},
         {"BinaryExpr": {"left": 1, "op": "Eq", "right": 2}},
         {"New": {"Column": "a"}},
         "x",
         None,
     ):
         assert key_ranges(polars._keys(node, SCHEMA.codec), SCHEMA.codec) == (ALL_KEYS,)
+
+
+def test_alternatives_are_put_together_at_once_and_those_nested_too_deep_are_every_key():
+    from lakebed.interop import polars
+
+    codec = Schema({"a": "int64"}).codec
+    some, many = ([pl.col("a") == pl.lit(2 * i, dtype=pl.Int64) for i in range(count)] for count in (200, 5_000))
+    assert len(key_ranges(polars.keys_of(reduce(or_, some), codec), codec)) == len(some)
+    assert key_ranges(polars.keys_of(reduce(or_, many), codec), codec) == (ALL_KEYS,)
+    while len(many) > 1:
+        many = [reduce(or_, many[begin : begin + 2]) for begin in range(0, len(many), 2)]
+    assert len(key_ranges(polars.keys_of(many[0], codec), codec)) == 5_000
 
 
 # -- notebooks, servers -----------------------------------------------------------------------------------------

@@ -92,15 +92,14 @@ def keys_of(predicate: pl.Expr, codec: KeyCodec) -> KeySet:
 
 def _keys(node: Any, codec: KeyCodec) -> KeySet:
     match node:
-        case {"BinaryExpr": {"left": left, "op": "And", "right": right}}:
-            return both([_keys(left, codec), _keys(right, codec)])
-        case {"BinaryExpr": {"left": left, "op": "Or", "right": right}}:
-            return either([_keys(left, codec), _keys(right, codec)])
+        case {"BinaryExpr": {"left": _, "op": "And" | "Or" as operator, "right": _}}:
+            sets = [_keys(operand, codec) for operand in _chain(node, operator)]
+            return both(sets) if operator == "And" else either(sets)
         case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
-            operator = _OPERATORS[name]
+            sign = _OPERATORS[name]
             if _column(left) is None:
-                left, right, operator = right, left, TURNED[operator]
-            return _compared(left, operator, right, codec)
+                left, right, sign = right, left, TURNED[sign]
+            return _compared(left, sign, right, codec)
         case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
             return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
@@ -114,6 +113,17 @@ def _keys(node: Any, codec: KeyCodec) -> KeySet:
             return EVERY_KEY if column is None or not isinstance(text, str) else starting(codec, column, text)
         case _:
             return EVERY_KEY
+
+
+def _chain(node: Any, operator: str) -> Iterator[Any]:
+    """The operands of a chain of AND or OR, however it is nested: put together at once, not one after another."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case {"BinaryExpr": {"left": left, "op": found, "right": right}} if found == operator:
+                waiting += [right, left]
+            case operand:
+                yield operand
 
 
 def _compared(side: Any, operator: Operator, literal: Any, codec: KeyCodec) -> KeySet:
