@@ -110,6 +110,12 @@ def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):
         assert f"{name} has 2147483648 bytes, and nothing that Lakebed puts there has more than" in said
 
 
+@pytest.mark.parametrize(("path", "rows"), [("scan", 1000), ("limit", 5)])
+def test_lists_of_a_megabyte_are_read_in_the_memory_of_the_limit(run, path, rows):
+    """They are no few rows, however few they are."""
+    assert run(path, "lists")["rows"] == rows
+
+
 def test_ten_values_of_two_hundred_megabytes_are_refused(tmp_path):
     schema = memory_cases.lakebed.Schema({"k": "int64"}, values={"v": "binary"})
     table = memory_cases.lakebed.create(str(tmp_path / "lake")).create_table("t", schema)

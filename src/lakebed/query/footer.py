@@ -132,6 +132,10 @@ class Footer:
         """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
+    def content_bytes_of(self, rows: int) -> int:
+        """What so many rows take, decompressed, if they are as wide as those of the widest row group."""
+        return rows * max((group.content_bytes // max(1, group.rows) for group in self.groups), default=0)
+
     @property
     def is_wide(self) -> bool:
         """Whether some row group has rows too wide for the engine (see :mod:`lakebed.query.engine`)."""

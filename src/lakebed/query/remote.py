@@ -60,12 +60,12 @@ class RemoteReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows asked for, in order, maybe with other columns too, and without regard to limit and predicate.
 
-        ``otherwise`` reads what cannot be read so: many rows with nested columns, or very many rows of one key.
+        ``otherwise`` reads what cannot be read so: many or large rows with nested columns, very many rows of one key.
         """
+        size_bytes_max = max(memory_limit_bytes // _SHARE, _SLICES * SLICE_BYTES)
         if all(one.footer.gives_pages(ask.fields(with_keys=True)) for one in opened):
-            size_bytes_max = max(memory_limit_bytes // _SHARE, _SLICES * SLICE_BYTES)
             return self._merged(opened, ask, size_bytes_max, otherwise)
-        few = self._few(opened, ask)
+        few = self._few(opened, ask, size_bytes_max)
         return otherwise(ask) if few is None else iter(few)
 
     def _merged(
@@ -92,14 +92,15 @@ class RemoteReader:
                 ask.tally.add(tally)
                 yield from otherwise(replace(ask, keys=keys)) if rows is None else rows
 
-    def _few(self, opened: Sequence[OpenFile], ask: Ask) -> list[pa.RecordBatch] | None:
-        """The rows at once: their places by pages of the keys, nested columns by whole row groups; None: too many."""
+    def _few(self, opened: Sequence[OpenFile], ask: Ask, size_bytes_max: int) -> list[pa.RecordBatch] | None:
+        """The rows at once: their places by pages of the keys, nested columns by whole row groups; None: too much."""
         if not all(one.footer.paged for one in opened):
             return None
         fields = ask.fields(with_keys=len(opened) > 1)
         wanted = ask.schema.arrow_of(field.name for field in fields)
         placed = [(one, self._places(one, ask)) for one in opened]
-        if sum(len(places) for _, places in placed) > ROWS_MAX:
+        content_bytes = sum(one.footer.content_bytes_of(len(places)) for one, places in placed)
+        if content_bytes > size_bytes_max or sum(len(places) for _, places in placed) > ROWS_MAX:
             return None
         found = [wanted.empty_table()]
         for one, places in placed:
