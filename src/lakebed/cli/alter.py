@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from lakebed import types
 from lakebed.checks import shown
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import check_one, table_argument
 from lakebed.documents import UNREADABLE, load
 from lakebed.errors import UsageError
 from lakebed.foreign import said
@@ -24,10 +25,17 @@ from lakebed.state.evolution import (
 )
 
 _LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
+_CHANGES: dict[str, Callable[..., SchemaChange]] = {
+    "add": lambda name, text: AddField(name, _type(text)),
+    "drop": DropField,
+    "rename": RenameField,
+    "widen": lambda name, text: WidenField(name, _type(text)),
+    "allow_nulls": AllowNulls,
+}
 
 
 @command
-@table_argument
+@options.table
 @click.option("--add", metavar="NAME TYPE", nargs=2, help="Add a value field; existing rows have null in it.")
 @click.option("--drop", metavar="NAME", help="Drop a value field.")
 @click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field, of the keys as well.")
@@ -37,35 +45,15 @@ _LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
 @click.option("--online", is_flag=True, help="Compact and split the table when due.")
 @click.option("--offline", is_flag=True, help="Neither compact nor split the table.")
 def alter(
-    cli: Invocation,
-    *,
-    table: str,
-    add: tuple[str, str] | None,
-    drop: str | None,
-    rename: tuple[str, str] | None,
-    widen: tuple[str, str] | None,
-    allow_nulls: str | None,
-    rename_to: str | None,
-    online: bool,
-    offline: bool,
+    cli: Invocation, *, table: str, rename_to: str | None, online: bool, offline: bool, **changes: str | tuple[str, str]
 ) -> None:
     """Change a table's schema, name or state; no file is rewritten.
 
     Takes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
     type, such as '{"list": "string"}'.
     """
-    check_one(
-        {
-            "--add": add,
-            "--drop": drop,
-            "--rename": rename,
-            "--widen": widen,
-            "--allow-nulls": allow_nulls,
-            "--rename-to": rename_to,
-            "--online": online,
-            "--offline": offline,
-        }
-    )
+    schema_changes = {f"--{name.replace('_', '-')}": words for name, words in changes.items()}
+    options.check_one({**schema_changes, "--rename-to": rename_to, "--online": online, "--offline": offline})
     if rename_to is not None:
         cli.instance().rename_table(table, rename_to)
         cli.out.document({"table": rename_to, "was": table}, [f"table {table} is now {rename_to}"])
@@ -73,16 +61,10 @@ def alter(
         cli.instance().set_online(table, online)
         text = f"table {table} is {'online' if online else 'offline'}"
         cli.out.document({"table": table, "online": online}, [text])
-    elif add:
-        _change_schema(cli, table, AddField(add[0], _type(add[1])))
-    elif drop:
-        _change_schema(cli, table, DropField(drop))
-    elif rename:
-        _change_schema(cli, table, RenameField(*rename))
-    elif widen:
-        _change_schema(cli, table, WidenField(widen[0], _type(widen[1])))
-    elif allow_nulls:
-        _change_schema(cli, table, AllowNulls(allow_nulls))
+    else:
+        ((name, given),) = ((name, given) for name, given in changes.items() if given)
+        change = _CHANGES[name](*((given,) if isinstance(given, str) else given))
+        _change_schema(cli, table, change)
 
 
 def _change_schema(cli: Invocation, name: str, change: SchemaChange) -> None:

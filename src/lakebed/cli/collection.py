@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import check_one, dry_run_option
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import count_text, plain, size_text
 from lakebed.errors import UsageError
@@ -16,7 +16,7 @@ from lakebed.errors import UsageError
 @click.option("--orphans", is_flag=True, help="Delete objects that were written and never committed instead.")
 @click.option("--dropped", is_flag=True, help="In place of TABLE: delete the files of all dropped tables.")
 @click.option("--force", is_flag=True, help="With --orphans: delete although something is in doubt.")
-@dry_run_option
+@options.dry_run
 def collect(cli: Invocation, *, table: str | None, orphans: bool, dropped: bool, force: bool, dry_run: bool) -> None:
     """Delete files that are no longer needed, or orphans.
 
@@ -27,7 +27,7 @@ def collect(cli: Invocation, *, table: str | None, orphans: bool, dropped: bool,
     that takes as long is refused. Nothing is deleted, unless forced, if more than 5% of the objects or 10,000 would be,
     if files are missing, or if objects are of no known kind; those are never deleted.
     """
-    check_one({"TABLE": table, "--dropped": dropped})
+    options.check_one({"TABLE": table, "--dropped": dropped})
     if dropped and orphans:
         raise UsageError("--orphans goes with TABLE, not with --dropped")
     if force and not orphans:

@@ -76,93 +76,50 @@ class Invocation:
 # -- types of arguments -----------------------------------------------------------------------------------------------
 
 
-class _KeyWord(click.ParamType[str]):
-    name = "key"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        del param, ctx
-        return value.removeprefix(_MARK)
-
-
-class _Key(click.ParamType[tuple[str, ...]]):
-    name = "key"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        del param, ctx
-        return tuple(value.split(_MARK))
+def name_value(text: str) -> tuple[str, str]:
+    """The parts of ``NAME=VALUE``; the value may hold further equals signs."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE.")
+    return name, value
 
 
-class _NameValue(click.ParamType[tuple[str, str]]):
-    name = "name=value"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        name, equals, text = value.partition("=")
-        if not equals or not name:
-            self.fail(f"{value!r} is not of the form NAME=VALUE.", param, ctx)
-        return name, text
+def byte_count(text: str) -> int:
+    """A number of bytes, such as ``512MiB``, ``2GiB`` or ``1000000``."""
+    found = re.fullmatch(r"([0-9]{1,15})\s*(|KiB|MiB|GiB|TiB)", text.strip(), re.ASCII)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a number of bytes, such as 536870912 or 512MiB.")
+    return int(found[1]) << 10 * ("", "KiB", "MiB", "GiB", "TiB").index(found[2])
 
 
-class _ByteCount(click.ParamType[int]):
-    name = "bytes"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"([0-9]{1,15})\s*(|KiB|MiB|GiB|TiB)", value.strip(), re.ASCII)
-        if found is None:
-            self.fail(f"{value!r} is not a number of bytes, such as 536870912 or 512MiB.", param, ctx)
-        return int(found[1]) << 10 * ("", "KiB", "MiB", "GiB", "TiB").index(found[2])
-
-
-KEY_WORD = _KeyWord()
+KEY_WORD: click.ParamType[str] = click.types.FuncParamType(lambda text: text.removeprefix(_MARK))
 """An argument that is a word of a key; may be a negative number."""
-KEY = _Key()
+KEY: click.ParamType[tuple[str, ...]] = click.types.FuncParamType(lambda text: tuple(text.split(_MARK)))
 """An option with the words of a key: all that follow, up to the next option."""
-NAME_VALUE = _NameValue()
-BYTES = _ByteCount()
 
 
 # -- commands -------------------------------------------------------------------------------------------------------
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value and param.name is not None:
+    """Keep a value in the invocation; pairs of NAME=VALUE add to those that are there."""
+    assert param.name is not None
+    if param.multiple:
+        getattr(ctx.obj, param.name).update(value)
+    elif value:
         setattr(ctx.obj, param.name, value)
 
 
-def _remember_options(ctx: click.Context, _: click.Parameter, value: Sequence[tuple[str, str]]) -> None:
-    ctx.obj.storage_options |= dict(value)
+def _shared(*names: str, help: str, **settings: Any) -> click.Option:
+    return click.Option(names, expose_value=False, callback=_remember, help=help, **settings)
 
 
+_OPTION = {"metavar": "NAME=VALUE", "type": name_value, "multiple": True}
 _SHARED = (
-    click.Option(
-        ["--instance", "instance_url"],
-        metavar="URL",
-        expose_value=False,
-        callback=_remember,
-        help=f"Root of the instance. Default: {INSTANCE_VARIABLE}.",
-    ),
-    click.Option(
-        ["--option", "storage_options"],
-        type=NAME_VALUE,
-        metavar="NAME=VALUE",
-        multiple=True,
-        expose_value=False,
-        callback=_remember_options,
-        help="A storage option, such as endpoint_url. May be repeated.",
-    ),
-    click.Option(
-        ["--log-url"],
-        metavar="URL",
-        expose_value=False,
-        callback=_remember,
-        help="A log apart from the data: init creates it there, other commands trust it.",
-    ),
-    click.Option(
-        ["--json", "as_json"],
-        is_flag=True,
-        expose_value=False,
-        callback=_remember,
-        help="Print JSON (docs/cli-json.md); errors too.",
-    ),
+    _shared("--instance", "instance_url", metavar="URL", help=f"Root of the instance. Default: {INSTANCE_VARIABLE}."),
+    _shared("--option", "storage_options", **_OPTION, help="A storage option, such as endpoint_url. May be repeated."),
+    _shared("--log-url", metavar="URL", help="A log apart from the data: init creates it there, others trust it."),
+    _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
 )
 
 

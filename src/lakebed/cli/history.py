@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import check_at_most_one, limit_option, table_argument
 from lakebed.cli.render import count_text, plain, shown, size_text
 from lakebed.errors import NotFoundError
 from lakebed.failures import read_failures
@@ -28,8 +28,8 @@ VALUE_CHARS_MAX = 1_000
 
 
 @command
-@table_argument
-@limit_option(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
+@options.table
+@options.limit(f"Only the newest; reads no more of the log. Default: all, and {ENTRIES_SHOWN} with --entries.")
 @click.option("--entries", is_flag=True, help="Print the entries of the log.")
 @click.option("--entry", metavar="N", type=click.IntRange(min=1), help="Print log entry N in full.")
 @click.option("--failures", is_flag=True, help="Print calls that failed, and why; the newest 256 are kept.")
@@ -41,7 +41,7 @@ def history(
     One line a transaction. Times are the store's. A minus sign stands where the log does not say, as for the rows that
     a compaction replaces.
     """
-    check_at_most_one({"--entries": entries, "--entry": entry, "--failures": failures})
+    options.check_at_most_one({"--entries": entries, "--entry": entry, "--failures": failures})
     found = cli.table(table)
     if failures:
         names = ("time", "call", "number", "job", "error", "reason")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import dry_run_option, spark_options, table_argument
 from lakebed.cli.pipelines import open_pipeline, progress_bar
 from lakebed.cli.render import Columns, columns, count_text, plain, size_text
 from lakebed.cli.requests import ingest_lines
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.compaction.run import CompactionReport
-    from lakebed.spark.launcher import Submit
     from lakebed.splitting.plan import SmallLeaves
     from lakebed.splitting.run import JoinReport, SplitReport
 
@@ -32,13 +31,13 @@ LEAVES_SHOWN = 8
 
 
 @command
-@table_argument
+@options.table
 @click.option(
     "--strategy", type=click.Choice([str(one) for one in Strategy]), help="Default: the setting compaction_strategy."
 )
-@dry_run_option
-@spark_options
-def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: Submit | str | None) -> None:
+@options.dry_run
+@options.launcher
+def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: options.Launcher) -> None:
     """Merge the runs of leaves that have several, on Spark.
 
     Strategies: size-ratio merges runs of similar size, basic the smallest that fill a batch, by-bytes the smallest that
@@ -106,8 +105,8 @@ def _plan_text(rows: Sequence[Mapping[str, object]], nothing: str) -> str | Colu
 
 
 @command
-@table_argument
-@dry_run_option
+@options.table
+@options.dry_run
 def split(cli: Invocation, *, table: str, dry_run: bool) -> None:
     """Split leaves that have grown too large."""
     if dry_run:
@@ -139,10 +138,10 @@ def _plan_split(cli: Invocation, name: str) -> None:
 
 
 @command
-@table_argument
-@dry_run_option
-@spark_options
-def join(cli: Invocation, *, table: str, dry_run: bool, launcher: Submit | str | None) -> None:
+@options.table
+@options.dry_run
+@options.launcher
+def join(cli: Invocation, *, table: str, dry_run: bool, launcher: options.Launcher) -> None:
     """Join small neighbouring leaves.
 
     As far as the setting join_share allows. Some leaves are compacted first, on Spark: those with a file that was
@@ -180,9 +179,9 @@ def _some_leaves(leaves: Sequence[int]) -> str:
 
 
 @command
-@table_argument
-@spark_options
-def maintain(cli: Invocation, *, table: str, launcher: Submit | str | None) -> None:
+@options.table
+@options.launcher
+def maintain(cli: Invocation, *, table: str, launcher: options.Launcher) -> None:
     """Ingest, compact, split, join and collect garbage, as far as due.
 
     Maintenance is not automatic: run this from a scheduler, and `lakebed gc --orphans` now and then.

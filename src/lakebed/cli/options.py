@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -21,29 +21,31 @@ if TYPE_CHECKING:
     from lakebed.schema import Schema
     from lakebed.spark.launcher import Submit
 
+    Launcher: TypeAlias = Submit | str | None
+
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-FILE = click.Path(path_type=Path)
-
-table_argument = click.argument("table", metavar="TABLE", type=KEY_WORD)
-key_argument = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
-columns_option = click.option("--columns", metavar="A,B", multiple=True, help="Only these columns, in this order.")
-where_option = click.option(
-    "--where", metavar="PREDICATE", help='In SQL, over the table\'s columns: "n > 3 AND s IS NULL".'
-)
-at_option = click.option(
-    "--at", metavar="WHEN", help="The table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z."
-)
-dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+table = click.argument("table", metavar="TABLE", type=KEY_WORD)
+key = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
+columns = click.option("--columns", metavar="A,B", multiple=True, help="Only these columns, in this order.")
+where = click.option("--where", metavar="PREDICATE", help="In SQL, over the table's columns: 'n > 3 AND s IS NULL'.")
+at = click.option("--at", metavar="WHEN", help="A log number, a tag, or a time such as 2026-01-31T12:00:00Z.")
+reverse = click.option("--reverse", is_flag=True, help="The last row first.")
+dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-def limit_option(what: str) -> Decorator:
+def limit(help: str) -> Decorator:
     """``--limit``."""
-    return click.option("--limit", metavar="N", type=click.IntRange(min=0), help=what)
+    return click.option("--limit", metavar="N", type=click.IntRange(min=0), help=help)
 
 
-def id_option(name: str) -> Decorator:
+def file(name: str, help: str) -> Decorator:
+    """An option with a local file."""
+    return click.option(name, metavar="FILE", type=Path, help=help)
+
+
+def run_once_id(name: str) -> Decorator:
     """What makes a call happen once: ``--commit-id`` or ``--job-id``."""
     return click.option(name, metavar="ID", help="Repeating the call with the same id adds nothing.")
 
@@ -71,25 +73,13 @@ class Ranges:
         return ranges
 
 
-def range_options(function: Callable[..., None]) -> Callable[..., None]:
+def ranges(function: Callable[..., None]) -> Callable[..., None]:
     """Options that select key ranges, as one parameter ``ranges``."""
 
-    @click.option("--from", "low", metavar="KEY...", type=KEY, help="First key (inclusive).")
-    @click.option("--to", "high", metavar="KEY...", type=KEY, help="End of the range (exclusive).")
-    @click.option(
-        "--prefix",
-        metavar="KEY...",
-        type=KEY,
-        multiple=True,
-        help="Keys whose first fields equal these. May be repeated.",
-    )
-    @click.option(
-        "--starts-with",
-        metavar="KEY...",
-        type=KEY,
-        multiple=True,
-        help="As --prefix, but the last word, text or binary, is a prefix itself. May be repeated.",
-    )
+    @_key("--from", "low", help="First key (inclusive).")
+    @_key("--to", "high", help="End of the range (exclusive).")
+    @_key("--prefix", multiple=True, help="Keys whose first fields equal these. May be repeated.")
+    @_key("--starts-with", multiple=True, help="As --prefix, but the last word is a prefix itself. May be repeated.")
     @functools.wraps(function)
     def with_ranges(*args: Any, low: Any, high: Any, prefix: Any, starts_with: Any, **others: Any) -> None:
         function(*args, ranges=Ranges(low, high, prefix, starts_with), **others)
@@ -97,16 +87,18 @@ def range_options(function: Callable[..., None]) -> Callable[..., None]:
     return with_ranges
 
 
-def spark_options(function: Callable[..., None]) -> Callable[..., None]:
-    """``--master`` and ``--submit``, as one parameter ``launcher``."""
+def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
+    return click.option(*names, metavar="KEY...", type=KEY, multiple=multiple, help=help)
 
-    @click.option(
-        "--master",
-        metavar="URL",
-        help="Where Spark runs: a master, or sc://… of a Spark Connect server. Default: as spark-submit says, or "
-        "local[*,4].",
-    )
-    @click.option("--submit", metavar="COMMAND", help="Start a driver for this, as with 'spark-submit --master yarn'.")
+
+_MASTER = "A master, or sc://… of a Spark Connect server. Default: as spark-submit says, or local[*,4]."
+
+
+def launcher(function: Callable[..., None]) -> Callable[..., None]:
+    """Where Spark runs: ``--master`` and ``--submit``, as one parameter ``launcher``."""
+
+    @click.option("--master", metavar="URL", help=_MASTER)
+    @click.option("--submit", metavar="COMMAND", help="Start a driver, as with 'spark-submit --master yarn'.")
     @functools.wraps(function)
     def with_launcher(*args: Any, master: str | None, submit: str | None, **others: Any) -> None:
         check_at_most_one({"--master": master, "--submit": submit})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,13 @@ from lakebed.cli.progress import ProgressBar
 from lakebed.foreign import extras
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from lakebed.cli.grammar import Invocation
+    from lakebed.cli.options import Launcher
     from lakebed.spark import Pipeline, Progress
-    from lakebed.spark.launcher import Submit
 
 
 @contextlib.contextmanager
-def open_pipeline(cli: Invocation, launcher: Submit | str | None = None) -> Iterator[Pipeline]:
+def open_pipeline(cli: Invocation, launcher: Launcher = None) -> Iterator[Pipeline]:
     """The pipeline of the instance, with Spark where ``launcher`` says.
 
     Raises UsageError where PySpark is needed and not installed.

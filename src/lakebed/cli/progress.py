@@ -28,8 +28,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
     def __init__(self, what: str, stream: TextIO | None = None, *, in_bytes: bool = False) -> None:
         self._what = what
-        self._amount = size_text if in_bytes else _rows
-        self._rate_text = _byte_rate if in_bytes else _row_rate
+        self._in_bytes = in_bytes
         self._stream = sys.stderr if stream is None else stream
         self._on_terminal = self._stream.isatty()
         self._bar: Progress | None = None
@@ -60,7 +59,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._bar.stop()
         if self._done and kind is None:
             seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
-            self._stream.write(f"{self._what}: {self._amount(self._done)} in {seconds:.1f} s ({self._rate(seconds)})\n")
+            text = f"{self._amount(self._done)} in {seconds:.1f} s ({self._rate(seconds)})"
+            self._stream.write(f"{self._what}: {text}\n")
         self._stream.flush()
 
     def _show(self, now: float) -> None:
@@ -69,7 +69,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._total:
             share = min(1.0, self._done / self._total)
             left = f", {_duration(seconds / share - seconds)} left" if 0 < share < 1 else ""
-            done = f"{self._done:,}" if self._amount is _rows else self._amount(self._done)
+            done = self._amount(self._done).removesuffix(" rows")
             text = f"{done} of {self._amount(self._total)}, {self._rate(seconds)}{left}"
         if self._on_terminal:
             self._draw(text)
@@ -77,26 +77,20 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._stream.write(f"{self._what}: {text}\n")
             self._stream.flush()
 
+    def _amount(self, done: int) -> str:
+        return size_text(done) if self._in_bytes else f"{done:,} rows"
+
+    def _rate(self, seconds: float) -> str:
+        rate = self._done / seconds
+        if self._in_bytes:
+            return f"{size_text(rate)}/s"
+        return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate:,.0f} rows/s"
+
     def _draw(self, text: str) -> None:
         if self._bar is None:
             self._bar = _bar(self._what, self._stream)
         (task,) = self._bar.task_ids
         self._bar.update(task, completed=self._done, total=self._total, text=text, refresh=True)
-
-    def _rate(self, seconds: float) -> str:
-        return self._rate_text(self._done / seconds)
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} rows"
-
-
-def _row_rate(rate: float) -> str:
-    return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate:,.0f} rows/s"
-
-
-def _byte_rate(rate: float) -> str:
-    return f"{size_text(rate)}/s"
 
 
 def _duration(seconds: float) -> str:
@@ -110,13 +104,11 @@ def _bar(what: str, stream: TextIO) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(BAR_WIDTH),
-        TextColumn("{task.fields[text]}", markup=False),
-    )
+    before, after = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[text]"))
     bar = Progress(
-        *columns,
+        before,
+        BarColumn(BAR_WIDTH),
+        after,
         console=Console(file=stream),
         auto_refresh=False,
         transient=True,

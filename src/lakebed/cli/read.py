@@ -5,26 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import (
-    FILE,
-    Ranges,
-    at_option,
-    check_one,
-    columns_option,
-    key_argument,
-    key_values,
-    keys_in,
-    limit_option,
-    names,
-    range_options,
-    table_argument,
-    where_option,
-)
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, Output
 from lakebed.errors import UsageError
@@ -38,15 +24,13 @@ if TYPE_CHECKING:
     from lakebed.keys import KeyRange
     from lakebed.view import View
 
-reverse_option = click.option("--reverse", is_flag=True, help="The last row first.")
-
 
 @command
-@table_argument
-@key_argument
-@click.option("--keys", metavar="FILE", type=FILE, help="In place of KEY: a text file, one key a line, as in CSV.")
-@columns_option
-@at_option
+@options.table
+@options.key
+@options.file("--keys", "In place of KEY: a text file, one key a line, as in CSV.")
+@options.columns
+@options.at
 def get(
     cli: Invocation, *, table: str, key: tuple[str, ...], keys: Path | None, columns: tuple[str, ...], at: str | None
 ) -> None:
@@ -56,13 +40,13 @@ def get(
     in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is no number needs `--` before it.
     Rows of many keys are printed in key order, those of a repeated key once.
     """
-    check_one({"KEY": key, "--keys": keys})
+    options.check_one({"KEY": key, "--keys": keys})
     view = cli.view(table, at)
-    wanted = names(columns)
+    wanted = options.names(columns)
     if keys is None:
-        _print(view.get(*key_values(view.schema, key), columns=wanted), cli.out, "no rows with that key")
+        _print(view.get(*options.key_values(view.schema, key), columns=wanted), cli.out, "no rows with that key")
     else:
-        _print(view.get_many(keys_in(keys, view.schema), columns=wanted), cli.out, "no rows with these keys")
+        _print(view.get_many(options.keys_in(keys, view.schema), columns=wanted), cli.out, "no rows with these keys")
 
 
 def _print(rows: pa.Table, out: Output, nothing: str) -> None:
@@ -72,23 +56,15 @@ def _print(rows: pa.Table, out: Output, nothing: str) -> None:
 
 
 @command
-@table_argument
-@range_options
-@columns_option
-@where_option
-@limit_option("Stop after this many rows.")
-@reverse_option
-@at_option
+@options.table
+@options.ranges
+@options.columns
+@options.where
+@options.limit("Stop after this many rows.")
+@options.reverse
+@options.at
 def scan(
-    cli: Invocation,
-    *,
-    table: str,
-    ranges: Ranges,
-    columns: tuple[str, ...],
-    where: str | None,
-    limit: int | None,
-    reverse: bool,
-    at: str | None,
+    cli: Invocation, *, table: str, ranges: options.Ranges, columns: tuple[str, ...], at: str | None, **how: Any
 ) -> None:
     """Print rows in key order.
 
@@ -98,9 +74,8 @@ def scan(
     """
     view = cli.view(table, at)
     wanted = ranges.of(view.schema)
-    rows = view.scan(*wanted, columns=names(columns), where=where, limit=limit, reverse=reverse)
-    with rows as stream, _progress(f"scan {table}") as bar:
-        total = None if bar is None or where else _expected(view, wanted, limit)
+    with view.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
+        total = None if bar is None or how["where"] else _expected(view, wanted, how["limit"])
         if not cli.out.rows(_counted(stream, bar, total), stream.schema.names):
             cli.out.note("no rows there")
 
@@ -125,11 +100,11 @@ def _counted(batches: Iterable[pa.RecordBatch], bar: ProgressBar | None, total: 
 
 
 @command
-@table_argument
-@range_options
+@options.table
+@options.ranges
 @click.option("--exact", is_flag=True, help="No estimate.")
-@at_option
-def count(cli: Invocation, *, table: str, ranges: Ranges, exact: bool, at: str | None) -> None:
+@options.at
+def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, at: str | None) -> None:
     """Count rows.
 
     All rows, or those of the ranges given, as to scan. Where a range cuts a file, the count is an estimate (~) that is
@@ -143,11 +118,11 @@ def count(cli: Invocation, *, table: str, ranges: Ranges, exact: bool, at: str |
 
 
 @command
-@table_argument
+@options.table
 @click.argument("rows", metavar="ROWS", type=int, help="How many rows.")
 @click.option("--seed", metavar="N", type=int, help="The same seed gives the same rows of the same number.")
-@columns_option
-@at_option
+@options.columns
+@options.at
 def sample(
     cli: Invocation, *, table: str, rows: int, seed: int | None, columns: tuple[str, ...], at: str | None
 ) -> None:
@@ -156,29 +131,27 @@ def sample(
     Every row is as likely as any other, and none comes twice.
     """
     view = cli.view(table, at)
-    _print(view.sample(rows, columns=names(columns), seed=seed), cli.out, "no rows there")
+    _print(view.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
 
 
 @command
-@table_argument
-@key_argument
-@range_options
-@columns_option
-@where_option
-@limit_option("Stop after this many rows.")
-@reverse_option
-@at_option
+@options.table
+@options.key
+@options.ranges
+@options.columns
+@options.where
+@options.limit("Stop after this many rows.")
+@options.reverse
+@options.at
 def explain(
     cli: Invocation,
     *,
     table: str,
     key: tuple[str, ...],
-    ranges: Ranges,
+    ranges: options.Ranges,
     columns: tuple[str, ...],
-    where: str | None,
-    limit: int | None,
-    reverse: bool,
     at: str | None,
+    **how: Any,
 ) -> None:
     """Read a key or ranges, and print what the read took.
 
@@ -189,6 +162,6 @@ def explain(
     wanted = ranges.of(view.schema)
     if key and wanted:
         raise UsageError("explain takes a KEY or ranges, not both")
-    values = key_values(view.schema, key) if key else ()
-    found = view.explain(*values, *wanted, columns=names(columns), where=where, limit=limit, reverse=reverse)
+    values = options.key_values(view.schema, key) if key else ()
+    found = view.explain(*values, *wanted, columns=options.names(columns), **how)
     cli.out.document({"table": table, **found.to_dict()}, found.lines())

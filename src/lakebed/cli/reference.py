@@ -20,16 +20,7 @@ Generated from the code; to change it, change `src/lakebed/cli` and run `python 
 Data go to stdout; messages and progress go to stderr. With `--json` the answer is JSON whose shape is a promise
 ([cli-json.md](cli-json.md)). A command imports only what it needs: one that only reads a table's state imports neither
 pandas nor an engine.
-
-## Completion
-
-`lakebed completion bash`, `zsh` or `fish` prints a script that completes commands, options and choices:
-
-```
-eval "$(lakebed completion bash)"                                         # in ~/.bashrc
-eval "$(lakebed completion zsh)"                                          # in ~/.zshrc
-lakebed completion fish > ~/.config/fish/completions/lakebed.fish         # once
-```"""
+Shells complete commands, options and choices: see `lakebed completion`."""
 
 
 def reference() -> str:

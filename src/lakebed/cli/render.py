@@ -18,15 +18,13 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from decimal import Decimal
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakebed.errors import Error
-
-if TYPE_CHECKING:
-    from decimal import Decimal
 
 NULL = "-"
 ABOUT = "~"
@@ -45,9 +43,23 @@ class Columns:
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
-    def __iter__(self) -> Iterator[str]:
-        """The lines, in columns as wide as they need; numbers to the right."""
-        return _lines(self.names, self.rows, [])
+    def texts(self, widths: list[int]) -> list[list[str]]:
+        """The cells of the rows; ``widths`` grow to hold them, and are those of the heading before the first rows."""
+        texts = [[shown(value) for value in row] for row in self.rows]
+        widths[:] = widths or [len(name) for name in self.names]
+        widths[:] = [max([width, *(len(row[i]) for row in texts)]) for i, width in enumerate(widths)]
+        return texts
+
+    def lines(self, widths: list[int]) -> Iterator[str]:
+        """The heading, unless ``widths`` is set already, and the rows; numbers to the right."""
+        heading = not widths
+        texts = self.texts(widths)
+        numbers = [[_is_number(value) for value in row] for row in self.rows]
+        if heading:
+            right = [bool(numbers) and all(row[i] for row in numbers) for i in range(len(widths))]
+            yield _line(self.names, right, widths)
+        for text, row in zip(texts, numbers, strict=True):
+            yield _line(text, row, widths)
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
@@ -68,7 +80,7 @@ class Output:
         else:
             for line in lines:
                 if isinstance(line, Columns):
-                    _print_columns(line.names, line.rows, [])
+                    _print_columns(line, [])
                 else:
                     print(line)
         sys.stdout.flush()
@@ -83,7 +95,7 @@ class Output:
             if self.as_json:
                 _print_lines(json_text(dict(zip(names, row, strict=True))) for row in rows)
             else:
-                _print_columns(names, rows, widths)
+                _print_columns(Columns(names, rows), widths)
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
@@ -114,7 +126,7 @@ class Output:
             if self.as_json:
                 _print_lines(json_text(plain(record)) for record in batch)
             else:
-                _print_columns(names, [[plain(value) for value in cells(record)] for record in batch], widths)
+                _print_columns(columns(names, map(cells, batch)), widths)
         if failure is not None:
             raise failure
 
@@ -144,6 +156,8 @@ def plain(value: Any) -> Any:
             return _number(value)
         case bytes():
             return value.hex()
+        case Decimal():
+            return format(value, "f")
         case dt.datetime():
             moment = value if value.tzinfo is None else value.astimezone(dt.UTC)
             return moment.isoformat().replace("+00:00", "Z")
@@ -162,30 +176,22 @@ def plain(value: Any) -> Any:
 def encode_array(column: pa.Array) -> list[Any]:
     """A column's values as JSON can hold them."""
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        return _timestamps(column)
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return list(column.cast(pa.string()).to_pylist())
-    if pa.types.is_decimal(kind):
-        return [_decimal(value) for value in column.to_pylist()]
-    if pa.types.is_floating(kind):
-        return [None if value is None else _number(float(value)) for value in column.to_pylist()]
-    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_large_binary(kind):
-        return [None if value is None else value.hex() for value in column.to_pylist()]
-    if pa.types.is_duration(kind) or pa.types.is_interval(kind):
-        return [None if value is None else str(value) for value in column.to_pylist()]
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return _times(column)
     if pa.types.is_struct(kind):
         members = [encode_array(member) for member in column.flatten()]
-        member_names = [kind.field(i).name for i in range(kind.num_fields)]
+        names = [kind.field(i).name for i in range(kind.num_fields)]
         rows = zip(*members, strict=True) if members else iter([()] * len(column))
         valid = column.is_valid().to_pylist()
-        return [dict(zip(member_names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
+        return [dict(zip(names, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
     if pa.types.is_map(kind):
         pairs = zip(encode_array(column.keys), encode_array(column.items), strict=True)
         return _sliced(column, [list(pair) for pair in pairs])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _sliced(column, encode_array(column.values))
-    return list(column.to_pylist())
+    values = list(column.to_pylist())
+    as_they_are = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_string(kind)
+    return values if as_they_are else [plain(value) for value in values]
 
 
 def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
@@ -195,14 +201,11 @@ def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
     return [items[offsets[i] : offsets[i + 1]] if ok else None for i, ok in enumerate(valid)]
 
 
-def _timestamps(column: pa.Array) -> list[str | None]:
+def _times(column: pa.Array) -> list[str | None]:
     # Through Arrow, not Python: its times know nanoseconds and years beyond 9999.
-    zoned = column.cast(pa.timestamp(column.type.unit, "UTC")) if column.type.tz else column
+    kind = column.type
+    zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
     return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
-
-
-def _decimal(value: Decimal | None) -> str | None:
-    return None if value is None else format(value, "f")
 
 
 def _number(value: float) -> float | str:
@@ -220,52 +223,25 @@ def _print_lines(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _print_columns(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> None:
+def _print_columns(columns: Columns, widths: list[int]) -> None:
     """Print the heading, unless ``widths`` is set already, and the rows."""
-    if sys.stdout.isatty():
-        _draw(names, rows, widths)
-    else:
-        _print_lines(_lines(names, rows, widths))
-
-
-def _draw(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> None:
-    """As :func:`_lines`, on a terminal: the heading is bold, and cells fold where the terminal is too narrow."""
+    if not sys.stdout.isatty():
+        _print_lines(columns.lines(widths))
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    heading = not widths
-    texts = [[shown(value) for value in row] for row in rows]
-    _widen(widths, names, texts)
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=not widths)
+    texts = columns.texts(widths)
     console = Console(file=sys.stdout, highlight=False)
     fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= console.width
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), show_header=heading)
-    for name, width in zip(names, widths, strict=True):
+    for name, width in zip(columns.names, widths, strict=True):
         table.add_column(Text(name), width=width if fits else None, overflow="fold")
-    for row, text in zip(rows, texts, strict=True):
-        table.add_row(
-            *(Text(t, justify="right" if _is_number(value) else "left") for value, t in zip(row, text, strict=True))
-        )
+    for row, text in zip(columns.rows, texts, strict=True):
+        cells = zip(row, text, strict=True)
+        table.add_row(*(Text(cell, justify="right" if _is_number(value) else "left") for value, cell in cells))
     console.print(table)
-
-
-def _widen(widths: list[int], names: Sequence[str], texts: Sequence[Sequence[str]]) -> None:
-    """Widths only grow from batch to batch."""
-    widths[:] = widths or [len(name) for name in names]
-    for i in range(len(names)):
-        widths[i] = max([widths[i], *(len(row[i]) for row in texts)])
-
-
-def _lines(names: Sequence[str], rows: Sequence[Sequence[Any]], widths: list[int]) -> Iterator[str]:
-    """The heading, unless ``widths`` is set already, and the rows."""
-    heading = not widths
-    texts = [[shown(value) for value in row] for row in rows]
-    _widen(widths, names, texts)
-    if heading:
-        right = [bool(rows) and all(_is_number(row[i]) for row in rows) for i in range(len(names))]
-        yield _line(names, right, widths)
-    for row, text in zip(rows, texts, strict=True):
-        yield _line(text, [_is_number(value) for value in row], widths)
 
 
 def _is_number(value: Any) -> bool:

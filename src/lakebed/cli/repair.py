@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import dry_run_option, table_argument
 from lakebed.cli.render import count_text, plain
 from lakebed.repair import find
 from lakebed.repair import repair as repair_table
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 @command
-@table_argument
+@options.table
 @click.option("--removed", metavar="FOLDER", help="A local folder for rows that are removed.")
-@dry_run_option
+@options.dry_run
 def repair(cli: Invocation, *, table: str, removed: str | None, dry_run: bool) -> None:
     """Replace invalid values, such as text that is not UTF-8.
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import check_one, spark_options, table_argument
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.history import committed_on_interrupt
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from lakebed.ingest.jobs import IngestReport
     from lakebed.ingest.requests import SubmitReport
-    from lakebed.spark.launcher import Submit
 
 
 @command
-@table_argument
+@options.table
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Files, folders or globs of Parquet.")
 @click.option("--again", is_flag=True, help="Ingest them once more, whatever is recorded.")
 def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
@@ -54,7 +53,7 @@ def _submit_lines(report: SubmitReport) -> Iterator[str]:
 
 
 @command
-@table_argument
+@options.table
 def list_requests(cli: Invocation, *, table: str) -> None:
     """List open requests, and the last that were rejected."""
     found = cli.table(table)
@@ -66,7 +65,7 @@ def list_requests(cli: Invocation, *, table: str) -> None:
 
 
 @command
-@table_argument
+@options.table
 @click.argument("requests", metavar="[REQUEST]...", nargs=-1, help="The id of a request, or its URL.")
 @click.option("--all", "everything", is_flag=True, help="All open requests.")
 def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everything: bool) -> None:
@@ -74,7 +73,7 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 
     Withdrawn requests are listed as rejected, and may be submitted anew.
     """
-    check_one({"REQUEST": requests, "--all": everything})
+    options.check_one({"REQUEST": requests, "--all": everything})
     found = cli.table(table)
     if everything:
         requests = tuple(row["id"] for row in found.requests().to_pylist() if row["state"] == str(Standing.OPEN))
@@ -90,11 +89,11 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 
 
 @command
-@table_argument
+@options.table
 @click.option("--force", is_flag=True, help="Whether due or not.")
 @click.option("--method", type=click.Choice([str(one) for one in Method]), help="Default: by the size of each job.")
-@spark_options
-def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: Submit | str | None) -> None:
+@options.launcher
+def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: options.Launcher) -> None:
     """Carry out open requests that are due, on Spark.
 
     They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as ingest_age_s. A file

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from lakebed import settings
-from lakebed.cli.grammar import NAME_VALUE, Invocation, command
-from lakebed.cli.options import check_at_most_one, setting_changes
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import columns
 from lakebed.errors import UsageError
 
@@ -22,7 +22,7 @@ def show(cli: Invocation, *, table: str | None, defaults: bool) -> None:
 
     Without TABLE: the instance's defaults.
     """
-    check_at_most_one({"TABLE": table, "--defaults": defaults})
+    options.check_at_most_one({"TABLE": table, "--defaults": defaults})
     if defaults:
         described = settings.describe()
         rows = [(d.name, d.default, d.unit, d.help) for d in described]
@@ -44,7 +44,7 @@ def change(cli: Invocation, *, words: tuple[str, ...]) -> None:
     table, texts = (None, words) if "=" in words[0] else (words[0], words[1:])
     if not texts:
         raise UsageError(f"give NAME=VALUE after {table}; `lakebed settings show --defaults` lists the names")
-    changes = setting_changes([NAME_VALUE(text) for text in texts])
+    changes = options.setting_changes([name_value(text) for text in texts])
     settings.validate(changes)
     instance = cli.instance()
     target = instance if table is None else instance.table(table)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.checks import check_seconds
-from lakebed.cli.grammar import BYTES, Invocation, command
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
-from lakebed.cli.options import check_at_most_one
 from lakebed.errors import Error, UsageError
 from lakebed.query.statement import split_statements
 
@@ -45,7 +45,7 @@ _WORDS = (
 @click.option(
     "--memory-limit",
     metavar="BYTES",
-    type=BYTES,
+    type=byte_count,
     help="Run each statement in a process that is killed beyond it: 512MiB, 2GiB or plain bytes.",
 )
 @click.option(
@@ -62,7 +62,7 @@ def sql(
     Without a STATEMENT: a prompt, or statements from stdin, each ended by a semicolon.
     """
     out = cli.out
-    check_at_most_one({"--csv": as_csv, "--json": out.as_json})
+    options.check_at_most_one({"--csv": as_csv, "--json": out.as_json})
     check_seconds("--timeout", timeout)
     lake = cli.instance()
 

@@ -8,20 +8,11 @@ from typing import Any
 import click
 
 import lakebed
-from lakebed.cli.grammar import NAME_VALUE, Invocation, command
-from lakebed.cli.options import (
-    FILE,
-    ask_for,
-    check_answerable,
-    check_one,
-    keys_in,
-    names,
-    setting_changes,
-    table_argument,
-    yes_option,
-)
-from lakebed.cli.render import count_text, size_text
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command, name_value
+from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import UsageError
+from lakebed.report import file_rows, partition_rows
 from lakebed.state.sums import file_sizes, table_rows
 
 
@@ -42,12 +33,12 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 
 @command
 @click.argument("name", metavar="NAME")
-@click.option("--schema", metavar="FILE", type=FILE, help="A JSON file with the schema.")
-@click.option("--schema-from", metavar="FILE", type=FILE, help="Take columns and types of a data file.")
+@options.file("--schema", "A JSON file with the schema.")
+@options.file("--schema-from", "Take columns and types of a data file.")
 @click.option("--row-key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns, with --schema-from.")
-@click.option("--split-points", metavar="FILE", type=FILE, help="Keys to split the table at, one a line.")
-@click.option("--set", "settings", metavar="NAME=VALUE", type=NAME_VALUE, multiple=True, help="May be repeated.")
+@options.file("--split-points", "Keys to split the table at, one a line.")
+@click.option("--set", "settings", metavar="NAME=VALUE", type=name_value, multiple=True, help="May be repeated.")
 @click.option("--offline", is_flag=True, help="Neither compact nor split it until `table alter --online`.")
 def create(
     cli: Invocation,
@@ -69,11 +60,11 @@ def create(
     key a line, its fields as in CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is
     computed for every row (docs/import.md).
     """
-    check_one({"--schema": schema, "--schema-from": schema_from})
-    found = _schema(schema, schema_from, names(row_key), names(sort_key))
-    points = keys_in(split_points, found) if split_points else []
+    options.check_one({"--schema": schema, "--schema-from": schema_from})
+    found = _schema(schema, schema_from, options.names(row_key), options.names(sort_key))
+    points = options.keys_in(split_points, found) if split_points else []
     table = cli.instance().create_table(
-        name, found, split_points=points, settings=setting_changes(settings), online=not offline
+        name, found, split_points=points, settings=options.setting_changes(settings), online=not offline
     )
     leaves = len(points) + 1
     cli.out.document(
@@ -105,7 +96,7 @@ def list_tables(cli: Invocation) -> None:
 
 
 @command
-@table_argument
+@options.table
 def show(cli: Invocation, *, table: str) -> None:
     """Show a table's schema and size."""
     instance = cli.instance()
@@ -158,15 +149,57 @@ def _remark(field: lakebed.Field) -> str:
 
 
 @command
-@table_argument
-@yes_option
+@options.table
+def files(cli: Invocation, *, table: str) -> None:
+    """List data files, leaf by leaf.
+
+    A file that reaches over several leaves is listed in each. Rows are those in the leaf, with a ~ where they are an
+    estimate; size and keys are the whole file's.
+    """
+    found = cli.table(table)
+    state = found.state()
+    rows = file_rows(state, found.id, found.storage.object_url)
+    bounds = [(key_text(r["min_key"]), key_text(r["max_key"])) for r in rows]
+    cells = [
+        (r["leaf"], _rows(r), size_text(r["size_bytes"]), *keys, r["number"], r["url"])
+        for r, keys in zip(rows, bounds, strict=True)
+    ]
+    text = columns(("leaf", "rows", "size", "min key", "max key", "number", "url"), cells)
+    cli.out.document({"table": found.name, "number": state.number, "files": rows}, [text])
+
+
+@command
+@options.table
+def partitions(cli: Invocation, *, table: str) -> None:
+    """List leaves: their key ranges, rows and files.
+
+    `runs` is how many sorted runs a read of the leaf merges.
+    """
+    found = cli.table(table)
+    state = found.state()
+    rows = partition_rows(state)
+    cells = [
+        (r["leaf"], key_text(r["min"]), key_text(r["max"]), _rows(r), size_text(r["bytes"]), r["files"], r["runs"])
+        for r in rows
+    ]
+    text = columns(("leaf", "from", "to", "rows", "size", "files", "runs"), cells)
+    cli.out.document({"table": found.name, "number": state.number, "partitions": rows}, [text])
+
+
+def _rows(row: dict[str, Any]) -> int | str:
+    return row["rows"] if row["exact"] else f"{ABOUT}{row['rows']}"
+
+
+@command
+@options.table
+@options.yes
 def drop(cli: Invocation, *, table: str, yes: bool) -> None:
     """Drop a table; asks for its name first."""
     if not yes:
-        check_answerable(f"whether to drop {table}")
+        options.check_answerable(f"whether to drop {table}")
     instance = cli.instance()
     instance.table(table)
     if not yes:
-        ask_for(table, f"This drops table {table} and all its rows", cli.out)
+        options.ask_for(table, f"This drops table {table} and all its rows", cli.out)
     instance.drop_table(table)
     cli.out.document({"table": table, "dropped": True}, [f"dropped table {table}"])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import table_argument
 from lakebed.cli.render import columns
 
 name_argument = click.argument("name", metavar="NAME")
 
 
 @command
-@table_argument
+@options.table
 @name_argument
 @click.option("--number", metavar="N", type=int, help="The log number to name. Default: the newest.")
 def create(cli: Invocation, *, table: str, name: str, number: int | None) -> None:
@@ -27,7 +27,7 @@ def create(cli: Invocation, *, table: str, name: str, number: int | None) -> Non
 
 
 @command
-@table_argument
+@options.table
 @name_argument
 def drop(cli: Invocation, *, table: str, name: str) -> None:
     """Drop a tag; its files may then be deleted."""
@@ -37,7 +37,7 @@ def drop(cli: Invocation, *, table: str, name: str) -> None:
 
 
 @command
-@table_argument
+@options.table
 def list_tags(cli: Invocation, *, table: str) -> None:
     """List a table's tags and their numbers."""
     found = cli.table(table)

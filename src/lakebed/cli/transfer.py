@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli.grammar import NAME_VALUE, Invocation, command
-from lakebed.cli.options import (
-    Ranges,
-    at_option,
-    id_option,
-    names,
-    range_options,
-    spark_options,
-    table_argument,
-    where_option,
-)
+from lakebed.cli import options
+from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.pipelines import open_pipeline, progress_bar
 from lakebed.cli.render import count_text, plain, size_text
 from lakebed.errors import UsageError
@@ -25,43 +16,34 @@ from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 if TYPE_CHECKING:
     from lakebed.spark.attach import AttachReport
     from lakebed.spark.bulk_import import ImportReport
-    from lakebed.spark.launcher import Submit
 
 FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
+
+_COLUMN = "The source's column of a field. May be repeated."
 
 sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 
 
 @command
-@table_argument
+@options.table
 @sources_argument
 @click.option("--format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
-@click.option(
-    "--column",
-    metavar="FIELD=COLUMN",
-    type=NAME_VALUE,
-    multiple=True,
-    help="The source's column of a field. May be repeated.",
-)
+@click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
 @click.option("--cast", metavar="A,B", multiple=True, help="Fields whose values may be cast, such as text to numbers.")
 @click.option("--select", metavar="SQL", help="Import the rows of this Spark SQL query over the view `source`.")
 @click.option("--quarantine", metavar="URL", help="Write rows that do not fit there, and import the others.")
-@id_option("--job-id")
+@options.run_once_id("--job-id")
 @click.option("--leaf-rows", metavar="N", type=int, help="Split leaves that would get more rows. Default: split_rows.")
-@spark_options
+@options.launcher
 def import_rows(
     cli: Invocation,
     *,
     table: str,
     sources: tuple[str, ...],
-    format: str,
     column: tuple[tuple[str, str], ...],
     cast: tuple[str, ...],
-    select: str | None,
-    quarantine: str | None,
-    job_id: str | None,
-    leaf_rows: int | None,
-    launcher: Submit | str | None,
+    launcher: options.Launcher,
+    **how: Any,
 ) -> None:
     """Add large files at once, on Spark.
 
@@ -74,18 +56,9 @@ def import_rows(
         texts = ", ".join("=".join(pair) for pair in column)
         raise UsageError(f"--column names a field twice: {texts}; give each field one column")
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"import {table}") as progress:
-        report = pipeline.bulk_import(
-            table,
-            list(sources) if len(sources) > 1 else sources[0],
-            format=format,
-            columns=columns,
-            casts=names(cast) or (),
-            select=select,
-            quarantine=quarantine,
-            job_id=job_id,
-            leaf_rows=leaf_rows,
-            progress=progress,
-        )
+        source = list(sources) if len(sources) > 1 else sources[0]
+        casts = options.names(cast) or ()
+        report = pipeline.bulk_import(table, source, columns=columns, casts=casts, progress=progress, **how)
     text = _added("import", report)
     if report.leaves_split:
         text += f"; {count_text(report.leaves_split, 'leaf')} split before"
@@ -94,12 +67,12 @@ def import_rows(
 
 
 @command
-@table_argument
+@options.table
 @sources_argument
-@id_option("--job-id")
-@spark_options
+@options.run_once_id("--job-id")
+@options.launcher
 def attach(
-    cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: Submit | str | None
+    cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: options.Launcher
 ) -> None:
     """Add sorted Parquet files as they are, on Spark.
 
@@ -121,25 +94,23 @@ def _added(verb: str, report: ImportReport | AttachReport) -> str:
 
 
 @command
-@table_argument
+@options.table
 @click.argument("url", metavar="URL", help="An empty or new folder, or s3://… and the like.")
-@range_options
-@where_option
+@options.ranges
+@options.where
 @click.option("--format", type=click.Choice(EXPORT_FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", metavar="N", type=int, help="At most this many files. Default: by file_bytes.")
-@at_option
-@spark_options
+@options.at
+@options.launcher
 def export(
     cli: Invocation,
     *,
     table: str,
     url: str,
-    ranges: Ranges,
-    where: str | None,
-    format: str,
-    partitions: int | None,
+    ranges: options.Ranges,
     at: str | None,
-    launcher: Submit | str | None,
+    launcher: options.Launcher,
+    **how: Any,
 ) -> None:
     """Write rows as sorted files to an empty folder, on Spark.
 
@@ -150,16 +121,8 @@ def export(
     view = cli.view(table, at)
     wanted = ranges.of(view.schema)
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"export {table}") as progress:
-        report = pipeline.export(
-            table,
-            url,
-            ranges=wanted,
-            where=where,
-            format=format,
-            partitions=partitions,
-            at=view.number if at is not None else None,
-            progress=progress,
-        )
+        number = view.number if at is not None else None
+        report = pipeline.export(table, url, ranges=wanted, at=number, progress=progress, **how)
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
     text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
     cli.out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])

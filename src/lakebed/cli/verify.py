@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.options import check_at_most_one, table_argument
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text, key_text, plain, shown, size_text
 from lakebed.errors import DamagedError, UsageError
@@ -21,34 +21,22 @@ if TYPE_CHECKING:
     from lakebed.verification import VerificationReport
 
 
-class _Share(click.ParamType[float]):
-    name = "share"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = value.strip()
-        try:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-            return Deep(share).share
-        except (ValueError, UsageError):
-            self.fail(f"{value!r} is not a share above 0 and up to 1, such as 5% or 0.05.", param, ctx)
+def _share(text: str) -> float:
+    try:
+        return Deep(float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)).share
+    except (ValueError, UsageError):
+        raise click.BadParameter(f"{text!r} is not a share above 0 and up to 1, such as 5% or 0.05.") from None
 
 
 @command
-@table_argument
+@options.table
 @click.option("--log", "only_log", is_flag=True, help="Only the log: do not look for the files.")
 @click.option("--deep", is_flag=True, help="Read every data file and summary.")
-@click.option("--sample", metavar="SHARE", type=_Share(), help="Read random files with this share of all bytes: 5%.")
+@click.option("--sample", metavar="SHARE", type=_share, help="Read random files with this share of all bytes: 5%.")
 @click.option("--digests", is_flag=True, help="With --deep or --sample: decode no rows.")
 @click.option("--seed", metavar="N", type=int, help="Which files --sample reads; an earlier run prints its seed.")
 def verify(
-    cli: Invocation,
-    *,
-    table: str,
-    only_log: bool,
-    deep: bool,
-    sample: float | None,
-    digests: bool,
-    seed: int | None,
+    cli: Invocation, *, table: str, only_log: bool, deep: bool, sample: float | None, digests: bool, seed: int | None
 ) -> None:
     """Check a table: its log, its files and, if asked, every row.
 
@@ -57,7 +45,7 @@ def verify(
     file, and checks digest, order, key bounds, nulls, UTF-8, counts and summaries; with --digests only digests, as
     fast as the disk. Changes nothing. Exits with 3 if something is damaged.
     """
-    check_at_most_one({"--log": only_log, "--deep": deep, "--sample": sample})
+    options.check_at_most_one({"--log": only_log, "--deep": deep, "--sample": sample})
     if seed is not None and sample is None:
         raise UsageError("--seed goes with --sample")
     if digests and not deep and sample is None:

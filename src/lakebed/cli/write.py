@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import click
 
+from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.inputs import input_file, is_remote, kind_of, read_rows, rows_known
-from lakebed.cli.options import (
-    Ranges,
-    ask_for,
-    check_answerable,
-    id_option,
-    range_options,
-    table_argument,
-    yes_option,
-)
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
 from lakebed.errors import UsageError
@@ -24,9 +16,9 @@ from lakebed.report import removed
 
 
 @command
-@table_argument
+@options.table
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Local paths, or s3://… and the like.")
-@id_option("--commit-id")
+@options.run_once_id("--commit-id")
 def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str | None) -> None:
     """Add the rows of files, in this process.
 
@@ -56,18 +48,18 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
 
 
 @command
-@table_argument
-@range_options
+@options.table
+@options.ranges
 @click.option("--fence", is_flag=True, help="Also keep out writes and compactions that began before.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
-@yes_option
-def remove(cli: Invocation, *, table: str, ranges: Ranges, fence: bool, dry_run: bool, yes: bool) -> None:
+@options.yes
+def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, dry_run: bool, yes: bool) -> None:
     """Remove the rows of key ranges; asks for the table's name first.
 
     Ranges are given as to scan; at least one. Older numbers of the table, and tags, still have the rows.
     """
     if not yes and not dry_run:
-        check_answerable(f"whether to remove rows of {table}")
+        options.check_answerable(f"whether to remove rows of {table}")
     found = cli.table(table)
     wanted = ranges.of(found.schema)
     if not wanted:
@@ -78,7 +70,7 @@ def remove(cli: Invocation, *, table: str, ranges: Ranges, fence: bool, dry_run:
     number = None
     if not dry_run:
         if not yes:
-            ask_for(found.name, f"This removes {rows} from table {found.name}", cli.out)
+            options.ask_for(found.name, f"This removes {rows} from table {found.name}", cli.out)
         with committed_on_interrupt(found.log):
             number = found.remove(*wanted, fence=fence)
     document = {"table": found.name, "rows": going.rows, "exact": going.exact, "files": going.files, "fence": fence}

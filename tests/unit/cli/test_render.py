@@ -72,13 +72,13 @@ def test_text_cannot_move_the_cursor() -> None:
 
 
 def test_columns_are_as_wide_as_they_need() -> None:
-    assert list(columns(("name", "n"), [("a", 1), ("longer", 22), (None, None)])) == [
+    assert list(columns(("name", "n"), [("a", 1), ("longer", 22), (None, None)]).lines([])) == [
         "name    n",
         "a        1",
         "longer  22",
         "-       -",
     ]
-    assert list(columns(("name",), [])) == ["name"]
+    assert list(columns(("name",), []).lines([])) == ["name"]
 
 
 class Terminal(io.StringIO):
@@ -111,7 +111,7 @@ def test_a_narrow_terminal_folds_what_does_not_fit(monkeypatch: pytest.MonkeyPat
 
 
 def test_estimates_stand_with_the_numbers() -> None:
-    assert list(columns(("rows",), [("~7",), (1234,)])) == ["rows", "  ~7", "1234"]
+    assert list(columns(("rows",), [("~7",), (1234,)]).lines([])) == ["rows", "  ~7", "1234"]
 
 
 def test_bounds_show_the_part_they_have() -> None:
