@@ -1,6 +1,6 @@
 """Make the golden instance anew: ``python -m tests.golden.make [--to FOLDER]``.
 
-Writes beside this module ``instance.zip`` (the objects, each with its modification time), ``listing.txt`` (their
+Writes beside this module ``instance.tar.xz`` (the objects, each with its modification time), ``listing.txt`` (their
 shapes) and ``answers.json`` (what the public calls answer), and prints the digest of all golden files. The digest
 stands in docs/format.md, so that the golden files change only in a commit that changes the specification.
 
@@ -11,22 +11,20 @@ same code makes the same bytes. It needs neither Java nor a network.
 from __future__ import annotations
 
 import argparse
-import calendar
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from tests.golden.listing import listing
 
 FOLDER = Path(__file__).parent
-ARCHIVE, LISTING, ANSWERS = "instance.zip", "listing.txt", "answers.json"
+ARCHIVE, LISTING, ANSWERS = "instance.tar.xz", "listing.txt", "answers.json"
 CURRENT = Path("/tmp/lakebed-golden")
 """Where the instance is written: URLs of sources are stored in it, so it is the same on every machine."""
 
@@ -72,11 +70,8 @@ def _lines(value: Any, indent: str = "") -> str:
 
 def extract(archive: Path, root: Path) -> Path:
     """The objects below ``root``, with their modification times."""
-    with zipfile.ZipFile(archive) as stored:
-        for info in stored.infolist():
-            path = Path(stored.extract(info, root))
-            at = calendar.timegm((*info.date_time, 0, 0, 0))
-            os.utime(path, (at, at))
+    with tarfile.open(archive) as stored:
+        stored.extractall(root, filter="data")
     return root
 
 
@@ -98,14 +93,14 @@ def _build_here(root: Path, archive: Path) -> None:
     seeded.seed()
     from tests.golden.lake import built
 
-    with built(root), zipfile.ZipFile(archive, "w") as stored:
+    with built(root), tarfile.open(archive, "w:xz", preset=9) as stored:
         seeded.settle()
         for path in sorted(root.rglob("*")):
             if path.is_file() and not path.name.startswith("."):
-                at = seeded.file_time(path)
-                info = zipfile.ZipInfo(path.relative_to(root).as_posix(), at)
-                info.external_attr = 0o644 << 16
-                stored.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED, 9)
+                info = tarfile.TarInfo(path.relative_to(root).as_posix())
+                info.size, info.mtime = path.stat().st_size, int(path.stat().st_mtime)
+                with path.open("rb") as data:
+                    stored.addfile(info, data)
 
 
 def main() -> None:

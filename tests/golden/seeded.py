@@ -10,7 +10,7 @@ Rules:
   same.
 * Pools have one thread.
 * Each name of a thread has a random stream of its own, and a clock that goes on by a second whenever it is read.
-* A file's modification time is the tick at which it got its name. Ticks are two seconds apart, which a ZIP can hold.
+* A file's modification time is the tick at which it got its name. Ticks are two seconds apart.
 """
 
 from __future__ import annotations
@@ -171,9 +171,3 @@ def _one_thread_a_pool() -> None:
         begin(self, 1, *args, **kwargs)
 
     ThreadPoolExecutor.__init__ = init
-
-
-def file_time(path: Path) -> tuple[int, int, int, int, int, int]:
-    """A file's modification time (UTC) as an entry of a ZIP has it."""
-    at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return at.year, at.month, at.day, at.hour, at.minute, at.second
