@@ -65,7 +65,7 @@ _THE_ENTRY = sa.and_(_OF_LOG, ENTRIES.c.number == sa.bindparam("of_number"))
 # Null for more than an entry can have: the database looks at the length alone.
 _READABLE = sa.func.length(ENTRIES.c.data) <= sa.literal_column(str(OBJECT_BYTES_MAX))
 _DATA = sa.select(sa.case((_READABLE, ENTRIES.c.data))).where(_THE_ENTRY)
-# Its first 4 KiB, many times what it has: the digest of one that is cut off does not hold.
+# A floor takes some 100 bytes. Of a larger row the first 4 KiB are read, and fail the check of the digest.
 _BEGIN: sa.ColumnElement[bytes] = sa.func.substr(
     ENTRIES.c.data, sa.literal_column("1"), sa.literal_column("4096"), type_=sa.LargeBinary
 )
