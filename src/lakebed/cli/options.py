@@ -145,8 +145,8 @@ def key_values(schema: Schema, texts: Sequence[str]) -> tuple[Any, ...]:
 
 
 def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
-    """The keys of a text file, one a line, with fields as in CSV. Raises as :func:`lakebed.cli.inputs.read_text`."""
-    from lakebed.cli.inputs import read_text
+    """The keys of a text file, one a line, with fields as in CSV. Raises as :func:`read_text`."""
+    from lakebed.ingest.input_files import read_text
 
     return [key_values(schema, texts) for texts in csv.reader(read_text(path).splitlines()) if texts]
 

@@ -76,7 +76,7 @@ def create(
 def _schema(
     file: Path | None, data: Path | None, row_key: list[str] | None, sort_key: list[str] | None
 ) -> lakebed.Schema:
-    from lakebed.cli.inputs import arrow_schema, read_text
+    from lakebed.ingest.input_files import arrow_schema, read_text
 
     if file is not None:
         if row_key or sort_key:

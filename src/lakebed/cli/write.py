@@ -6,11 +6,11 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.inputs import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
 from lakebed.errors import UsageError
 from lakebed.history import committed_on_interrupt
+from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.query.cutting import removal
 from lakebed.report import removed
 

@@ -1,6 +1,6 @@
-"""The files that ``lakebed write`` reads: Parquet, Arrow IPC and CSV, batch by batch, as rows of a table.
+"""Reads files of Parquet, Arrow IPC and CSV in this process, batch by batch, as rows of a table.
 
-What a file holds is told by its first bytes; text that is none of the others is CSV if its name says so. CSV columns
+The first bytes of a file say its format; CSV is recognised by its name. CSV columns
 are read as the table's types: an empty cell is null, and quotes with nothing between them are an empty text.
 """
 
@@ -19,8 +19,8 @@ import pyarrow as pa
 from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, StorageError, UsageError
 
 if TYPE_CHECKING:
-    import lakebed
     from lakebed.ingest.intake import Intake
+    from lakebed.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.storage.external import ExternalFiles
 
@@ -127,7 +127,7 @@ def arrow_schema(path: InputFile) -> pa.Schema:
 
 
 def read_rows(
-    paths: Sequence[InputFile], schema: lakebed.Schema, progress: Callable[[int], None], *, value_bytes_max: int
+    paths: Sequence[InputFile], schema: Schema, progress: Callable[[int], None], *, value_bytes_max: int
 ) -> pa.RecordBatchReader:
     """All rows of the files in order, as the table has them; ``progress`` is told the rows read so far.
 
@@ -143,7 +143,7 @@ def read_rows(
 
 
 def _batches(
-    paths: Sequence[InputFile], schema: lakebed.Schema, intake: Intake, progress: Callable[[int], None]
+    paths: Sequence[InputFile], schema: Schema, intake: Intake, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     from lakebed.kernels.sizes import BATCH_BYTES, cut
 
@@ -159,7 +159,7 @@ def _batches(
 
 
 @contextlib.contextmanager
-def _open(path: InputFile, schema: lakebed.Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+def _open(path: InputFile, schema: Schema | None) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     match kind_of(path):
         case Kind.PARQUET:
             import pyarrow.parquet as pq
@@ -185,7 +185,7 @@ def _mapped(path: InputFile) -> Any:
     return pa.memory_map(str(path)) if isinstance(path, Path) else _bytes_of(path)
 
 
-def _open_csv(path: InputFile, schema: lakebed.Schema | None) -> Any:
+def _open_csv(path: InputFile, schema: Schema | None) -> Any:
     from pyarrow import csv
 
     # Whether text is UTF-8 is told by the intake, with the column and the row.
