@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
-from lakebed.cli.grammar import Invocation, command
-
-VARIABLE = "_LAKEBED_COMPLETE"
-"""The scripts run ``lakebed`` with this set, in place of asking for a command."""
+from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation, command
 
 if TYPE_CHECKING:
     from click import Command
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 
 def complete(root: Command) -> int:
     """Answer a shell that asks for completions; returns the exit code."""
-    return shell_complete(root, {"obj": Invocation()}, "lakebed", VARIABLE, os.environ[VARIABLE])
+    return shell_complete(root, {"obj": Invocation()}, "lakebed", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE])
 
 
 @command
@@ -28,9 +25,11 @@ def completion(_: Invocation, *, shell: str) -> None:
     """Print the completion script of a shell.
 
     bash: add `eval "$(lakebed completion bash)"` to ~/.bashrc.
+
     zsh: add `eval "$(lakebed completion zsh)"` to ~/.zshrc.
+
     fish: run `lakebed completion fish > ~/.config/fish/completions/lakebed.fish`.
     """
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(click.get_current_context().find_root().command, {}, "lakebed", VARIABLE).source())
+    click.echo(found(click.get_current_context().find_root().command, {}, "lakebed", COMPLETION_VARIABLE).source())

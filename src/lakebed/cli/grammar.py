@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lakebed.view import View
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
+"""Set by the completion scripts, which run ``lakebed`` to ask what may follow."""
 
 _NEGATIVE_NUMBER = re.compile(r"-([0-9]+|[0-9]*\.[0-9]+)", re.ASCII)
 _MARK = "\0"

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-table = click.argument("table", metavar="TABLE", type=KEY_WORD)
+_AT = "The table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z."
+
+table = click.argument("table", metavar="TABLE", type=KEY_WORD, help="The table's name.")
 key = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
 columns = click.option("--columns", metavar="A,B", multiple=True, help="Only these columns, in this order.")
 where = click.option("--where", metavar="PREDICATE", help="In SQL, over the table's columns: 'n > 3 AND s IS NULL'.")
-at = click.option("--at", metavar="WHEN", help="A log number, a tag, or a time such as 2026-01-31T12:00:00Z.")
+at = click.option("--at", metavar="WHEN", help=_AT)
 reverse = click.option("--reverse", is_flag=True, help="The last row first.")
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -73,13 +75,16 @@ class Ranges:
         return ranges
 
 
+_STARTS_WITH = "As --prefix, but the last word, text or binary, is a prefix itself. May be repeated."
+
+
 def ranges(function: Callable[..., None]) -> Callable[..., None]:
     """Options that select key ranges, as one parameter ``ranges``."""
 
     @_key("--from", "low", help="First key (inclusive).")
     @_key("--to", "high", help="End of the range (exclusive).")
     @_key("--prefix", multiple=True, help="Keys whose first fields equal these. May be repeated.")
-    @_key("--starts-with", multiple=True, help="As --prefix, but the last word is a prefix itself. May be repeated.")
+    @_key("--starts-with", multiple=True, help=_STARTS_WITH)
     @functools.wraps(function)
     def with_ranges(*args: Any, low: Any, high: Any, prefix: Any, starts_with: Any, **others: Any) -> None:
         function(*args, ranges=Ranges(low, high, prefix, starts_with), **others)
@@ -91,7 +96,7 @@ def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
     return click.option(*names, metavar="KEY...", type=KEY, multiple=multiple, help=help)
 
 
-_MASTER = "A master, or sc://… of a Spark Connect server. Default: as spark-submit says, or local[*,4]."
+_MASTER = "Where Spark runs: a master, or sc://… (Spark Connect). Default: as spark-submit says, or local[*,4]."
 
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:

@@ -15,7 +15,7 @@ import click
 
 from lakebed import errors
 from lakebed.cli.commands import LAKEBED
-from lakebed.cli.grammar import Invocation
+from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _run(argv)
     _use_utf8()
-    if "_LAKEBED_COMPLETE" in os.environ:
+    if COMPLETION_VARIABLE in os.environ:
         from lakebed.cli.completion import complete
 
         return complete(LAKEBED)
