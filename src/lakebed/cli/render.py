@@ -50,16 +50,18 @@ class Columns:
         widths[:] = [max([width, *(len(row[i]) for row in texts)]) for i, width in enumerate(widths)]
         return texts
 
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers only; their headings go to the right as well."""
+        return [bool(self.rows) and all(_is_number(row[i]) for row in self.rows) for i in range(len(self.names))]
+
     def lines(self, widths: list[int]) -> Iterator[str]:
         """The heading, unless ``widths`` is set already, and the rows; numbers to the right."""
         heading = not widths
         texts = self.texts(widths)
-        numbers = [[_is_number(value) for value in row] for row in self.rows]
         if heading:
-            right = [bool(numbers) and all(row[i] for row in numbers) for i in range(len(widths))]
-            yield _line(self.names, right, widths)
-        for text, row in zip(texts, numbers, strict=True):
-            yield _line(text, row, widths)
+            yield _line(self.names, self.numeric(), widths)
+        for row, text in zip(self.rows, texts, strict=True):
+            yield _line(text, [_is_number(value) for value in row], widths)
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
@@ -236,8 +238,9 @@ def _print_columns(columns: Columns, widths: list[int]) -> None:
     texts = columns.texts(widths)
     console = Console(file=sys.stdout, highlight=False)
     fits = sum(widths) + len(_GAP) * (len(widths) - 1) <= console.width
-    for name, width in zip(columns.names, widths, strict=True):
-        table.add_column(Text(name), width=width if fits else None, overflow="fold")
+    for name, width, right in zip(columns.names, widths, columns.numeric(), strict=True):
+        heading = Text(name, justify="right" if right else "left")
+        table.add_column(heading, width=width if fits else None, overflow="fold")
     for row, text in zip(columns.rows, texts, strict=True):
         cells = zip(row, text, strict=True)
         table.add_row(*(Text(cell, justify="right" if _is_number(value) else "left") for value, cell in cells))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import io
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -98,6 +99,7 @@ def test_a_terminal_sees_the_same_columns_with_a_bold_heading(monkeypatch: pytes
     assert Output(as_json=False).rows(batches, ["name", "n"]) == 3
     heading, *lines = screen.getvalue().splitlines()
     assert "\x1b[1m" in heading
+    assert re.sub(r"\x1b\[\d+m", "", heading).rstrip() == "name     n"
     assert [line.rstrip() for line in lines] == ["[b]      1", "longer  22", "c        3"]
 
 
