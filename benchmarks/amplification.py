@@ -3,13 +3,13 @@
     python -m benchmarks.amplification [--batches 1000] [--gigabytes 100]
 
 No row is written: batches of random keys (or, last, of keys that grow with time) come in one after another, each one
-file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and leaves above their
+file that reaches all leaves it has keys of. After each, whatever the planner wants is done, and partitions above their
 limits are split. ``full`` is run ten times a day only. Printed for each strategy, settings as they are by default:
 
 * write amplification: bytes written, by ingest and compaction, for each byte that came in;
 * space amplification: bytes on storage for each byte in the table, the most at any time, where files go 15 minutes
   after their last reference (with the history window of a day nothing goes, and it is the write amplification);
-* runs that a query merges in a leaf, on average over the day and at the most; files of a leaf at the end.
+* runs that a query merges in a partition, on average over the day and at the most; files of a partition at the end.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from lakebed import Schema
-from lakebed.compaction.plan import LeafMerge, plan
-from lakebed.files import DataFile, NewFile
-from lakebed.keys import EncodedRange
+from lakebed.maintenance.compaction.plan import PartitionMerge, plan
+from lakebed.maintenance.splitting.plan import due
+from lakebed.model.files import DataFile, NewFile
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import EncodedRange
 from lakebed.settings import Settings, Strategy
-from lakebed.splitting.plan import due
 from lakebed.state.apply import apply
 from lakebed.state.resolve import resolve
-from lakebed.state.sums import leaf_sums
-from lakebed.state.table import TableState
+from lakebed.state.sums import partition_sums
+from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
-    ChainRuns,
+    ConcatenateRuns,
     CreateTable,
-    ForgetFiles,
     Job,
-    MarkDead,
-    Offer,
-    OfferFiles,
-    OfferOutput,
-    OfferSplit,
     OpenJob,
+    Proposal,
+    ProposeFiles,
+    ProposeOutput,
+    ProposeSplit,
+    PurgeFiles,
     Rejected,
     Repeated,
+    RetireFiles,
     TooOld,
 )
-from lakebed.summaries import Summary
 
 ROW_BYTES = 80
 KEYS = 2**62
@@ -70,10 +70,10 @@ class Day:
     gone: list[tuple[int, str, int]] = field(default_factory=list)
     ids: itertools.count[int] = field(default_factory=itertools.count)
 
-    def offer(self, offer: Offer) -> None:
-        found = resolve(offer, self.state)
+    def proposal(self, proposal: Proposal) -> None:
+        found = resolve(proposal, self.state)
         assert not isinstance(found, Rejected | Repeated | TooOld), found
-        self.state = apply(self.state, found, self.state.number + 1)
+        self.state = apply(self.state, found, self.state.version + 1)
 
     def file(self, low: int, high: int, size_bytes: int, run: str) -> NewFile:
         """A file whose keys are even between the two."""
@@ -90,23 +90,23 @@ class Day:
 
     def ingest(self, batch: int, low: int, high: int, size_bytes: int) -> None:
         self.came_bytes += size_bytes
-        self.offer(OfferFiles((self.file(low, high, size_bytes, f"batch-{batch}"),)))
+        self.proposal(ProposeFiles((self.file(low, high, size_bytes, f"batch-{batch}"),)))
 
     def compact(self) -> None:
-        while (found := plan(self.state, self.settings, self.strategy)).merges or found.chains:
-            for link in found.chains:
-                self.offer(ChainRuns(link.leaf, link.files, f"chain-{self.state.number}"))
+        while (found := plan(self.state, self.settings, self.strategy)).merges or found.concatenations:
+            for link in found.concatenations:
+                self.proposal(ConcatenateRuns(link.partition, link.files, f"chain-{self.state.version}"))
             for merge in found.merges:
                 self.merge(merge)
 
-    def merge(self, merge: LeafMerge) -> None:
-        name = f"job-{self.state.number}"
-        self.offer(OpenJob(Job(name, merge.keys, tuple(file.id for file in merge.inputs), "", 60, 0)))
+    def merge(self, merge: PartitionMerge) -> None:
+        name = f"job-{self.state.version}"
+        self.proposal(OpenJob(Job(name, merge.keys, tuple(file.id for file in merge.inputs), "", 60, 0)))
         low, high = bounds(merge.keys, merge)
         count = -(-merge.size_bytes // self.settings.file_bytes)
         edges = [low + (high - low) * part // count for part in range(count + 1)]
         parts = [self.file(a, b, merge.size_bytes // count, name) for a, b in itertools.pairwise(edges)]
-        self.offer(OfferOutput(name, tuple(parts)))
+        self.proposal(ProposeOutput(name, tuple(parts)))
         for file in merge.inputs:
             if not self.state.files[file.id].references:
                 self.gone.append((len(self.runs), file.id, file.size_bytes))
@@ -115,19 +115,21 @@ class Day:
         for large in due(self.state, self.settings).large:
             low, high = span(large.keys)
             keys = [CODEC.encode_key((low + (high - low) * part // large.parts,)) for part in range(1, large.parts)]
-            self.offer(OfferSplit({large.leaf: tuple(keys)}, {f.id: self.summaries[f.id] for f in large.files}))
+            self.proposal(
+                ProposeSplit({large.partition: tuple(keys)}, {f.id: self.summaries[f.id] for f in large.files})
+            )
 
     def end_batch(self, delay_batches: float) -> None:
         """Look at what there is now, then delete what has been without reference for long enough."""
-        sums = leaf_sums(self.state).values()
+        sums = partition_sums(self.state).values()
         self.runs.append(mean(one.runs for one in sums))
         self.most_runs = max(self.most_runs, *(one.runs for one in sums))
         self.most_space = max(self.most_space, self.stored_bytes / self.came_bytes)
         old = [one for one in self.gone if one[0] + delay_batches < len(self.runs)]
         if old:
             names = tuple(name for _, name, _ in old)
-            self.offer(MarkDead(names))
-            self.offer(ForgetFiles(names))
+            self.proposal(RetireFiles(names))
+            self.proposal(PurgeFiles(names))
             self.gone = self.gone[len(old) :]
             self.stored_bytes -= sum(size_bytes for _, _, size_bytes in old)
             for name in names:
@@ -145,8 +147,8 @@ def span(keys: EncodedRange) -> tuple[int, int]:
     return (int(low[0]) if low else 0), (int(high[0]) if high else KEYS)
 
 
-def bounds(keys: EncodedRange, merge: LeafMerge) -> tuple[int, int]:
-    """From the least to beyond the greatest number that the inputs have inside the range."""
+def bounds(keys: EncodedRange, merge: PartitionMerge) -> tuple[int, int]:
+    """From the least to beyond the greatest version that the inputs have inside the range."""
     low, high = span(keys)
     ends = [span(EncodedRange(file.min_key, file.max_key)) for file in merge.inputs]
     return max(low, min(a for a, _ in ends)), min(high, max(b for _, b in ends) + 1)
@@ -155,7 +157,7 @@ def bounds(keys: EncodedRange, merge: LeafMerge) -> tuple[int, int]:
 def simulated(strategy: Strategy, batches: int, total_bytes: int, *, growing: bool) -> Day:
     """A day under the strategy."""
     day = Day(strategy)
-    day.offer(CreateTable("simulated", SCHEMA, {}, ()))
+    day.proposal(CreateTable("simulated", SCHEMA, {}, ()))
     for batch in range(batches):
         low, high = (KEYS * batch // batches, KEYS * (batch + 1) // batches) if growing else (0, KEYS)
         day.ingest(batch, low, high, total_bytes // batches)
@@ -172,16 +174,19 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=int, default=100)
     args = parser.parse_args()
     print(f"{args.batches} batches, {args.gigabytes} GB in a day")
-    print("keys     strategy    write amp.  space amp.  runs in a leaf, mean / most  leaves  files in a leaf")
+    print(
+        "keys     strategy    write amp.  space amp.  runs in a partition, mean / most  partitions  files in a "
+        "partition"
+    )
     kept = 0.0
     for growing, strategy in [*((False, one) for one in Strategy), (True, Strategy.SIZE_RATIO)]:
         day = simulated(strategy, args.batches, args.gigabytes * 10**9, growing=growing)
         write = day.written_bytes / day.came_bytes
         kept = write if (growing, strategy) == (False, Strategy.SIZE_RATIO) else kept
-        files = mean(one.files for one in leaf_sums(day.state).values())
+        files = mean(one.files for one in partition_sums(day.state).values())
         print(
             f"{'growing' if growing else 'random':<8} {strategy:<12} {write:9.2f} {day.most_space:11.2f} "
-            f"{mean(day.runs):20.1f} / {day.most_runs:<4} {len(day.state.leaves):10} {files:16.1f}",
+            f"{mean(day.runs):20.1f} / {day.most_runs:<4} {len(day.state.partitions):10} {files:16.1f}",
             flush=True,
         )
     print(f"write amplification of size-ratio: {kept:.2f} (under 6)")

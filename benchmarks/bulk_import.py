@@ -3,7 +3,7 @@
     python -m benchmarks.bulk_import [--cases 1,8,256,10000,delta,frame,csv,lineitem] [--files 10] [--rows 2000000]
                                      [--rounds 2] [--source FOLDER] [--scale 10]
 
-Cases: a number is that of the leaves of a table that Parquet files go into; ``frame`` and ``csv`` are the same rows
+Cases: a number is that of the partitions of a table that Parquet files go into; ``frame`` and ``csv`` are the same rows
 from a DataFrame and from text; ``delta`` appends to a Delta table and z-orders it by the key; ``lineitem`` is that
 table of TPC-H at ``--scale``, by order and line, whose import must stay under 4 GiB for all processes together.
 
@@ -50,20 +50,21 @@ LINEITEM_MIB_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line of the table: what is read, how, into how many leaves, and how much faster than its peer it must be."""
+    """A line of the table: what is read, how, into how many partitions, and how much faster than its peer it must
+    be."""
 
     name: str
     peer: str
     kind: str
     form: str
-    leaves: int
+    partitions: int
     at_least: float
 
 
 def case_of(word: str) -> Case:
     match word:
         case "delta":
-            return Case("Parquet, 8 leaves", "delta", "rows", "parquet", 8, 2.0)
+            return Case("Parquet, 8 partitions", "delta", "rows", "parquet", 8, 2.0)
         case "frame":
             return Case("a DataFrame", "spark", "rows", "frame", 1, 1.5)
         case "csv":
@@ -71,9 +72,14 @@ def case_of(word: str) -> Case:
         case "lineitem":
             return Case("lineitem", "none", "lineitem", "parquet", 1, 0.0)
         case _:
-            leaves = int(word)
+            partitions = int(word)
             return Case(
-                f"Parquet, {leaves:,} leaves", "spark", "rows", "parquet", leaves, 2.5 if leaves <= 256 else 1.5
+                f"Parquet, {partitions:,} partitions",
+                "spark",
+                "rows",
+                "parquet",
+                partitions,
+                2.5 if partitions <= 256 else 1.5,
             )
 
 
@@ -81,7 +87,7 @@ def make_rows(folder: Path, files: int, rows: int, *, sort: bool = False) -> Non
     """Rows of about 80 bytes: near-unique text keys, times, small numbers, text; unsorted unless ``sort``."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1)
-    for number in range(files):
+    for version in range(files):
         table = pa.table(
             {
                 "key": pa.array(np.char.add("user-", np.char.mod("%016x", random.integers(0, 2**62, rows)))),
@@ -92,7 +98,7 @@ def make_rows(folder: Path, files: int, rows: int, *, sort: bool = False) -> Non
         )
         if sort:
             table = table.sort_by([("key", "ascending"), ("ts", "ascending")])
-        pq.write_table(table, folder / f"part-{number:04d}.parquet", compression="zstd")
+        pq.write_table(table, folder / f"part-{version:04d}.parquet", compression="zstd")
 
 
 def core_seconds() -> float:
@@ -109,7 +115,7 @@ def ours(case: Case, source: Path, small: Path, folder: Path) -> dict[str, Any]:
     row_key, sort_key = KEYS[case.kind]
     example = small.parent / "small" if case.form == "csv" else small
     schema = lakebed.Schema.from_arrow(pq.read_schema(next(example.rglob("*.parquet"))), row_key, sort_key)
-    points = [f"user-{i * 2**62 // case.leaves:016x}" for i in range(1, case.leaves)]
+    points = [f"user-{i * 2**62 // case.partitions:016x}" for i in range(1, case.partitions)]
     settings = LINEITEM_SETTINGS if case.kind == "lineitem" else {}
     if case.kind == "lineitem":
         _DRIVER_SETTINGS["spark.driver.memory"] = LINEITEM_HEAP

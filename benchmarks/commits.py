@@ -23,25 +23,25 @@ import lakebed
 ROWS = 10
 
 
-def batch(number: int) -> pa.Table:
-    random = np.random.default_rng(number)
+def batch(version: int) -> pa.Table:
+    random = np.random.default_rng(version)
     keys = [f"user-{value:016x}" for value in random.integers(0, 2**62, ROWS)]
-    return pa.table({"key": keys, "ts": pa.array(np.full(ROWS, number))})
+    return pa.table({"key": keys, "ts": pa.array(np.full(ROWS, version))})
 
 
 def ours(folder: Path, commits: int) -> np.ndarray:
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"})
     table = lakebed.create(str(folder / "lake")).create_table("t", schema)
     table.write(batch(commits))
-    return timed(commits, lambda number: table.write(batch(number)))
+    return timed(commits, lambda version: table.write(batch(version)))
 
 
 def sqlite(folder: Path, commits: int) -> np.ndarray:
     connection = sqlite3.connect(folder / "peer.db", isolation_level=None)
     connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE t (key TEXT, ts INTEGER)")
 
-    def insert(number: int) -> None:
-        rows = batch(number).to_pylist()
+    def insert(version: int) -> None:
+        rows = batch(version).to_pylist()
         connection.execute("BEGIN")
         connection.executemany("INSERT INTO t VALUES (:key, :ts)", rows)
         connection.execute("COMMIT")
@@ -52,10 +52,10 @@ def sqlite(folder: Path, commits: int) -> np.ndarray:
 def timed(commits: int, commit: Callable[[int], object]) -> np.ndarray:
     """Wall and CPU milliseconds of each commit, in two columns."""
     times = np.empty((commits, 2))
-    for number in range(commits):
+    for version in range(commits):
         begin = time.perf_counter(), time.process_time()
-        commit(number)
-        times[number] = time.perf_counter() - begin[0], time.process_time() - begin[1]
+        commit(version)
+        times[version] = time.perf_counter() - begin[0], time.process_time() - begin[1]
     return times * 1e3
 
 

@@ -84,10 +84,10 @@ def main() -> None:
         instance = lakebed.create(folder / "lake")
         with Pipeline(instance) as pipeline:
             warm_up(pipeline, prepared(instance, "small", sorted((folder / "small").iterdir())))
-            for number in range(args.rounds):
-                table = prepared(instance, f"rows-{number}", sorted((folder / "rows").iterdir()))
+            for version in range(args.rounds):
+                table = prepared(instance, f"rows-{version}", sorted((folder / "rows").iterdir()))
                 urls = [url.removeprefix("file://") for url in table.files().column("url").to_pylist()]
-                peer.append(duckdb(urls, folder / f"duckdb-{number}.parquet"))
+                peer.append(duckdb(urls, folder / f"duckdb-{version}.parquet"))
                 mine.append(ours(pipeline, table))
     print(f"compaction of {args.files} sorted files of {args.rows:,} rows, {args.rounds} rounds, medians")
     my_seconds, my_cores = report("lakebed on Spark", mine)

@@ -54,7 +54,7 @@ class Side:
         self._folder = folder
         self._rows = rows
         self._lake = lakebed.create(str(folder / "lake"))
-        self._names = (f"t{number}" for number in count())
+        self._names = (f"t{version}" for version in count())
 
     def measure(self, name: str) -> Callable[[], tuple[float, float]]:
         """A turn of a measure: it gives wall and CPU seconds for one unit."""
@@ -112,8 +112,8 @@ class Side:
 
         def turn() -> tuple[float, float]:
             table = self._table()
-            for number in range(FILES):
-                table.write(rows.slice(number * each, each))
+            for version in range(FILES):
+                table.write(rows.slice(version * each, each))
             return timed(lambda: check(pipeline.compact(table, strategy="full").rows, FILES * each))
 
         return turn

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
-from lakebed.keys import EncodedRange
+from lakebed.model.keys import EncodedRange
 from lakebed.settings import Settings
 
 SCHEMA = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
@@ -34,7 +34,7 @@ MEMORY_ROWS_MAX = 40_000_000
 
 
 def layout() -> Any:
-    from lakebed.kernels.layout import Layout
+    from lakebed.parquet.layout import Layout
 
     return Layout.of(SCHEMA, Settings())
 
@@ -64,7 +64,7 @@ def measured(work: Callable[[], int]) -> dict[str, float]:
 def sort_ours(source: str, out: str, **_: Any) -> dict[str, float]:
     import datafusion  # noqa: F401 - its import is no part of a sort
 
-    from lakebed.kernels.sort import sort_runs
+    from lakebed.sorting.sort import sort_runs
 
     batches = pq.read_table(source).to_batches()
     limit = Settings().memory_limit_bytes
@@ -82,7 +82,7 @@ def sort_duckdb(source: str, out: str, threads: int, **_: Any) -> dict[str, floa
 
 
 def merge_ours(source: str, out: str, copies: int = 1, share: float = 1.0, **_: Any) -> dict[str, float]:
-    from lakebed.kernels.merge import merge_runs
+    from lakebed.sorting.merge import merge_runs
 
     inputs = sorted(Path(source).iterdir()) * copies
     key_range = EncodedRange(b"", SCHEMA.codec.encode((f"user-{int(2**62 * share):016x}",))) if share < 1 else None
@@ -125,7 +125,7 @@ def child(text: str) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
     if cores == 1:
-        from lakebed.kernels.session import claim_one_core
+        from lakebed.engine.datafusion import claim_one_core
 
         claim_one_core()
     print(json.dumps(MEASUREMENTS[name](**arguments)))
@@ -150,7 +150,7 @@ def main() -> None:
     if arguments.child:
         child(arguments.child)
         return
-    from lakebed.kernels.sort import sort_runs
+    from lakebed.sorting.sort import sort_runs
 
     all_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:

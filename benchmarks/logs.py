@@ -29,36 +29,36 @@ import numpy as np
 
 import lakebed
 from lakebed import clock
-from lakebed.files import DataFile, NewFile
+from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
+from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
-from lakebed.log.places import connect_logs
-from lakebed.log.snapshot import SnapshotPlace
+from lakebed.model.files import DataFile, NewFile
+from lakebed.model.key_summaries import Summary
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import connect
-from lakebed.summaries import Summary
 from tests.postgres.cluster import PASSWORD, Cluster
 
 SCHEMA = lakebed.Schema({"k": "string"})
 LOW, HIGH = (SCHEMA.codec.encode_key((text,)) for text in ("a", "z"))
 
 
-def prepared() -> OfferFiles:
+def prepared() -> ProposeFiles:
     """A file of 1,000 rows, as if it had been written."""
     name = clock.new_id()
     file = DataFile(name, name, 1000, 100_000, LOW, HIGH, 1, 0, "0" * 32, 5000, "0" * 32)
-    return OfferFiles((NewFile(file, Summary((LOW, HIGH), (0, 999), 1000, HIGH), name),))
+    return ProposeFiles((NewFile(file, Summary((LOW, HIGH), (0, 999), 1000, HIGH), name),))
 
 
-def table(folder: str, log_url: str | None, instance: str, number: int) -> Log:
-    """Table ``number`` of an instance, made if it is not there."""
+def table(folder: str, log_url: str | None, instance: str, version: int) -> Log:
+    """Table ``version`` of an instance, made if it is not there."""
     storage = connect(folder)
-    prefix = f"tables/table-{number:04}"
+    prefix = f"tables/table-{version:04}"
     place = connect_logs(log_url, storage, instance)
-    log = Log(place.open(prefix), SnapshotPlace(storage, prefix), f"table-{number:04}", TABLE)
-    if log.follow().number == 0:
-        log.commit(CreateTable(f"table-{number:04}", SCHEMA, {}, ()))
+    log = Log(place.open(prefix), CheckpointLocation(storage, prefix), f"table-{version:04}", TABLE)
+    if log.follow().version == 0:
+        log.commit(CreateTable(f"table-{version:04}", SCHEMA, {}, ()))
     return log
 
 
@@ -68,12 +68,12 @@ def one_writer(name: str, log_url: str | None, seconds: float) -> None:
         storage = connect(folder)
         connect_logs(log_url, storage, instance).check()
         log = table(folder, log_url, instance, 0)
-        offers = [prepared() for _ in range(int(seconds * 4000))]
+        proposals = [prepared() for _ in range(int(seconds * 4000))]
         times = []
         end = time.perf_counter() + seconds
-        for offer in offers:
+        for proposal in proposals:
             begin = time.perf_counter()
-            assert isinstance(log.commit(offer), Committed)
+            assert isinstance(log.commit(proposal), Committed)
             times.append(time.perf_counter() - begin)
             if begin > end:
                 break
@@ -99,21 +99,21 @@ def worker(arguments: argparse.Namespace) -> None:
     numbers = range(arguments.worker, arguments.tables, arguments.processes)
     if not arguments.routed:
         numbers = range(arguments.tables)
-    logs = [table(arguments.folder, arguments.postgres, arguments.instance, number) for number in numbers]
-    offers = [[prepared() for _ in range(arguments.offers)] for _ in range(arguments.threads)]
+    logs = [table(arguments.folder, arguments.postgres, arguments.instance, version) for version in numbers]
+    proposals = [[prepared() for _ in range(arguments.proposals)] for _ in range(arguments.threads)]
     print("ready", flush=True)
     sys.stdin.readline()
     end = time.perf_counter() + arguments.seconds
 
     def commit(thread: int) -> tuple[list[float], set[tuple[int, int]]]:
         times, entries = [], set()
-        for turn, offer in zip(count(thread), offers[thread], strict=False):
+        for turn, proposal in zip(count(thread), proposals[thread], strict=False):
             begin = time.perf_counter()
             if begin > end:
                 break
-            outcome = logs[turn % len(logs)].commit(offer)
+            outcome = logs[turn % len(logs)].commit(proposal)
             assert isinstance(outcome, Committed), outcome
-            entries.add((turn % len(logs), outcome.number))
+            entries.add((turn % len(logs), outcome.version))
             times.append(time.perf_counter() - begin)
         return times, entries
 
@@ -128,14 +128,14 @@ def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) ->
     """Start them, let them go together, add up what they say, and count what is there: nothing lost, none doubled."""
     with tempfile.TemporaryDirectory() as folder:
         instance = clock.new_id()
-        for number in range(arguments.tables):
-            table(folder, url, instance, number)
+        for version in range(arguments.tables):
+            table(folder, url, instance, version)
         common = ["--folder", folder, "--instance", instance, "--postgres", url, "--seconds", str(arguments.seconds)]
-        common += [f"--{name}={getattr(arguments, name)}" for name in ("processes", "threads", "tables", "offers")]
+        common += [f"--{name}={getattr(arguments, name)}" for name in ("processes", "threads", "tables", "proposals")]
         start = [sys.executable, "-m", "benchmarks.logs", *common, *words]
         children = [
-            subprocess.Popen([*start, f"--worker={number}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for number in range(arguments.processes)
+            subprocess.Popen([*start, f"--worker={version}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for version in range(arguments.processes)
         ]
         for child in children:
             assert child.stdout.readline() == "ready\n"
@@ -146,7 +146,7 @@ def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) ->
         told = np.array([[float(word) for word in child.communicate()[0].split()] for child in children])
         taken = time.perf_counter() - begin
         commits, entries = told[:, :2].sum(axis=0)
-        stored = sum(len(table(folder, url, instance, number).follow().files) for number in range(arguments.tables))
+        stored = sum(len(table(folder, url, instance, version).follow().files) for version in range(arguments.tables))
         assert stored == commits, f"{commits} commits were told, {stored} are there"
         name = f"{arguments.processes} x {arguments.threads}, {'routed by table' if words else 'all on all tables'}"
         latency = f"{np.median(told[:, 2]):>9.1f}{told[:, 3].max():>9.1f}"
@@ -160,7 +160,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--tables", type=int, default=10)
     parser.add_argument("--postgres", help="the URL of a server (default: one is started)")
-    parser.add_argument("--offers", type=int, default=5_000, help=argparse.SUPPRESS)
+    parser.add_argument("--proposals", type=int, default=5_000, help=argparse.SUPPRESS)
     for name in ("--folder", "--instance"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)

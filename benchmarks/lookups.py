@@ -5,7 +5,7 @@ random keys were written into, commit by commit, with nothing compacted since.
 
 Everything goes through the public face: ``Table.get`` and ``Table.scan``, each with its probe for newer entries. Warm:
 the reader is open, its page indexes are decoded, the files are in the page cache. Keys are drawn at random from the
-rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a view over the
+rows; keys that are not there differ from those in the last digit. DuckDB keeps one connection with a snapshot over the
 files and a prepared statement. A cold read is a fresh process that opens the instance; its imports are counted apart.
 Then come gets of several threads at once, and reads of much: 10,000 keys, and all rows. DataFusion does the same over
 the same files, by a hash join and without any order; they take turns, and the median of each is told.
@@ -38,7 +38,7 @@ Question = Callable[[str], int]
 
 
 def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
-    """A table of one leaf that holds one run: what a compaction leaves behind."""
+    """A table of one partition that holds one run: what a compaction leaves behind."""
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
     settings = {} if page_rows is None else {"page_rows": page_rows}
     table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)
@@ -48,7 +48,7 @@ def table_of(folder: str, rows: int, page_rows: int | None) -> lakebed.Table:
 
 
 def overlapping(folder: str, commits: int, rows: int) -> lakebed.Table:
-    """A table of one leaf that holds a file of each commit, all over the whole key space."""
+    """A table of one partition that holds a file of each commit, all over the whole key space."""
     schema = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
     table = lakebed.create(f"{folder}/lake").create_table("t", schema)
     left = pa.Table.from_batches(batches(commits * rows))
@@ -127,9 +127,10 @@ def after(key: str, step: int) -> str:
 def cold_ms(folder: str, key: str) -> tuple[float, float]:
     """What a fresh process takes to import all that a lookup needs, and from then on until it has the row."""
     code = (
-        "import sys, time; begin = time.perf_counter(); import lakebed.instance, lakebed.view, lakebed.query.run\n"
-        "imported = time.perf_counter(); found = lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\n"
-        "assert found.num_rows == 1; print((imported - begin) * 1e3, (time.perf_counter() - imported) * 1e3)"
+        "import sys, time; begin = time.perf_counter(); import lakebed.table.instance, lakebed.snapshot.snapshot, "
+        "lakebed.read.reader\nimported = time.perf_counter(); found = "
+        "lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\nassert found.num_rows == 1; print((imported - begin) "
+        "* 1e3, (time.perf_counter() - imported) * 1e3)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, f"{folder}/lake", key], check=True, capture_output=True, text=True, timeout=120

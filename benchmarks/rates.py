@@ -6,7 +6,7 @@ A commit adds one file to one table; its data lie ready, so that the log alone i
 
 a. One writer on local disk, durable and not, and how long the last 100 commits took against those around the 100th.
    The peer inserts as many rows of a kilobyte into SQLite, one a transaction, ``synchronous`` FULL and OFF.
-b. Threads of one process, each request to the store delayed (data of the log and its snapshots alike).
+b. Threads of one process, each request to the store delayed (data of the log and its checkpoints alike).
 c. Processes of one writer each, delayed alike. *lost* is how many creates were refused for each that was not, *shares*
    the fewest and the most commits of a process.
 d. Processes of one writer each on local disk, durable; every acknowledged commit must be there exactly once.
@@ -33,10 +33,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.logs import SCHEMA, prepared
+from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
-from lakebed.log.snapshot import SnapshotPlace
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable
 from lakebed.storage import LocalStorage, PutOutcome, Storage
@@ -54,7 +54,7 @@ class Distant:
 
     def __getattr__(self, name: str) -> Any:
         asked = getattr(self.inner, name)
-        if name not in ("create", "replace", "get", "stamp", "now"):
+        if name not in ("create", "replace", "get", "last_modified", "now"):
             return asked
 
         def later(*arguments: Any) -> Any:
@@ -68,8 +68,8 @@ class Distant:
 
 
 def table(storage: Storage) -> Log:
-    log = Log(ObjectLog(storage, PREFIX), SnapshotPlace(storage, PREFIX), "table-0000", TABLE)
-    if log.follow().number == 0:
+    log = Log(ObjectLog(storage, PREFIX), CheckpointLocation(storage, PREFIX), "table-0000", TABLE)
+    if log.follow().version == 0:
         log.commit(CreateTable("table-0000", SCHEMA, {}, ()))
     return log
 
@@ -80,17 +80,17 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def timed(log: Log, offers: list[Any], end: float = float("inf")) -> np.ndarray:
+def timed(log: Log, proposals: list[Any], end: float = float("inf")) -> np.ndarray:
     """Milliseconds of each commit, one after the other."""
     times = []
-    for offer in offers:
+    for proposal in proposals:
         begin = time.perf_counter()
         if begin > end:
             break
-        outcome = log.commit(offer)
+        outcome = log.commit(proposal)
         times.append(time.perf_counter() - begin)
         assert isinstance(outcome, Committed), outcome
-    log.wait_for_snapshot()
+    log.wait_for_checkpoint()
     return np.array(times) * 1e3
 
 
@@ -124,10 +124,10 @@ def sqlite(place: Path, mode: str, commits: int) -> np.ndarray:
     connection = sqlite3.connect(place / "peer.db", isolation_level=None)
     connection.executescript(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={mode}; CREATE TABLE t (n INTEGER, d BLOB)")
     times = np.empty(commits)
-    for number in range(commits):
+    for version in range(commits):
         begin = time.perf_counter()
-        connection.execute("INSERT INTO t VALUES (?, ?)", (number, bytes(1000)))
-        times[number] = time.perf_counter() - begin
+        connection.execute("INSERT INTO t VALUES (?, ?)", (version, bytes(1000)))
+        times[version] = time.perf_counter() - begin
     connection.close()
     return times * 1e3
 
@@ -139,10 +139,10 @@ def threads(count: int, seconds: float, latency_s: float) -> None:
     with folder() as place:
         log = table(Distant(LocalStorage(place, durability="none"), latency_s))
         log.commit(prepared())
-        offers = [[prepared() for _ in range(int(seconds * 100))] for _ in range(count)]
-        first, begin = log.head.number, time.perf_counter()
+        proposals = [[prepared() for _ in range(int(seconds * 100))] for _ in range(count)]
+        first, begin = log.head.version, time.perf_counter()
         with ThreadPoolExecutor(count) as pool:
-            times = np.concatenate(list(pool.map(lambda mine: timed(log, mine, begin + seconds), offers)))
+            times = np.concatenate(list(pool.map(lambda mine: timed(log, mine, begin + seconds), proposals)))
         taken = time.perf_counter() - begin
         stored = table(LocalStorage(place)).head.state.files
         assert len(stored) == len(times) + 1, f"{len(times)} commits were told, {len(stored) - 1} are there"
@@ -150,7 +150,7 @@ def threads(count: int, seconds: float, latency_s: float) -> None:
             f"{count} threads, {latency_s * 1e3:.0f} ms a request",
             times,
             taken,
-            entries(log.head.number - first, taken),
+            entries(log.head.version - first, taken),
         )
 
 
@@ -167,11 +167,11 @@ def processes(count: int, place: Path, latency_s: float, commits: int, seconds: 
 
     def work() -> None:
         storage = Distant(LocalStorage(place, durability="none" if latency_s else "fsync"), latency_s)
-        log, offers = table(storage), [prepared() for _ in range(commits)]
+        log, proposals = table(storage), [prepared() for _ in range(commits)]
         storage.requests.clear()
         ready.wait()
-        times = timed(log, offers, time.perf_counter() + seconds)
-        told.put((times, dict(storage.requests), [new.file.id for o in offers[: len(times)] for new in o.files]))
+        times = timed(log, proposals, time.perf_counter() + seconds)
+        told.put((times, dict(storage.requests), [new.file.id for o in proposals[: len(times)] for new in o.files]))
 
     children = [FORK.Process(target=work) for _ in range(count)]
     for child in children:
@@ -195,8 +195,8 @@ def many_processes(name: str, count: int, latency_s: float, commits: int, second
         times, asked, taken = processes(count, place, latency_s, commits, seconds)
         log = table(LocalStorage(place))
         shares = f"{min(map(len, times))}-{max(map(len, times))}"
-        made = log.head.number - 1
-        each = sum(asked[kind] for kind in ("create", "get", "stamp", "replace")) / made
+        made = log.head.version - 1
+        each = sum(asked[kind] for kind in ("create", "get", "last_modified", "replace")) / made
         rest = f"{entries(made, taken)}{asked['lost'] / made:>8.1f}{each:>12.1f}{shares:>10}"
         show(f"{count} processes, {name}", np.concatenate(times), taken, rest)
 

@@ -1,11 +1,11 @@
-"""The state of a very large table: opening it, planning a key, applying a commit, writing its snapshot.
+"""The state of a very large table: opening it, planning a key, applying a commit, writing its checkpoint.
 
-    python -m benchmarks.state [--leaves 132000] [--files 20] [--entries 100]
+    python -m benchmarks.state [--partitions 132000] [--files 20] [--entries 100]
 
-Every leaf has ``--files`` files of its own, so files and references are as many, which is the worst case. Writing and
-opening are done in processes of their own, whose peak memory is printed beside each figure; imports are not counted.
-The peer is the same state in SQLite (WAL, one row a reference, an index on the leaf), asked for the references of a
-leaf. Sleeper, whose size this is, reports 26 s for loading such a state from its snapshot.
+Every partition has ``--files`` files of its own, so files and references are as many, which is the worst case. Writing
+and opening are done in processes of their own, whose peak memory is printed beside each figure; imports are not
+counted. The peer is the same state in SQLite (WAL, one row a reference, an index on the partition), asked for the
+references of a partition. Sleeper, whose size this is, reports 26 s for loading such a state from its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed import Schema
-from lakebed.files import DataFile, NewFile, snapshot_name
-from lakebed.keys import EncodedRange, successor
+from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
-from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
-from lakebed.partitions import Leaves
-from lakebed.query.plan import plan
+from lakebed.model.files import DataFile, NewFile, checkpoint_name
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.partitions import Partitions
+from lakebed.read.plan import plan
 from lakebed.state.apply import apply
-from lakebed.state.columns import Columns, Part, packed
-from lakebed.state.forms import FILES, REFERENCES
-from lakebed.state.layers import Layers
-from lakebed.state.leaf_files import LeafFiles
+from lakebed.state.columnar_codecs import FILES, REFERENCES
+from lakebed.state.columns import Columns, Segment, packed
 from lakebed.state.machine import TABLE
+from lakebed.state.partition_files import PartitionFiles
+from lakebed.state.persistent_table import PersistentTable
 from lakebed.state.resolve import resolve
-from lakebed.state.sums import leaf_sums
-from lakebed.state.table import TableState
-from lakebed.state.transactions import AddFiles, CreateTable, OfferFiles
+from lakebed.state.sums import partition_sums
+from lakebed.state.table_state import TableState
+from lakebed.state.transactions import AddFiles, CreateTable, ProposeFiles
 from lakebed.storage import LocalStorage
-from lakebed.summaries import Summary
 
 TABLE_ID = "01a1fce2-8c7f-7278-ad10-4482428b1368"
 PREFIX = f"tables/{TABLE_ID}"
@@ -54,24 +54,24 @@ ROUNDS = 2_000
 CHUNK = 16_384
 
 
-def place(folder: str) -> SnapshotPlace:
-    return SnapshotPlace(LocalStorage(Path(folder)), PREFIX)
+def place(folder: str) -> CheckpointLocation:
+    return CheckpointLocation(LocalStorage(Path(folder)), PREFIX)
 
 
 def log_of(folder: str) -> Log:
     return Log(ObjectLog(LocalStorage(Path(folder)), PREFIX), place(folder), TABLE_ID, TABLE)
 
 
-def key(number: int) -> bytes:
-    return SCHEMA.codec.encode_key((number,))
+def key(version: int) -> bytes:
+    return SCHEMA.codec.encode_key((version,))
 
 
-def file_id(number: int) -> str:
-    return f"01a1fce2-8c7f-7278-ad10-{number:012x}"
+def file_id(version: int) -> str:
+    return f"01a1fce2-8c7f-7278-ad10-{version:012x}"
 
 
-def texts(numbers: np.ndarray, form: str) -> pa.Array:
-    return pa.array(np.char.mod(form, numbers))
+def texts(numbers: np.ndarray, codec: str) -> pa.Array:
+    return pa.array(np.char.mod(codec, numbers))
 
 
 def keys_of(numbers: np.ndarray) -> pa.Array:
@@ -79,132 +79,134 @@ def keys_of(numbers: np.ndarray) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(raw)]).cast(pa.binary())
 
 
-def large_state(leaves: int, files: int) -> TableState:
+def large_state(partitions: int, files: int) -> TableState:
     """The state, its columns made whole: no loop over references."""
-    file_parts: list[Part] = []
-    reference_parts: list[Part] = []
+    file_segments: list[Segment] = []
+    reference_segments: list[Segment] = []
     held_type = REFERENCES.encode([]).schema.field("held").type
     step = max(1, CHUNK // files)
-    for begin in range(0, leaves, step):
-        leaf = np.arange(begin, min(leaves, begin + step))
-        numbers = np.arange(leaf[0] * files, (leaf[-1] + 1) * files)
+    for begin in range(0, partitions, step):
+        partition = np.arange(begin, min(partitions, begin + step))
+        numbers = np.arange(partition[0] * files, (partition[-1] + 1) * files)
         count = len(numbers)
         ids = texts(numbers, "01a1fce2-8c7f-7278-ad10-%012x")
         same = np.ones(count, np.int64)
         true = pa.array(np.ones(count, bool))
         digests = texts(numbers * 2654435761 % (1 << 32), "%032x")
-        low = np.repeat(leaf, files) * STEP
+        low = np.repeat(partition, files) * STEP
         held = [
             ids, ids, pa.array(same * 1_000_000), pa.array(same * 25_000_000),
             keys_of(low + 10), keys_of(low + STEP - 10),
             pa.array(same), pa.array(same * 1_795_000_000_000_000), digests, pa.array(same * 20_000), digests,
             pa.array([b""]).take(pa.array(same - 1)), ids, pa.array(same * 1_000_000), true,
         ]  # fmt: skip
-        offsets = pa.array(np.arange(len(leaf) + 1, dtype=np.int32) * files)
+        offsets = pa.array(np.arange(len(partition) + 1, dtype=np.int32) * files)
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(held, fields=list(held_type.value_type)))
-        flat = pa.Table.from_arrays([pa.array(leaf + 1), lists], names=["leaf", "held"])
-        reference_parts += packed(REFERENCES, flat)
+        flat = pa.Table.from_arrays([pa.array(partition + 1), lists], names=["partition", "held"])
+        reference_segments += packed(REFERENCES, flat)
         none = pa.nulls(count, FILES.schema.field("file").type).fill_null([])
         known = [
             ids, pa.array(numbers), pa.array(numbers), pa.array(same), pa.nulls(count, pa.int64()), pa.array(same),
             pc.invert(true), none,
         ]  # fmt: skip
-        file_parts += packed(FILES, pa.Table.from_arrays(known, schema=FILES.schema))
+        file_segments += packed(FILES, pa.Table.from_arrays(known, schema=FILES.schema))
     return TableState(
-        number=2,
+        version=2,
         table=TABLE_ID,
         schemas=(SCHEMA,),
-        leaves=Leaves.at(tuple(key(number * STEP) for number in range(1, leaves))),
-        files=Layers(Columns(FILES, file_parts)),
-        references=LeafFiles(Columns(REFERENCES, reference_parts)),
-        next_sequence=leaves * files + 1,
+        partitions=Partitions.at(tuple(key(version * STEP) for version in range(1, partitions))),
+        files=PersistentTable(Columns(FILES, file_segments)),
+        references=PartitionFiles(Columns(REFERENCES, reference_segments)),
+        next_sequence=partitions * files + 1,
     )
 
 
-def new_file(number: int, leaf: int) -> NewFile:
-    low, high = key(leaf * STEP + 10), key(leaf * STEP + STEP - 10)
-    name = file_id(1 << 40 | number)
-    file = DataFile(name, name, 1000, 25_000, low, high, 1, 0, f"{number:032x}", 900, f"{number:032x}")
+def new_file(version: int, partition: int) -> NewFile:
+    low, high = key(partition * STEP + 10), key(partition * STEP + STEP - 10)
+    name = file_id(1 << 40 | version)
+    file = DataFile(name, name, 1000, 25_000, low, high, 1, 0, f"{version:032x}", 900, f"{version:032x}")
     return NewFile(file, Summary((low,), (0,), 1000, high), name)
 
 
 # -- what is measured, each in a process of its own -------------------------------------------------------------
 
 
-def make(folder: str, leaves: int, files: int, entries: int) -> None:
-    """Write the snapshot, as if the table's log had come so far, and some entries behind it."""
+def make(folder: str, partitions: int, files: int, entries: int) -> None:
+    """Write the checkpoint, as if the table's log had come so far, and some entries behind it."""
     log = log_of(folder)
     log.commit(CreateTable(TABLE_ID, SCHEMA, {}, ()))
-    log.wait_for_snapshot()
-    log.commit(OfferFiles((new_file(0, 0),)))
-    log.wait_for_snapshot()
-    head = Head(2, log.head.digest, large_state(leaves, files))
+    log.wait_for_checkpoint()
+    log.commit(ProposeFiles((new_file(0, 0),)))
+    log.wait_for_checkpoint()
+    head = Head(2, log.head.digest, large_state(partitions, files))
     begin = time.perf_counter()
-    place(folder).storage.delete([snapshot_name(PREFIX)])
-    Snapshots(place(folder), TABLE_ID, TABLE).write(head)
-    report("snapshot written, every part", time.perf_counter() - begin, "s", "at most 5 s")
+    place(folder).storage.delete([checkpoint_name(PREFIX)])
+    Checkpoints(place(folder), TABLE_ID, TABLE).write(head)
+    report("checkpoint written, every part", time.perf_counter() - begin, "s", "at most 5 s")
     log = log_of(folder)
     state = log.follow()
     begin = time.perf_counter()
-    for number in range(entries):
-        log.commit(OfferFiles((new_file(number, number * 977 % leaves),)))
-    log.wait_for_snapshot()
+    for version in range(entries):
+        log.commit(ProposeFiles((new_file(version, version * 977 % partitions),)))
+    log.wait_for_checkpoint()
     if not entries:
         return
     report(f"{entries} commits to it, each", (time.perf_counter() - begin) / entries * 1e3, "ms")
     changed = log.follow()
     assert len(changed.files) == len(state.files) + entries
     begin = time.perf_counter()
-    Snapshots(place(f"{folder}-changed"), TABLE_ID, TABLE).write(Head(changed.number, "", changed))
-    report("snapshot written after them, elsewhere", time.perf_counter() - begin, "s")
+    Checkpoints(place(f"{folder}-changed"), TABLE_ID, TABLE).write(Head(changed.version, "", changed))
+    report("checkpoint written after them, elsewhere", time.perf_counter() - begin, "s")
 
 
-def open_it(folder: str, leaves: int, files: int, entries: int) -> None:
+def open_it(folder: str, partitions: int, files: int, entries: int) -> None:
     """Open, plan one key; then many, and apply commits in memory."""
     log = log_of(folder)
     begin = time.perf_counter()
     state = log.follow()
-    planned = plan(state, [one_key(state, leaves // 2)])
+    planned = plan(state, [one_key(state, partitions // 2)])
     report(f"opened, {entries} entries behind, one key planned", time.perf_counter() - begin, "s", "at most 1.5, 2 s")
-    assert len(planned.leaves[0].files) >= files
+    assert len(planned.partitions[0].files) >= files
     choose = random.Random(1)
-    asked = [one_key(state, choose.randrange(leaves)) for _ in range(ROUNDS)]
+    asked = [one_key(state, choose.randrange(partitions)) for _ in range(ROUNDS)]
     times = []
     for keys in asked:
         begin = time.perf_counter()
         plan(state, [keys])
         times.append(time.perf_counter() - begin)
     report(f"one key planned, of {ROUNDS} random ones", median(times) * 1e3, "ms", "at most 0.2 ms")
-    offers = [OfferFiles((new_file(1 << 30 | number, choose.randrange(leaves)),)) for number in range(ROUNDS)]
+    proposals = [
+        ProposeFiles((new_file(1 << 30 | version, choose.randrange(partitions)),)) for version in range(ROUNDS)
+    ]
     times = []
-    for offer in offers:
+    for proposal in proposals:
         begin = time.perf_counter()
-        transaction = resolve(offer, state)
+        transaction = resolve(proposal, state)
         assert isinstance(transaction, AddFiles)
-        state = apply(state, transaction, state.number + 1)
+        state = apply(state, transaction, state.version + 1)
         times.append(time.perf_counter() - begin)
     report("one commit of a file resolved and applied", median(times) * 1e3, "ms", "at most 1 ms")
     begin = time.perf_counter()
-    assert len(leaf_sums(state)) == leaves
-    report("rows, bytes and runs of every leaf", time.perf_counter() - begin, "s")
+    assert len(partition_sums(state)) == partitions
+    report("rows, bytes and runs of every partition", time.perf_counter() - begin, "s")
 
 
-def sqlite(folder: str, leaves: int, files: int, entries: int) -> None:
+def sqlite(folder: str, partitions: int, files: int, entries: int) -> None:
     """The peer."""
     del entries
     path = Path(folder) / "peer.db"
     if not path.exists():
         connection = sqlite3.connect(path)
         connection.execute("PRAGMA journal_mode=WAL")
-        columns = "leaf INT, file TEXT, rows INT, min BLOB, max BLOB, digest TEXT, job TEXT"
+        columns = "partition INT, file TEXT, rows INT, min BLOB, max BLOB, digest TEXT, job TEXT"
         connection.execute(f"CREATE TABLE refs ({columns})")
         begin = time.perf_counter()
         rows = (
             (n // files, file_id(n), 10**6, key(n // files * STEP), key(n // files * STEP), file_id(n), file_id(n))
-            for n in range(leaves * files)
+            for n in range(partitions * files)
         )
         connection.executemany("INSERT INTO refs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.execute("CREATE INDEX of_leaf ON refs (leaf)")
+        connection.execute("CREATE INDEX of_leaf ON refs (partition)")
         connection.commit()
         report("sqlite: written", time.perf_counter() - begin, "s")
         connection.close()
@@ -213,14 +215,14 @@ def sqlite(folder: str, leaves: int, files: int, entries: int) -> None:
     times = []
     for _ in range(ROUNDS):
         begin = time.perf_counter()
-        found = connection.execute("SELECT * FROM refs WHERE leaf = ?", (choose.randrange(leaves),)).fetchall()
+        found = connection.execute("SELECT * FROM refs WHERE partition = ?", (choose.randrange(partitions),)).fetchall()
         times.append(time.perf_counter() - begin)
         assert len(found) == files
-    report("sqlite: references of one leaf", median(times) * 1e3, "ms")
+    report("sqlite: references of one partition", median(times) * 1e3, "ms")
 
 
-def one_key(state: TableState, leaf: int) -> EncodedRange:
-    low = state.created.codec.encode_key((leaf * STEP + STEP // 2,))
+def one_key(state: TableState, partition: int) -> EncodedRange:
+    low = state.created.codec.encode_key((partition * STEP + STEP // 2,))
     return EncodedRange(low, successor(low))
 
 
@@ -231,20 +233,20 @@ def report(what: str, figure: float, unit: str, target: str = "") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leaves", type=int, default=132_000)
-    parser.add_argument("--files", type=int, default=20, help="of each leaf")
-    parser.add_argument("--entries", type=int, default=100, help="behind the snapshot")
+    parser.add_argument("--partitions", type=int, default=132_000)
+    parser.add_argument("--files", type=int, default=20, help="of each partition")
+    parser.add_argument("--entries", type=int, default=100, help="behind the checkpoint")
     parser.add_argument("--step", choices=("make", "open_it", "sqlite"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.step:
         {"make": make, "open_it": open_it, "sqlite": sqlite}[args.step](
-            args.folder, args.leaves, args.files, args.entries
+            args.folder, args.partitions, args.files, args.entries
         )
         return
-    print(f"{args.leaves:,} leaves, {args.leaves * args.files:,} files and references\n{'':<60}peak memory")
+    print(f"{args.partitions:,} partitions, {args.partitions * args.files:,} files and references\n{'':<60}peak memory")
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as scratch:
-        sizes = [f"--leaves={args.leaves}", f"--files={args.files}"]
+        sizes = [f"--partitions={args.partitions}", f"--files={args.files}"]
         behind = args.entries
         for step, entries in (("make", 0), ("open_it", 0), ("make", behind), ("open_it", behind), ("sqlite", 0)):
             folder = Path(scratch) / str(entries)

@@ -30,7 +30,7 @@ def run(spark: SparkSession, folder: Path) -> int:
     whole = spark.read.format("lakebed").options(**options).load()
     print(f"{whole.count():,} rows, as many as went in: {readings.count():,}")
 
-    # Only the leaf and the pages of one sensor are read: the range belongs to the frame.
+    # Only the partition and the pages of one sensor are read: the range belongs to the frame.
     one = spark.read.format("lakebed").options(**options, ranges='[{"key": [42]}]', columns="minute,celsius").load()
     print("the warmest minutes of sensor 42:")
     one.orderBy("celsius", ascending=False).show(3)

@@ -61,11 +61,11 @@ def in_months(flights: pa.Table, first: int, last: int) -> pa.Table:
 
 def fresh_folder(wanted: str) -> Path:
     """The folder, or one beside it with a number if something is there already."""
-    folder, number = Path(wanted), 1
+    folder, version = Path(wanted), 1
     while folder.exists():
-        number += 1
-        folder = Path(f"{wanted}-{number}")
-    if number > 1:
+        version += 1
+        folder = Path(f"{wanted}-{version}")
+    if version > 1:
         print(f"{wanted} exists and is left as it is; this run goes to {folder}.\n")
     return folder
 
@@ -79,16 +79,16 @@ def step(title: str) -> Iterator[None]:
     print(f"   {time.perf_counter() - began:.1f} s\n", flush=True)
 
 
-def leaves_of(table: lakebed.Table) -> str:
+def partitions_of(table: lakebed.Table) -> str:
     """How the table stands, in a line."""
-    leaves = table.partitions()
+    partitions = table.partitions()
     files, runs = table.files()["file_id"].unique(), table.files()["run"].unique()
-    rows = pc.sum(leaves["rows"]).as_py() or 0
-    return f"{rows:,} rows in {leaves.num_rows} leaves, {len(files)} files, {len(runs)} runs"
+    rows = pc.sum(partitions["rows"]).as_py() or 0
+    return f"{rows:,} rows in {partitions.num_rows} partitions, {len(files)} files, {len(runs)} runs"
 
 
 def import_on_spark(pipeline: Pipeline, table: lakebed.Table, raw: pa.Table, folder: Path) -> None:
-    """Ten months in three imports; leaves that have grown too large are split in between."""
+    """Ten months in three imports; partitions that have grown too large are split in between."""
     for month in range(1, 11):
         flights = in_months(raw, month, month)
         pq.write_table(with_keys(flights) if month <= 8 else flights, folder / f"month-{month}.parquet")
@@ -102,12 +102,12 @@ def import_on_spark(pipeline: Pipeline, table: lakebed.Table, raw: pa.Table, fol
 
 
 def import_one(pipeline: Pipeline, table: lakebed.Table, source: Any) -> None:
-    """One commit, then a look at the leaves."""
+    """One commit, then a look at the partitions."""
     report = pipeline.bulk_import(table, source)
-    print(f"   {report.rows:,} rows came in with one commit, number {report.number}")
-    for leaf in pipeline.split(table).split:
-        print(f"   leaf {leaf.leaf} had more than {SPLIT_ROWS:,} rows and became {leaf.parts}")
-    print(f"   now {leaves_of(table)}")
+    print(f"   {report.rows:,} rows came in with one commit, version {report.version}")
+    for partition in pipeline.split(table).split:
+        print(f"   partition {partition.partition} had more than {SPLIT_ROWS:,} rows and became {partition.parts}")
+    print(f"   now {partitions_of(table)}")
 
 
 def write_in_process(table: lakebed.Table, flights: pa.Table) -> None:
@@ -115,35 +115,38 @@ def write_in_process(table: lakebed.Table, flights: pa.Table) -> None:
     with step("Write in this process: November, December"):
         table.write(in_months(flights, 11, 11))
         december = in_months(flights, 12, 12)
-        number = table.write(december, commit_id="december 2013")
+        version = table.write(december, commit_id="december 2013")
         again = table.write(december, commit_id="december 2013")
-        assert again == number, "a commit id counts once"
-        print(f"   December was written twice with one commit id: both times the answer is number {number}")
-        print(f"   now {leaves_of(table)}")
+        assert again == version, "a commit id counts once"
+        print(f"   December was written twice with one commit id: both times the answer is version {version}")
+        print(f"   now {partitions_of(table)}")
 
 
 def maintain(pipeline: Pipeline, table: lakebed.Table) -> None:
-    """Compact, and split what has grown; then show the leaves."""
+    """Compact, and split what has grown; then show the partitions."""
     with step("Compact on Spark, then split"):
         report = pipeline.compact(table, strategy="full")
-        print(f"   {report.leaves} leaves compacted: {report.files_in} file references became {report.files_out} files")
+        print(
+            f"   {report.partitions} partitions compacted: {report.files_in} file references became "
+            f"{report.files_out} files"
+        )
         pipeline.split(table)
-        print(f"   now {leaves_of(table)}")
+        print(f"   now {partitions_of(table)}")
         draw(table)
 
 
 def draw(table: lakebed.Table) -> None:
-    """The leaves: where each begins, and its rows as a bar."""
-    leaves = table.partitions().to_pylist()
-    most = max(leaf["rows"] for leaf in leaves)
-    for leaf in leaves:
-        begins = (leaf["min"] or {}).get("tailnum") or "(start)"
-        bar = "#" * max(1, leaf["rows"] * BAR_WIDTH // most)
-        print(f"   from {begins:<8} {bar:<{BAR_WIDTH}} {leaf['rows']:>7,}{'' if leaf['exact'] else ' or so'}")
+    """The partitions: where each begins, and its rows as a bar."""
+    partitions = table.partitions().to_pylist()
+    most = max(partition["rows"] for partition in partitions)
+    for partition in partitions:
+        begins = (partition["min"] or {}).get("tailnum") or "(start)"
+        bar = "#" * max(1, partition["rows"] * BAR_WIDTH // most)
+        print(f"   from {begins:<8} {bar:<{BAR_WIDTH}} {partition['rows']:>7,}{'' if partition['exact'] else ' or so'}")
 
 
 def look_up(instance_url: str, flights: pa.Table) -> None:
-    """A few aircraft by tail number, through an instance opened anew: nothing of the above helps."""
+    """A few aircraft by tail version, through an instance opened anew: nothing of the above helps."""
     table = lakebed.open(instance_url).table("flights")
     counts = flights["tailnum"].value_counts().to_pylist()
     known = sorted((c for c in counts if c["values"]), key=lambda c: (c["counts"], c["values"]))
@@ -171,7 +174,7 @@ def clean_up(pipeline: Pipeline, table: lakebed.Table) -> None:
         table.set(gc_delay_s=0, history_s=0)
         report = pipeline.collect_garbage(table)
         table.set(gc_delay_s=None, history_s=None)
-        print(f"   {report.files} files of {report.size_bytes / 1e6:.1f} MB that no leaf refers to are gone.")
+        print(f"   {report.files} files of {report.size_bytes / 1e6:.1f} MB that no partition refers to are gone.")
         print("   Otherwise they stay readable for a day; gc_delay_s and history_s were 0 for this one moment.")
 
 
@@ -211,7 +214,7 @@ def main() -> None:
     raw = load_flights()
     flights = with_keys(raw)
     print(f"{flights.num_rows:,} flights out of New York City in 2013.")
-    print(f"{raw['tailnum'].null_count:,} of them have no tail number; their key is an empty text.\n")
+    print(f"{raw['tailnum'].null_count:,} of them have no tail version; their key is an empty text.\n")
     instance = lakebed.create(str(folder))
     schema = lakebed.Schema.from_arrow(flights.schema, row_key=["tailnum"], sort_key=["time_hour", "flight"])
     table = instance.create_table("flights", schema, settings={"split_rows": SPLIT_ROWS})

@@ -28,7 +28,7 @@ def readings(folder: Path) -> lakebed.Table:
 def run(folder: Path) -> float:
     """Returns the warmest reading of sensor 42."""
     table = readings(folder)
-    warm = table.to_pandas(lakebed.KeyRange.prefix(42))  # only its leaf, file and pages are read
+    warm = table.to_pandas(lakebed.KeyRange.prefix(42))  # only its partition, file and pages are read
     print(warm.nlargest(3, "celsius"))
 
     # Whatever has an Arrow stream can be written; a frame has one.

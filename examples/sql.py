@@ -1,4 +1,4 @@
-"""A table in SQL: a view to query, and procedures to look after it.
+"""A table in SQL: a snapshot to query, and procedures to look after it.
 
 python examples/sql.py [FOLDER]
 """
@@ -28,9 +28,11 @@ def run(spark: SparkSession, folder: Path) -> int:
         table.write(pa.table({"page": [f"/{m % 5}" for m in minutes], "at": minutes, "ms": [m % 90 for m in minutes]}))
 
     procedures.register(spark, instance.url)
-    spark.sql("SELECT leaf, row_count, files, runs FROM lakebed_partitions('visits')").show()
-    spark.sql("SELECT leaves, files_in, files_out, row_count FROM lakebed_compact('visits', strategy => 'full')").show()
-    spark.sql("SELECT number, type, rows_added FROM lakebed_history('visits', 3)").show()
+    spark.sql("SELECT partition, row_count, files, runs FROM lakebed_partitions('visits')").show()
+    spark.sql(
+        "SELECT partitions, files_in, files_out, row_count FROM lakebed_compact('visits', strategy => 'full')"
+    ).show()
+    spark.sql("SELECT version, type, rows_added FROM lakebed_history('visits', 3)").show()
 
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW visits USING lakebed OPTIONS (instance '{instance.url}', `table` 'visits')"

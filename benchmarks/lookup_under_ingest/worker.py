@@ -2,8 +2,8 @@
 
     python -m benchmarks.lookup_under_ingest.worker PEER MEASURE FOLDER OUT SIZES
 
-Whatever it raises is a figure too: ``error``, or ``none`` where the peer does not offer such a thing. Whoever finds no
-file knows that the process died.
+Whatever it raises is a figure too: ``error``, or ``none`` where the peer does not proposal such a thing. Whoever finds
+no file knows that the process died.
 """
 
 from __future__ import annotations

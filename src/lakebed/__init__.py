@@ -12,7 +12,6 @@ from lakebed.errors import (
     DamagedError,
     Error,
     ExistsError,
-    FormatTooNewError,
     NotFoundError,
     NotRetainedError,
     RejectedError,
@@ -20,20 +19,21 @@ from lakebed.errors import (
     StorageError,
     UnknownOutcomeError,
     UnsafeStoreError,
+    UnsupportedFormatError,
     UsageError,
 )
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
-    from lakebed.findings import Deep
-    from lakebed.instance import Instance, create, open
-    from lakebed.keys import KeyRange
-    from lakebed.log.parts import set_state_cache_bytes
-    from lakebed.query.cache import read_cache_stats, set_read_cache_bytes
-    from lakebed.query.counting import Count
-    from lakebed.schema import Field, Generated, Schema
+    from lakebed.log.segments import set_state_cache_bytes
+    from lakebed.model.findings import Deep
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Field, Generated, Schema
+    from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
+    from lakebed.read.counting import Count
     from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
-    from lakebed.table import Table
+    from lakebed.table.instance import Instance, create, open
+    from lakebed.table.table import Table
 
 __version__ = VERSION
 
@@ -49,7 +49,6 @@ __all__ = [
     "Error",
     "ExistsError",
     "Field",
-    "FormatTooNewError",
     "Generated",
     "Instance",
     "KeyRange",
@@ -63,6 +62,7 @@ __all__ = [
     "Table",
     "UnknownOutcomeError",
     "UnsafeStoreError",
+    "UnsupportedFormatError",
     "UsageError",
     "WidenField",
     "__version__",
@@ -76,22 +76,22 @@ __all__ = [
 _HOMES = {
     "AddField": "lakebed.state.evolution",
     "AllowNulls": "lakebed.state.evolution",
-    "Count": "lakebed.query.counting",
-    "Deep": "lakebed.findings",
+    "Count": "lakebed.read.counting",
+    "Deep": "lakebed.model.findings",
     "DropField": "lakebed.state.evolution",
-    "Field": "lakebed.schema",
-    "Generated": "lakebed.schema",
-    "Instance": "lakebed.instance",
-    "KeyRange": "lakebed.keys",
+    "Field": "lakebed.model.schema",
+    "Generated": "lakebed.model.schema",
+    "Instance": "lakebed.table.instance",
+    "KeyRange": "lakebed.model.keys",
     "RenameField": "lakebed.state.evolution",
-    "Schema": "lakebed.schema",
-    "Table": "lakebed.table",
+    "Schema": "lakebed.model.schema",
+    "Table": "lakebed.table.table",
     "WidenField": "lakebed.state.evolution",
-    "create": "lakebed.instance",
-    "open": "lakebed.instance",
-    "read_cache_stats": "lakebed.query.cache",
-    "set_read_cache_bytes": "lakebed.query.cache",
-    "set_state_cache_bytes": "lakebed.log.parts",
+    "create": "lakebed.table.instance",
+    "open": "lakebed.table.instance",
+    "read_cache_stats": "lakebed.parquet.read_cache",
+    "set_read_cache_bytes": "lakebed.parquet.read_cache",
+    "set_state_cache_bytes": "lakebed.log.segments",
 }
 """The module of each name that is not here yet."""
 

@@ -12,10 +12,10 @@
     |-- StorageError          mend the storage: space, permission, network
     |   `-- UnsafeStoreError      use another store: this one breaks the rules that commits rest on
     |-- DamagedError          stored bytes are not those that were written; restore the object it names
-    `-- FormatTooNewError     upgrade Lakebed
+    `-- UnsupportedFormatError    upgrade Lakebed; or, if it is older, export with the Lakebed that wrote it
 
 Every error carries a stable ``kind`` for programs, a message that says what, which value and the remedy, and
-the facts as attributes (``error.column``, ``error.number`` …) listed in ``error.facts``.
+the facts as attributes (``error.column``, ``error.version`` …) listed in ``error.facts``.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class DamagedError(Error):
     kind = "damaged"
 
 
-class FormatTooNewError(Error):
-    """Written by a newer Lakebed; this one must not guess what it means."""
+class UnsupportedFormatError(Error):
+    """Written in a storage format that this version does not read, a newer or an older one."""
 
-    kind = "format_too_new"
+    kind = "unsupported_format"
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

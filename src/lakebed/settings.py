@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakebed.checks import shown
-from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.model.checks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,9 @@ GIB = 1024 * MIB
 
 
 class Strategy(StrEnum):
-    """Which runs of a leaf compaction merges; the rules are in :mod:`lakebed.compaction.strategies`."""
+    """Which runs of a partition compaction merges; the rules are in
+    :mod:`lakebed.maintenance.compaction.strategies`.
+    """
 
     BASIC = "basic"
     SIZE_RATIO = "size-ratio"
@@ -38,14 +40,14 @@ def _setting(default: float, unit: str, minimum: float, maximum: float, text: st
 class Settings:
     """All settings of a table in force. Units are in the names' endings or in :func:`describe`."""
 
-    split_rows: int = _setting(50_000_000, "rows", 2, 10**12, "a leaf with more rows is split")
-    split_bytes: int = _setting(4 * GIB, "bytes", 1024, 2**50, "a leaf with more bytes is split")
+    split_rows: int = _setting(50_000_000, "rows", 2, 10**12, "a partition with more rows is split")
+    split_bytes: int = _setting(4 * GIB, "bytes", 1024, 2**50, "a partition with more bytes is split")
     join_share: float = _setting(
         0.1,
         "share",
         0.0,
         0.5,
-        "neighbouring leaves are joined while they come to at most so much of split_rows and split_bytes; 0: never",
+        "neighbouring partitions are joined while they come to at most so much of split_rows and split_bytes; 0: never",
     )
     file_bytes: int = _setting(
         256 * MIB, "bytes", 4096, 4 * GIB, "a data file is cut at about this size; small footers keep point reads quick"
@@ -77,16 +79,16 @@ class Settings:
     ingest_tries_max: int = _setting(3, "tries", 1, 1_000, "a request that failed so often is rejected")
     compaction_strategy: Strategy = field(
         default=Strategy.SIZE_RATIO,
-        metadata={"unit": "name", "choices": Strategy, "help": "which runs of a leaf compaction merges"},
+        metadata={"unit": "name", "choices": Strategy, "help": "which runs of a partition compaction merges"},
     )
     compaction_batch_runs: int = _setting(12, "runs", 2, 1_000, "basic, size-ratio: runs that one job merges at most")
     compaction_ratio: float = _setting(
         3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have so many times its bytes"
     )
     compaction_run_bytes: int = _setting(
-        1 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a leaf is left alone, but by full"
+        1 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a partition is left alone, but by full"
     )
-    compaction_chain_bytes: int = _setting(
+    compaction_concatenate_bytes: int = _setting(
         32 * MIB,
         "bytes",
         0,
@@ -94,9 +96,11 @@ class Settings:
         "runs that do not overlap become one without being rewritten if their files have so many on average",
     )
     compaction_jobs_max: int = _setting(10_000, "jobs", 1, 100_000, "compaction jobs of the table open at a time")
-    compaction_leaf_jobs_max: int = _setting(100, "jobs", 1, 100_000, "compaction jobs of one leaf open at a time")
+    compaction_partition_jobs_max: int = _setting(
+        100, "jobs", 1, 100_000, "compaction jobs of one partition open at a time"
+    )
     runs_max: int = _setting(
-        10_000, "runs", 0, 2**31, "files for a leaf with more runs are refused until it is compacted; 0: never"
+        10_000, "runs", 0, 2**31, "files for a partition with more runs are refused until it is compacted; 0: never"
     )
     compaction_requests_max: int = _setting(
         1_000, "requests", 0, 100_000, "while more requests are open, no compaction job is begun"
@@ -200,7 +204,7 @@ def _number(setting: Described, value: Any) -> int | float:
     except ValueError:
         number = value
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise _no_number(setting, value)
+        raise _no_version(setting, value)
     # Before it is made a whole number: infinity and NaN have none.
     if not setting.minimum <= number <= setting.maximum:
         raise UsageError(
@@ -208,25 +212,27 @@ def _number(setting: Described, value: Any) -> int | float:
             setting=setting.name,
         )
     if kind is int and number != int(number):
-        raise _no_number(setting, value)
+        raise _no_version(setting, value)
     return kind(number)
 
 
-def _no_number(setting: Described, value: Any) -> UsageError:
+def _no_version(setting: Described, value: Any) -> UsageError:
     return UsageError(f"{setting.name} is a number of {setting.unit}, not {shown(value)}", setting=setting.name)
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
     """The settings of a table from the instance's defaults and its own values.
 
-    Raises FormatTooNewError for a setting or a choice that this version does not have, DamagedError for a value that is
-    no number.
+    Raises UnsupportedFormatError for a setting or a choice that this version does not have, DamagedError for a value
+    that is no number.
     """
     values = {**defaults, **own}
     for name, value in values.items():
         described = _FIELDS.get(name)
         if described is None:
-            raise FormatTooNewError(f"there is no setting {name}: set by a newer Lakebed; upgrade to use the table")
+            raise UnsupportedFormatError(
+                f"there is no setting {name}: set by a newer Lakebed; upgrade to use the table"
+            )
         if "choices" in described.metadata:
             values[name] = _chosen(name, described.metadata["choices"], value)
         elif type(value) is not type(described.default) and type(value) is not int:
@@ -238,4 +244,6 @@ def _chosen(name: str, choices: type[StrEnum], value: str) -> StrEnum:
     try:
         return choices(value)
     except ValueError:
-        raise FormatTooNewError(f"{name} is {shown(value)}: set by a newer Lakebed; upgrade to use the table") from None
+        raise UnsupportedFormatError(
+            f"{name} is {shown(value)}: set by a newer Lakebed; upgrade to use the table"
+        ) from None

@@ -20,10 +20,10 @@ import pyarrow as pa
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, Error
-from lakebed.files import DataFile, data_name, summary_name
-from lakebed.query.cache import READ_CACHE, READ_CACHE_BYTES
-from lakebed.query.footer import read_footer
-from lakebed.query.thrift import RAW, decode_struct
+from lakebed.model.files import DataFile, data_name, summary_name
+from lakebed.parquet.footer import read_footer
+from lakebed.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
+from lakebed.parquet.thrift import RAW, decode_struct
 
 ROWS = 1_000
 FILES = 5
@@ -155,11 +155,11 @@ def _lazy(lake: Any, table: Any) -> Any:
 
 def _merged(lake: Any, table: Any) -> Any:
     """A merge of more files than the memory limit lets one plan have."""
-    from lakebed.query.run import Reader
+    from lakebed.read.reader import Reader
 
     reader = Reader(table.storage, table.id, lambda file: True, lambda: 1 << 20)
-    view = replace(table.newest(), reader=reader)
-    return _plain(view.scan().read_all())
+    snapshot = replace(table.snapshot(), reader=reader)
+    return _plain(snapshot.scan().read_all())
 
 
 def _where(table: Any) -> str:
@@ -262,9 +262,9 @@ def regions_of(table: Any, root: Path) -> list[Region]:
 
 
 def files_of(table: Any) -> list[DataFile]:
-    """The files of the newest number."""
+    """The files of the newest version."""
     state = table.state()
-    return list({file.id: file for leaf in state.leaves.ids for file in state.files_of(leaf)}.values())
+    return list({file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}.values())
 
 
 # -- flips ------------------------------------------------------------------------------------------------------

@@ -15,19 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
-from lakebed.compaction.waves import MergeTask
 from lakebed.errors import DamagedError
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask, run_export_task
 from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.intake import Intake
-from lakebed.ingest.jobs import IngestTask, Part, Target, run_ingest_task
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
-from lakebed.keys import ALL_KEYS
-from lakebed.log.parts import PartCache, PartStore, StoredPart
-from lakebed.pins import Pin, read_pins
-from lakebed.state.forms import FORMS
+from lakebed.log.segments import SegmentCache, SegmentStore, StoredSegment
+from lakebed.maintenance.compaction.job_batches import MergeTask
+from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.model.keys import ALL_KEYS
+from lakebed.snapshot.pins import Pin, read_pins
+from lakebed.state.columnar_codecs import CODECS
 from lakebed.storage import LocalStorage, connect
 from lakebed.storage.digests import digest_bytes
 
@@ -147,8 +147,8 @@ def schema_of(name: str, folder: Path) -> lakebed.Schema:
 
 def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
     """The act of a case, with its imports done and its inputs at hand."""
-    import lakebed.kernels.merge
-    import lakebed.query.engine
+    import lakebed.read.merge_scan
+    import lakebed.sorting.merge
 
     path, _, name = case.partition("-")
     if path == "make":
@@ -186,7 +186,7 @@ def _write(value_bytes: int, limit: int, folder: Path) -> dict:
 def _map(name: str, limit: int, folder: Path) -> dict:
     """A map task of a bulk import, and the reduce task of its one reducer."""
     from lakebed.spark.batch import Place
-    from lakebed.spark.inputs import native_chunks
+    from lakebed.spark.map_inputs import native_chunks
     from lakebed.spark.shuffle import Shuffle, merge_pieces, send_pieces
 
     table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
@@ -195,7 +195,7 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
     (file,) = find_files(folder / f"{name}.parquet")
     document = [[file.url, file.size_bytes, file.version, groups]]
-    chunks = native_chunks(document, shuffle, intake=Intake(shuffle.layout.schema))
+    chunks = native_chunks(document, shuffle, conformer=Conformer(shuffle.layout.schema))
     # Spark takes the pieces from one and gives them to the other.
     _, made = merge_pieces(send_pieces(0, chunks, shuffle), shuffle, folder)
     return {"rows": sum(document["rows"] for document, *_ in made["files"])}
@@ -208,12 +208,12 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
     table.set(memory_limit_bytes=limit)
     rows = 0
     for _ in range(2):
-        parts = tuple(Part(file) for file in find_files(folder / f"{name}.parquet"))
-        target = Target(table.id, table.layout(), limit, ())
+        parts = tuple(JobPart(file) for file in find_files(folder / f"{name}.parquet"))
+        target = IngestTarget(table.id, table.layout(), limit, ())
         task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts)
         files = run_ingest_task(task, target, table.storage, folder)
         rows += sum(new.file.rows for new in files)
-        table.commit(lakebed.state.transactions.OfferFiles(files))
+        table.commit(lakebed.state.transactions.ProposeFiles(files))
     return {"rows": rows}
 
 
@@ -236,7 +236,7 @@ def _documents(folder: Path) -> dict:
             next(at.glob("tables/*/pins/*")),
             at / "instance.json",
             # Derived: the log is read in its place.
-            next(at.glob("tables/*/snapshots/latest/manifest.ndjson")),
+            next(at.glob("tables/*/checkpoints/latest/manifest.ndjson")),
             max(at.glob("tables/*/log/*.ndjson")),
         ):
             before = path.read_bytes()
@@ -263,17 +263,17 @@ def _segment(folder: Path) -> dict:
     """A part of a checkpoint of less than 50 kB that decodes to 800 MB, digest and all as its manifest has it."""
     storage = LocalStorage(folder)
     data = (folder / "segment").read_bytes()
-    stored = StoredPart("segment", digest_bytes(data), len(data), 100_000_000, 0, 0)
-    store = PartStore(storage, str, PartCache(2**30))
+    stored = StoredSegment("segment", digest_bytes(data), len(data), 100_000_000, 0, 0)
+    store = SegmentStore(storage, str, SegmentCache(2**30))
     try:
-        store.fetched(FORMS["references"], stored)
+        store.fetched(CODECS["references"], stored)
     except DamagedError as error:
         return {"stored": len(data), "said": error.message}
     return {"stored": len(data), "said": "it was read"}
 
 
 def _deep(table: lakebed.Table, limit: int, folder: Path) -> dict:
-    from lakebed.findings import Deep
+    from lakebed.model.findings import Deep
 
     return {"findings": len(table.verify(deep=Deep()).findings)}
 
@@ -288,7 +288,7 @@ def _drained(stream: Any) -> dict:
 
 
 def _merge(table: lakebed.Table, limit: int, folder: Path) -> dict:
-    from lakebed.compaction.run import run_merge_task
+    from lakebed.maintenance.compaction.run import run_merge_task
 
     files = tuple(table.state().referenced().values())
     rows = sum(file.rows for file in files)

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, Schema, clock
-from lakebed.compaction.run import compact, prepare, run_merge_task
-from lakebed.files import data_name
-from lakebed.kernels.ranks import RankNotes
-from lakebed.keys import successor
-from lakebed.splitting.run import join, split
-from lakebed.state.transactions import OfferSplit
-from lakebed.summaries import Summary, error_rows, even_cuts
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.maintenance.splitting.run import join, split
+from lakebed.model.files import data_name
+from lakebed.model.key_summaries import Summary, error_rows, even_cuts
+from lakebed.model.keys import successor
+from lakebed.parquet.ranks import RankNotes
+from lakebed.state.transactions import ProposeSplit
 
 SCHEMA = Schema({"user": "int64"}, {"at": "int64"}, {"v": "int64"})
 SHARE = 0.001
@@ -153,7 +153,7 @@ def write(table, users):
 
 
 def check(table, truth):
-    """Every leaf's rows, the table's, and those of ranges against the rows as they were written."""
+    """Every partition's rows, the table's, and those of ranges against the rows as they were written."""
     ordered = np.sort(truth)
 
     def rows_of(low, high):
@@ -161,9 +161,9 @@ def check(table, truth):
         last = len(ordered) if high is None else np.searchsorted(ordered, high)
         return int(last - first)
 
-    for leaf in table.partitions().to_pylist():
-        low, high = ((leaf[side] or {"user": None})["user"] for side in ("min", "max"))
-        assert not leaf["exact"] or leaf["rows"] == rows_of(low, high), leaf
+    for partition in table.partitions().to_pylist():
+        low, high = ((partition[sidecar] or {"user": None})["user"] for sidecar in ("min", "max"))
+        assert not partition["exact"] or partition["rows"] == rows_of(low, high), partition
     told = table.count()
     assert told.rows_min <= len(truth) <= told.rows_max
     files = table.state().referenced().values()
@@ -179,8 +179,8 @@ def check(table, truth):
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_counts_stay_right_through_splits_removals_and_joins(table, distribution, monkeypatch, tmp_path):
-    """And all of them exact: where a leaf is cut, its files are asked."""
-    monkeypatch.setattr("lakebed.files.SUMMARY_BYTES_MIN", 0)
+    """And all of them exact: where a partition is cut, its files are asked."""
+    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     chance = np.random.default_rng(3)
     truth = np.array([], np.int64)
     for _ in range(3):
@@ -227,11 +227,11 @@ def test_millions_of_rows_of_few_users_are_counted_exactly(tmp_path, exponent):
 
 
 def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, monkeypatch):
-    """A writer wins the race: his file is mapped onto leaves that he did not know, and his counts are estimates."""
-    monkeypatch.setattr("lakebed.files.SUMMARY_BYTES_MIN", 0)
+    """A writer wins the race: his file is mapped onto partitions that he did not know, and his counts are estimates."""
+    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     truth = np.concatenate([np.full(15_000, 50), np.arange(5_000)])
     write(table, truth)
-    table.commit(OfferSplit({1: tuple(encoded([40, 1_001]))}))
+    table.commit(ProposeSplit({1: tuple(encoded([40, 1_001]))}))
     assert not all(table.partitions().column("exact").to_pylist())
     check(table, truth)
     table.remove(KeyRange((40,), (1_001,)))

@@ -43,10 +43,10 @@ def flipped(root: Path, flips: int, doors_a_flip: int) -> tuple[list[Finding], C
         answers = expected(root, name)
         with opened(root.as_uri(), name) as (_, table):
             among = regions_of(table, root)
-        turns = itertools.cycle(DOORS)
+        backoff = itertools.cycle(DOORS)
         for _ in range(flips // len(TABLES)):
             flip = Flip.any_of(among, chance)
-            doors = list(itertools.islice(turns, doors_a_flip))
+            doors = list(itertools.islice(backoff, doors_a_flip))
             with flip.on_disk(root), opened(root.as_uri(), name) as (lake, table):
                 found, errors = try_doors(lake, table, doors, answers, flip)
             findings += found

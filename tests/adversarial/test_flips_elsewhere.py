@@ -12,12 +12,12 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.files import data_name, summary_name
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
-from lakebed.kernels.layout import SortedFile
-from lakebed.query.footer import read_footer
-from lakebed.state.transactions import OfferFiles
+from lakebed.model.files import data_name, summary_name
+from lakebed.parquet.footer import read_footer
+from lakebed.parquet.layout import SortedFile
+from lakebed.state.transactions import ProposeFiles
 from tests.adversarial.flips import DOORS, FILES, FLAT, Flip, Region, files_of, opened, rows_of, try_doors
 from tests.adversarial.test_flips import SEED, shown
 
@@ -26,9 +26,9 @@ FOREIGN_FILE = {"compression": "zstd", "write_page_index": True, "write_page_che
 
 def attach(table: Any, folder: Path, *, with_digests: bool) -> None:
     """Add files that PyArrow wrote, as attach does without Spark; one without digests is as an older Lakebed's."""
-    for number in range(FILES):
-        path = folder / f"in-{number}.parquet"
-        rows = rows_of(FLAT, number).sort_by([(name, "ascending") for name in FLAT.sort_names])
+    for version in range(FILES):
+        path = folder / f"in-{version}.parquet"
+        rows = rows_of(FLAT, version).sort_by([(name, "ascending") for name in FLAT.sort_names])
         bloom = {"bloom_filter_options": {"name": {"ndv": rows.num_rows, "fpp": 0.01}}}
         pq.write_table(rows, path, max_rows_per_page=100, row_group_size=400, **FOREIGN_FILE, **bloom)
         checked = check_sorted(path, [FLAT], (), path.name)
@@ -36,7 +36,7 @@ def attach(table: Any, folder: Path, *, with_digests: bool) -> None:
         if not with_digests:
             checked = replace(checked, summary=replace(checked.summary, blocks=b""))
         sent = send_run(table.storage, table.id, [checked], job=clock.new_id())
-        table.commit(OfferFiles(sent, None, table.state().number))
+        table.commit(ProposeFiles(sent, None, table.state().version))
 
 
 def read(lake: Any, table: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.files import data_name, summary_name
-from lakebed.query import opening
+from lakebed.model.files import data_name, summary_name
+from lakebed.parquet import open_files
 from tests.adversarial.flips import (
     DOORS,
     FLAT,
@@ -62,8 +62,8 @@ def store() -> Iterator[Store]:
 @pytest.fixture
 def ranges_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file is small enough to be fetched whole, nor to come with its footer."""
-    monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
-    monkeypatch.setattr(opening, "TAIL_BYTES", 4 * 1024)
+    monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "TAIL_BYTES", 4 * 1024)
 
 
 def stored_regions(table: Any) -> list[Region]:
@@ -84,13 +84,13 @@ def flipped(store: Store, flips: int, doors_a_flip: int, *, by_ranges: bool) -> 
     for name in TABLES:
         with opened(store.root, name, **store.options) as (_, table):
             among = stored_regions(table)
-        turns = itertools.cycle(DOORS)
+        backoff = itertools.cycle(DOORS)
         for _ in range(flips // len(TABLES)):
             flip = Flip.any_of(among, chance)
             with opened(store.root, name, **store.options) as (lake, table):
                 content = table.storage.get(flip.region.object)
                 table.storage.replace(flip.region.object, flip.of(content))
-                doors = list(itertools.islice(turns, doors_a_flip))
+                doors = list(itertools.islice(backoff, doors_a_flip))
                 found, errors = try_doors(lake, table, doors, store.answers[name], flip, by_ranges=by_ranges)
                 table.storage.replace(flip.region.object, content)
             findings += found
@@ -118,7 +118,7 @@ def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_a
             door: DOORS[door](lake, table) for door in ("get", "scan_range", "sql_all", "to_duckdb", "count_exact")
         }
         among = all_bytes(table)
-        reader = table.newest().reader
+        reader = table.snapshot().reader
         assert all(reader.open(file, FLAT).blocks is not None for file in files_of(table))
     chance = random.Random(SEED)
     findings, told = [], 0

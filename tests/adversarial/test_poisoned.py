@@ -13,9 +13,9 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema, clock
-from lakebed.collection.run import collect_garbage
-from lakebed.files import entry_name, table_prefix
 from lakebed.log.entry import digest_of
+from lakebed.model.files import entry_name, table_prefix
+from lakebed.retention.run import collect_garbage
 from lakebed.state.codec import encode_request
 from lakebed.state.transactions import Source
 from tests.adversarial.tables import assert_whole
@@ -30,8 +30,8 @@ def rows(*keys):
 
 def rewrite_last(root, log, prefix, **changes):
     """Change fields of the newest entry's one transaction; nothing follows it, so nothing names its digest."""
-    number = log.head.number
-    path = root / entry_name(prefix, number)
+    version = log.head.version
+    path = root / entry_name(prefix, version)
     head, _, body = path.read_bytes().partition(b"\n")
     document = json.loads(body) | changes
     body = json.dumps(document, separators=(",", ":")).encode() + b"\n"
@@ -48,10 +48,10 @@ def table(tmp_path):
 def poisoned(tmp_path, table, **changes):
     """The table as another process finds it once the newest entry says something else."""
     for thread in threading.enumerate():
-        if thread.name == "lakebed-snapshot":
+        if thread.name == "lakebed-checkpoint":
             thread.join()
     rewrite_last(tmp_path, table.log, table_prefix(table.id), **changes)
-    for found in (tmp_path / table_prefix(table.id) / "snapshots").rglob("*"):
+    for found in (tmp_path / table_prefix(table.id) / "checkpoints").rglob("*"):
         if found.is_file():
             found.unlink()
     return lakebed.open(str(tmp_path)).table("t")
@@ -72,9 +72,9 @@ def test_a_request_key_that_was_no_text_is_its_json_from_now_on(tmp_path, table,
 @pytest.mark.parametrize("base", [True, 1.0, 1.5])
 def test_a_base_number_that_was_no_whole_number_is_the_one_below_it(tmp_path, table, base):
     table.write(rows("a"))
-    table.write(rows("b"), commit_id="second", base_number=1)
-    again = poisoned(tmp_path, table, base_number=base)
-    assert again.write(rows("b"), commit_id="second", base_number=1) == 3
+    table.write(rows("b"), commit_id="second", base_version=1)
+    again = poisoned(tmp_path, table, base_version=base)
+    assert again.write(rows("b"), commit_id="second", base_version=1) == 3
     assert_whole(tmp_path, "t", again)
 
 
@@ -83,7 +83,7 @@ def test_a_fence_that_was_no_boolean_stands(tmp_path, table, fence):
     table.write(rows("a"))
     table.remove(KeyRange.prefix("a"), fence=True)
     again = poisoned(tmp_path, table, fence=fence)
-    assert [one.number for one in again.state().fences] == [3]
+    assert [one.version for one in again.state().fences] == [3]
     assert_whole(tmp_path, "t", again)
 
 
@@ -92,7 +92,7 @@ def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
     put(tmp_path / "inbox", "ab", "cd")
     table.submit(tmp_path / "inbox")
     source = ["/dev/zero", None, "0"]
-    request = {"id": "device", "files": [source], "base_number": 1, "submitted": 0, "failures": 0, "rejected": 0}
+    request = {"id": "device", "files": [source], "base_version": 1, "submitted": 0, "failures": 0, "rejected": 0}
     held = [encode_request(one) for one in table.state().open_requests.values()]
     requests = [*({**one, "submitted": 0} for one in held), request | {"reason": ""}]
     again = poisoned(tmp_path, table, requests=requests)
@@ -100,7 +100,7 @@ def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
     state = again.state()
     device = replace(state.open_requests["device"], files=(Source("/dev/zero", None, "0"),))
     head = replace(again.log.head, state=replace(state, open_requests=state.open_requests.updated({"device": device})))
-    again.log.snapshots.write_whole(head)
+    again.log.checkpoints.write_whole(head)
     fresh = lakebed.open(str(tmp_path)).table("t")
     assert fresh.requests().column("size_bytes").to_pylist().count(0) == 1
     report = ingested(fresh)
@@ -154,16 +154,16 @@ def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tm
 def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
     table.write(rows("a"))
     for thread in threading.enumerate():
-        if thread.name == "lakebed-snapshot":
+        if thread.name == "lakebed-checkpoint":
             thread.join()
-    table.log.snapshots.write_whole(table.log.head)
-    path = tmp_path / table_prefix(table.id) / "snapshots/latest/manifest.ndjson"
+    table.log.checkpoints.write_whole(table.log.head)
+    path = tmp_path / table_prefix(table.id) / "checkpoints/latest/manifest.ndjson"
     head, _, body = path.read_bytes().partition(b"\n")
     body = json.dumps(json.loads(body) | {"parts": parts}).encode() + b"\n"
     path.write_bytes(json.dumps(json.loads(head) | {"digest": digest_of(body)}).encode() + b"\n" + body)
     fresh = lakebed.open(str(tmp_path)).table("t")
     with pytest.raises(lakebed.DamagedError):
-        fresh.log.snapshots.read()
+        fresh.log.checkpoints.read()
     # It is a short cut: the log tells what it should be.
     assert fresh.count().rows == 1
 
@@ -176,10 +176,10 @@ def test_deep_json_is_damage_wherever_it_stands(tmp_path, table, depth):
         path = tmp_path / "instance.json"
         kept = path.read_text("utf-8")
         path.write_text(json.dumps(json.loads(kept) | {field: "DEEP"}).replace('"DEEP"', deep) + "\n", "utf-8")
-        with pytest.raises((lakebed.DamagedError, lakebed.FormatTooNewError)):
+        with pytest.raises((lakebed.DamagedError, lakebed.UnsupportedFormatError)):
             lakebed.open(str(tmp_path))
         path.write_text(kept, "utf-8")
-    for field in ("base_number", "files", "references", "type"):
+    for field in ("base_version", "files", "references", "type"):
         again = poisoned(tmp_path, table, **{field: "DEEP"})
         path = tmp_path / entry_name(table_prefix(table.id), 2)
         kept = path.read_bytes()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import DamagedError, Error, Schema, UsageError, clock, repair
-from lakebed.keys import _escape
-from lakebed.splitting.run import split
+from lakebed import DamagedError, Error, Schema, UsageError, clock
+from lakebed.maintenance import repair
+from lakebed.maintenance.splitting.run import split
+from lakebed.model.keys import _escape
 from lakebed.state.transactions import Job, OpenJob
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 
@@ -26,7 +27,7 @@ def poisoned(tmp_path, monkeypatch):
         table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
         table.write(sound)
         with monkeypatch.context() as before:
-            before.setattr("lakebed.validity.invalid", lambda column: None)
+            before.setattr("lakebed.model.validity.invalid", lambda column: None)
             table.write(rows)
         table.write(sound)
         return table
@@ -46,7 +47,7 @@ def scanned(table):
 
 def test_text_is_mended_in_place_across_partitions_and_the_table_is_read_and_compacted_again(poisoned):
     table = poisoned(SCHEMA, rows(v=b"v\xff", item=b"\xc3"), rows(), split_points=["b", "c"])
-    before = table.number
+    before = table.version
     with pytest.raises(DamagedError, match="run `lakebed table repair`"):
         scanned(table)
     with pytest.raises(DamagedError, match="run `lakebed table repair`"):
@@ -56,14 +57,14 @@ def test_text_is_mended_in_place_across_partitions_and_the_table_is_read_and_com
     report = repair.repair(table)
     assert (report.mended, report.removed, report.failed, report.skipped) == (1, 0, (), ())
     assert repair.find(table) == ()
-    assert repair.repair(table).number is None
+    assert repair.repair(table).version is None
     found = scanned(table)
     assert [(row["k"], row["v"], row["l"]) for row in found if row["k"] == "b"].count(("b", "v\ufffd", ["\ufffd"])) == 1
     assert len(found) == 9
     compact_all(table)
     assert sorted(map(str, scanned(table))) == sorted(map(str, found))
     assert table.verify(files=True).sound
-    assert table.at(number=before).count(exact=True).rows == 9
+    assert table.at(version=before).count(exact=True).rows == 9
 
 
 def compact_all(table):
@@ -80,10 +81,10 @@ def test_rows_beside_an_invalid_one_are_read_as_before(poisoned):
 
 def test_rows_with_an_invalid_key_are_taken_out_into_a_file_that_can_be_written_again(poisoned, tmp_path):
     table = poisoned(SCHEMA, rows(k=b"\xfe\xff", s=b"\xff", v=b"\xff"), rows(), split_points=["b", "c"])
-    number = table.number
+    version = table.version
     with pytest.raises(UsageError, match=r"1 rows have a key.*name a folder"):
         repair.repair(table)
-    assert table.number == number
+    assert table.version == version
     report = repair.repair(table, tmp_path / "out")
     assert (report.mended, report.removed) == (0, 1)
     (path,) = report.removed_files
@@ -113,7 +114,7 @@ def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poiso
         if table is None:
             with pytest.MonkeyPatch.context() as before:
                 table = make.create_table("t", schema)
-                before.setattr("lakebed.validity.invalid", lambda column: None)
+                before.setattr("lakebed.model.validity.invalid", lambda column: None)
                 table.write(rows_given)
         report = repair.repair(table, tmp_path / "out")
         assert (report.mended, report.removed) == ((1, 0) if nullable else (0, 1))
@@ -124,11 +125,11 @@ def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poiso
 def test_a_file_that_a_job_works_on_is_left_alone_and_said_so(poisoned, tmp_path):
     table = poisoned(SCHEMA, rows(k=b"b\xff"), rows())
     state = table.state()
-    (leaf,) = state.leaves.ids
-    ids = tuple(file.id for file in state.files_of(leaf))
-    table.commit(OpenJob(Job(clock.new_id(), state.leaves.range_at(0), ids, "", 60, 0)))
+    (partition,) = state.partitions.ids
+    ids = tuple(file.id for file in state.files_of(partition))
+    table.commit(OpenJob(Job(clock.new_id(), state.partitions.range_at(0), ids, "", 60, 0)))
     report = repair.repair(table, tmp_path / "out")
-    assert report.number is None
+    assert report.version is None
     assert "belongs to open job" in report.skipped[0].reason
     assert not list((tmp_path / "out").iterdir())
 
@@ -141,10 +142,10 @@ def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned
             pass
         raise Error("no room")
 
-    monkeypatch.setattr("lakebed.repair.write_files", fails)
+    monkeypatch.setattr("lakebed.maintenance.repair.write_files", fails)
     report = repair.repair(table, tmp_path / "out")
     assert [str(one.error) for one in report.failed] == ["no room"]
-    assert (report.number, report.removed, report.removed_files) == (None, 0, ())
+    assert (report.version, report.removed, report.removed_files) == (None, 0, ())
     assert not list((tmp_path / "out").iterdir())
     assert not table.state().jobs
     assert table.count(exact=True).rows == 9
@@ -165,7 +166,7 @@ def test_the_command_line_says_what_it_would_do_and_does_it(poisoned, tmp_path, 
     assert "nothing to repair" in capsys.readouterr().out
 
 
-def test_leaves_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(poisoned, tmp_path):
+def test_partitions_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(poisoned, tmp_path):
     """Each boundary stays, and is shown as the least text that is not below it."""
     keys = [b"a", b"b\xff", b"b\xff\xff", b"c\xed\xa0\x80", b"\xf5", b"\xff", b"\xff\xff", b"\xff\xff\xff"]
     rows_given = pa.table({"k": text(*keys)})

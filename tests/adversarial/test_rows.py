@@ -1,4 +1,5 @@
-"""Rows that no table can keep, offered through every way in: each is refused with its column and row, nothing lands."""
+"""Rows that no table can keep, proposed through every way in: each is refused with its column and row, nothing
+lands."""
 
 import struct
 import tempfile
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import Error, Schema, SchemaMismatchError, clock, types, validity
-from lakebed.compaction.run import compact as compaction
-from lakebed.compaction.run import prepare, run_merge_task
+from lakebed import Error, Schema, SchemaMismatchError, clock
 from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.intake import REASON, Intake
+from lakebed.ingest.conformer import REASON, Conformer
 from lakebed.ingest.send import send_run
-from lakebed.state.transactions import OfferFiles
+from lakebed.maintenance.compaction.run import compact as compaction
+from lakebed.maintenance.compaction.run import prepare, run_merge_task
+from lakebed.model import types, validity
+from lakebed.state.transactions import ProposeFiles
 from tests.unit.cases import compact
 from tests.unit.ingest.cases import ingested
 
@@ -95,7 +97,7 @@ def test_rows_beside_an_invalid_one_are_kept_and_the_rejected_one_can_be_stored_
         column = validity.canonical(column)
     batch = rows(column).to_batches()[0]
     schema = Schema({"k": "int64"}, {}, {"v": types.canonical(column.type)})
-    kept, (rejected,) = Intake(schema).sift(batch, "here")
+    kept, (rejected,) = Conformer(schema).separate(batch, "here")
     bad = validity.invalid(column).to_pylist()
     assert kept.column("k").to_pylist() == [row for row in range(len(column)) if not bad[row]]
     assert rejected.column("k").to_pylist() == [row for row in range(len(column)) if bad[row]]
@@ -182,7 +184,7 @@ def test_a_submitted_file_is_given_up_by_name_and_the_others_are_ingested(tmp_pa
 
 
 def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.kernels.row_groups.BATCH_ROWS", 2)
+    monkeypatch.setattr("lakebed.parquet.row_groups.BATCH_ROWS", 2)
     schema = Schema({"k": "int64"}, {}, {"v": "string"})
     path = tmp_path / "sorted.parquet"
     columns = [pa.array([1, 2, 3]), BAD]
@@ -322,9 +324,9 @@ def test_a_misspelt_column_is_an_error_and_never_a_null(given, says):
 
 
 def test_a_column_that_was_named_has_to_be_there():
-    intake = Intake(GROWN, {"v": "text"})
+    conformer = Conformer(GROWN, {"v": "text"})
     with pytest.raises(SchemaMismatchError, match=r"missing column text; .* v from column text"):
-        intake.conform(full(1).drop_columns(["v"]).to_batches()[0], "here")
+        conformer.conform(full(1).drop_columns(["v"]).to_batches()[0], "here")
 
 
 def test_a_key_is_generated_from_a_column_that_is_missing_as_from_a_null():
@@ -355,7 +357,7 @@ def test_an_export_from_before_an_alter_is_attached_as_a_file_from_before_it_is(
     found = check_sorted(path, table.state().schemas, (), "export.parquet")
     assert found.schema_version == 1
     run = send_run(table.storage, table.id, [found], job=clock.new_id())
-    table.commit(OfferFiles(run, None, table.number))
+    table.commit(ProposeFiles(run, None, table.number))
     wanted = [{"k": k, "a": k, "bee": b, "added": None} for k, b in ((1, "x"), (2, "y"))]
     assert table.scan().read_all().to_pylist() == wanted
     assert table.get(2).to_pylist() == wanted[1:]

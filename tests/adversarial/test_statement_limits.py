@@ -15,7 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import Error, NotFoundError, Schema, UsageError, aio
-from lakebed.query import limited
+from lakebed.sql import limited
 
 MIB = 1024 * 1024
 ROWS = 20_000
@@ -56,7 +56,7 @@ def workers(of=None):
             words = (stat.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == (of or os.getpid()) and (b"lakebed.query.worker" in words or fields[0] == "Z"):
+        if int(fields[1]) == (of or os.getpid()) and (b"lakebed.table.sql_worker" in words or fields[0] == "Z"):
             found.append(int(stat.parent.name))
     return found
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import KeyRange, Schema, aio, clock, reading
-from lakebed.schema import Field, Generated
+from lakebed import KeyRange, Schema, aio, clock
+from lakebed.model.schema import Field, Generated
+from lakebed.snapshot import table_reads
 from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from tests.adversarial.tables import assert_whole
 
@@ -147,7 +148,7 @@ Call = Callable[[lakebed.Table, object], object]
 TABLE_CALLS: dict[str, Call] = {
     "write data": lambda t, v: t.write(v),
     "write commit_id": lambda t, v: t.write(rows(), commit_id=v),
-    "write base_number": lambda t, v: t.write(rows(), commit_id=clock.new_id(), base_number=v),
+    "write base_version": lambda t, v: t.write(rows(), commit_id=clock.new_id(), base_version=v),
     "remove range": lambda t, v: t.remove(v),
     "remove fence": lambda t, v: t.remove(KeyRange.prefix("zz"), fence=v),
     "remove min": lambda t, v: t.remove(KeyRange(("zz", 5), v)),
@@ -185,9 +186,9 @@ TABLE_CALLS: dict[str, Call] = {
     "explain columns": lambda t, v: t.explain(columns=v),
     "explain reverse": lambda t, v: t.explain(reverse=v),
     "state": lambda t, v: t.state(v),
-    "newest": lambda t, v: t.newest(v),
-    "newest at_least": lambda t, v: t.newest(at_least=v),
-    "at number": lambda t, v: t.at(number=v),
+    "newest": lambda t, v: t.snapshot(v),
+    "newest at_least": lambda t, v: t.snapshot(at_least=v),
+    "at version": lambda t, v: t.at(version=v),
     "at time": lambda t, v: t.at(time=v),
     "at tag": lambda t, v: t.at(tag=v),
     "pin": lambda t, v: t.pin(v).__enter__(),
@@ -300,7 +301,7 @@ def run(coroutine):
 @pytest.fixture
 def instance(monkeypatch, tmp_path):
     # What is not there yet is waited for.
-    monkeypatch.setattr(reading, "WAIT_S", 0.0)
+    monkeypatch.setattr(table_reads, "WAIT_S", 0.0)
     monkeypatch.chdir(tmp_path)
     made = lakebed.create(f"memory://{clock.random_token()}")
     made.create_table("t", SCHEMA).write(rows())
@@ -386,7 +387,7 @@ def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, na
 
 
 PAIRS = {
-    "write": lambda t, v, w: t.write(rows(), commit_id=v, base_number=w),
+    "write": lambda t, v, w: t.write(rows(), commit_id=v, base_version=w),
     "get": lambda t, v, w: t.get(v, w),
     "get options": lambda t, v, w: t.get("a", 1, columns=v, max_staleness=w),
     "get_many": lambda t, v, w: t.get_many([(v, w), ("a", 1)]),
@@ -395,7 +396,7 @@ PAIRS = {
     "KeyRange": lambda t, v, w: t.count(KeyRange(v, w)),
     "KeyRange 2": lambda t, v, w: t.count(KeyRange(("a", v), ("a", w))),
     "remove": lambda t, v, w: t.remove(KeyRange(("zz", v)), fence=w),
-    "at": lambda t, v, w: t.at(number=v, time=w),
+    "at": lambda t, v, w: t.at(version=v, time=w),
     "tag": lambda t, v, w: t.tag(v, w),
     "sample": lambda t, v, w: t.sample(v, seed=w),
     "set": lambda t, v, w: t.set(split_rows=v, bloom_fpp=w),

@@ -12,27 +12,27 @@ import pytest
 
 import lakebed
 from lakebed import Deep, KeyRange, Schema, StorageError, UsageError, clock
-from lakebed.files import DataFile, NewFile, data_name, summary_name
-from lakebed.kernels.ranks import RankNotes
 from lakebed.log.objects import ObjectLogs
-from lakebed.splitting.run import split
-from lakebed.state.transactions import OfferFiles
+from lakebed.maintenance.splitting.run import split
+from lakebed.model.files import DataFile, NewFile, data_name, summary_name
+from lakebed.model.key_summaries import Summary
+from lakebed.parquet.ranks import RankNotes
+from lakebed.state.transactions import ProposeFiles
 from lakebed.storage.digests import digest_bytes
-from lakebed.summaries import Summary
-from lakebed.table import Table
+from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double", "note": "string"})
 
 
 def rows(begin, end):
-    numbers = list(range(begin, end))
+    versions = list(range(begin, end))
     return pa.table(
         {
-            "k": [f"key-{number // 3:06d}" for number in numbers],
-            "n": numbers,
-            "v": [number / 7 for number in numbers],
-            "note": [None if number % 5 else f"note {number}" for number in numbers],
+            "k": [f"key-{version // 3:06d}" for version in versions],
+            "n": versions,
+            "v": [version / 7 for version in versions],
+            "note": [None if version % 5 else f"note {version}" for version in versions],
         },
         schema=pa.schema([("k", pa.string()), ("n", pa.int64()), ("v", pa.float64()), ("note", pa.string())]),
     )
@@ -45,8 +45,8 @@ def instance(tmp_path):
 
 @pytest.fixture
 def table(instance, monkeypatch):
-    """Three files, of which one has a summary, in several leaves."""
-    monkeypatch.setattr("lakebed.files.SUMMARY_BYTES_MIN", 20_000)
+    """Three files, of which one has a summary, in several partitions."""
+    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 20_000)
     made = instance.create_table("t", SCHEMA, split_points=[("key-001000",)], settings={"split_rows": 10_000})
     made.write(rows(0, 20_000))
     made.write(rows(20_000, 20_300))
@@ -56,8 +56,9 @@ def table(instance, monkeypatch):
 
 
 def kinds(report):
-    """Of what is wrong with files and entries: a snapshot is written while commits go on, and may not be there yet."""
-    return [finding.kind for finding in report.findings if finding.kind != "snapshot_missing"]
+    """Of what is wrong with files and entries: a checkpoint is written while commits go on, and may not be there
+    yet."""
+    return [finding.kind for finding in report.findings if finding.kind != "checkpoint_missing"]
 
 
 def what(table):
@@ -158,8 +159,8 @@ def test_a_store_that_is_out_of_reach_is_no_damage(table):
 
 def test_a_sample_reads_its_share_and_its_seed_reads_the_same_again(instance):
     table = instance.create_table("many", SCHEMA)
-    for number in range(40):
-        table.write(rows(100 * number, 100 * number + 100))
+    for version in range(40):
+        table.write(rows(100 * version, 100 * version + 100))
     read = table.verify(deep=Deep(share=0.25)).checked
     assert 10 <= read.files <= 11
     assert (read.of_files, read.of_bytes) == (40, sum(f.size_bytes for f in table.state().referenced().values()))
@@ -224,10 +225,10 @@ def put_bytes(table, data, said, summary=None):
     file_id, job = clock.new_id(), clock.new_id()
     name = f"tables/{table.id}/data/{job}/{file_id}.parquet"
     table.storage.create(name, data)
-    notes = RankNotes(SCHEMA.codec, table.state().leaves.boundaries, rows_estimate=said.num_rows)
+    notes = RankNotes(SCHEMA.codec, table.state().partitions.boundaries, rows_estimate=said.num_rows)
     notes.add(said.select(["k"]).combine_chunks())
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
-    stamp = table.storage.stamp(name)
+    last_modified = table.storage.last_modified(name)
     file = DataFile(
         file_id,
         job,
@@ -236,19 +237,19 @@ def put_bytes(table, data, said, summary=None):
         notes.min_key,
         notes.max_key,
         1,
-        int(stamp.timestamp() * 1_000_000) + 1,
+        int(last_modified.timestamp() * 1_000_000) + 1,
         digest_bytes(data),
         footer_bytes,
         digest_bytes(data[-footer_bytes:]),
     )
     made = summary or notes.summary()
-    table.commit(OfferFiles((NewFile(file, made, file_id),)))
+    table.commit(ProposeFiles((NewFile(file, made, file_id),)))
     return file
 
 
 def found(table, file):
     report = table.verify(deep=True)
-    # A snapshot is written while commits go on, and may not be there yet.
+    # A checkpoint is written while commits go on, and may not be there yet.
     told = [finding for finding in report.findings if finding.damage]
     assert told
     assert all(finding.file == file.id and finding.remedy for finding in told), told
@@ -281,7 +282,7 @@ def test_rows_of_one_key_in_the_wrong_order_of_their_sort_key_are_found(empty):
 
 
 def test_order_is_checked_from_batch_to_batch(empty, monkeypatch):
-    monkeypatch.setattr("lakebed.scrub.BATCH_ROWS_MAX", 10)
+    monkeypatch.setattr("lakebed.inspect.scrub.BATCH_ROWS_MAX", 10)
     base = rows(0, 30)
     file = put(empty, base.take([*range(10), *range(20, 30), *range(10, 20)]))
     assert found(empty, file) == ["order"]
@@ -324,10 +325,10 @@ def test_a_row_count_that_is_not_the_files_is_found(empty):
     assert "row_count" in found(empty, file)
 
 
-def test_a_leaf_that_counts_rows_wrong_is_found(instance):
+def test_a_partition_that_counts_rows_wrong_is_found(instance):
     """The summary said that the ranks of the boundaries are others than they are."""
     table = instance.create_table("cut", SCHEMA, split_points=[("key-000005",)])
-    boundary = table.state().leaves.boundaries[0]
+    boundary = table.state().partitions.boundaries[0]
     base = rows(0, 30)
     low, high = (SCHEMA.codec.encode((base["k"][i].as_py(),)) for i in (0, 29))
     wrong = Summary((low, boundary), (0, 20), 30, high)
@@ -363,24 +364,24 @@ def test_a_summary_with_false_ranks_is_found(table):
 
 def test_rows_that_can_still_be_read_elsewhere_are_told_of(table, tmp_path):
     """What a file was merged from is there until it is collected."""
-    from lakebed.compaction.run import compact, prepare, run_merge_task
+    from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 
     def execute(tasks):
         return [run_merge_task(task, table.storage, tmp_path) for task in tasks]
 
-    before = table.number
+    before = table.version
     compact(table, prepare(table, "full"), execute, cores=1)
     (file, *_) = (f for f in table.state().referenced().values() if table.state().files[f.id].added > before)
     added = table.state().files[file.id].added
     name = data_name(table.id, file)
     table.storage.replace(name, bytes(file.size_bytes))
     (finding,) = (f for f in table.verify(deep=True).findings if f.damage)
-    assert f"at number {added - 1}" in finding.remedy
+    assert f"at version {added - 1}" in finding.remedy
     low, high = finding.min_key["k"], finding.max_key["k"]
-    assert table.at(number=added - 1).scan(KeyRange((low,), (high,))).read_all().num_rows > 0
+    assert table.at(version=added - 1).scan(KeyRange((low,), (high,))).read_all().num_rows > 0
 
 
-def test_rows_outside_of_the_leaves_that_refer_to_a_file_may_be_anything(instance):
+def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(instance):
     """After a removal they are superseded, and no finding."""
     table = instance.create_table("removed", SCHEMA)
     table.write(rows(0, 3_000))

@@ -23,12 +23,12 @@ import pyarrow as pa
 
 import lakebed
 from lakebed import Schema
-from lakebed.collection.run import collect_garbage
-from lakebed.collection.sweep import sweep_orphans
-from lakebed.compaction.run import compact, prepare, run_merge_task
 from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UnknownOutcomeError
-from lakebed.splitting.run import split
-from lakebed.table import Table
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.maintenance.splitting.run import split
+from lakebed.retention.orphans import delete_orphans
+from lakebed.retention.run import collect_garbage
+from lakebed.table.table import Table
 
 SCHEMA = Schema({"k": "int64"}, values={"id": "string"})
 SETTINGS = {
@@ -112,17 +112,17 @@ def write(name: str, config: Config) -> None:
 def add(table: Table, ledger: Path, commit_id: str) -> None:
     while True:
         try:
-            number = table.write(rows_of(commit_id), commit_id=commit_id)
+            version = table.write(rows_of(commit_id), commit_id=commit_id)
         except AGAIN:
             time.sleep(0.02)
         else:
-            note(ledger, "done", commit_id, number)
+            note(ledger, "done", commit_id, version)
             return
 
 
 def maintain(name: str, config: Config) -> None:
     table, chance = config.table(), random.Random(f"{name} {time.time_ns()}")
-    steps = [merge, split, collect_garbage, lambda of: sweep_orphans(of, force=True)]
+    steps = [merge, split, collect_garbage, lambda of: delete_orphans(of, force=True)]
     while not config.stop.exists():
         try:
             chance.choice(steps)(table)

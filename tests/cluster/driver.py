@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import Error
 from lakebed.spark import Pipeline
 from lakebed.spark.batch import scattered
-from lakebed.spark.inputs import native_chunks
+from lakebed.spark.map_inputs import native_chunks
 from lakebed.spark.shuffle import PIECES, Shuffle, map_function
 
 

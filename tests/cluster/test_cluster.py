@@ -55,7 +55,7 @@ def assert_only_orphans_are_swept(pipeline: Pipeline, table: lakebed.Table) -> N
 
     def swept() -> bool:
         # More than a twentieth of the objects are orphans here; and what is of this second by the store's clock stays.
-        pipeline.sweep_orphans("t", force=True)
+        pipeline.delete_orphans("t", force=True)
         return files_sent(table) == known
 
     wait_for(swept)
@@ -146,7 +146,7 @@ def test_a_task_that_hangs_is_started_again_elsewhere_and_counts_once(  # noqa: 
     at = gate(job=0, file=1)
     report = driver.do("compact", store, table="t", strategy="full")["report"]
     assert at.reached.is_set()
-    assert "leaves=1" in report
+    assert "partitions=1" in report
     at.opened.set()
     starts = [event["Task Info"] for event in cluster.events() if event["Event"] == "SparkListenerTaskStart"]
     assert any(start["Speculative"] for start in starts)
@@ -197,7 +197,7 @@ def test_credentials_reach_tasks_and_are_in_no_log_and_no_plan(
 ) -> None:
     for part in range(2):
         table.write(rows(part))
-    assert "leaves=1" in driver.do("compact", store, table="t", strategy="full")["report"]
+    assert "partitions=1" in driver.do("compact", store, table="t", strategy="full")["report"]
     # What fails says more than what goes well.
     table.write(rows(2))
     table.storage.delete([o.name for o in table.storage.list(f"tables/{table.id}/data")])

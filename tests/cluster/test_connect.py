@@ -77,7 +77,7 @@ def test_import_and_compaction_run_on_a_connect_server(server: str, tmp_path: Pa
         return json.loads(process.stdout)
 
     assert ran("import", "t", str(tmp_path / "in.csv"), "--format", "csv")["rows"] == 3000
-    assert ran("compact", "t", "--strategy", "full")["leaves"] == 1
+    assert ran("compact", "t", "--strategy", "full")["partitions"] == 1
     assert sorted(table.scan().read_all()["n"].to_pylist()) == sorted([*range(3000), *range(3000)])
 
 

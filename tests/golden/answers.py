@@ -27,7 +27,7 @@ def answers(root):
         "kinds, by key": _kinds(lake.table("kinds")),
         "events, by key": _events(lake),
         "events, by version": _versions(lake.table("events"), "first"),
-        "trimmed, by version": _versions(lake.table("trimmed"), "kept"),
+        "truncated, by version": _versions(lake.table("truncated"), "retained"),
     }
 
 
@@ -74,8 +74,8 @@ def _events(lake):
 
 def _versions(table, tag):
     head = max(row[0] for row in _values(table.history()))
-    kept = table.at(tag=tag)
-    return {"tag": _rows(kept.to_arrow()), "newest": table.count().rows, "head": head}
+    retained = table.at(tag=tag)
+    return {"tag": _rows(retained.to_arrow()), "newest": table.count().rows, "head": head}
 
 
 def _rows(table):

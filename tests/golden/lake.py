@@ -3,7 +3,7 @@
 ``kinds``     every key and value type, nested values, sort key, a generated field, several schema versions, nulls
 ``events``    one text key: Parquet's own filters, a summary, requests in every standing, tags, a pin, a fence, cuts
 ``wide``      more partitions than a log entry names: sidecars, a checkpoint whose rows are objects
-``trimmed``   a log whose beginning is gone: its start, retained checkpoints, files that were collected
+``truncated``   a log whose beginning is gone: its start, retained checkpoints, files that were collected
 ``attached``  an export of ``events``, taken back as it is
 
 Beside it: exports in three formats, and a quarantine. Words that a call has today stand here and nowhere else in this
@@ -76,12 +76,12 @@ def built(root):
     _kinds(lake)
     events, pinned = _events(lake, pipeline, root / "inbox")
     _wide(lake, pipeline)
-    _trimmed(lake, pipeline)
+    _truncated(lake, pipeline)
     _exports(lake, pipeline, root)
     lake.create_table("passing", Schema({"k": "int32"}), online=False)
     lake.rename_table("passing", "gone")
     lake.drop_table("gone")
-    lake.set_online("trimmed", False)
+    lake.set_online("truncated", False)
     _quarantine(root)
     with events.pin(pinned):
         yield
@@ -93,7 +93,7 @@ def built(root):
 def _kinds(lake):
     keys = {
         "text": "string",
-        "number": "int64",
+        "version": "int64",
         "bytes": "binary",
         "day": Generated("date32", "cast(moment as date)"),
         "small": "int32",
@@ -110,11 +110,11 @@ def _kinds(lake):
     table.write(_kind_rows(table.schema, range(4, 6)))
 
 
-def _kind_rows(schema, numbers):
+def _kind_rows(schema, versions):
     def value(field, n):
         made = {
             "text": LETTERS[n % 7 * 3],
-            "number": (-1) ** n * 2**40,
+            "version": (-1) ** n * 2**40,
             "bytes": bytes([0, n, 0, 255]),
             "small": -n,
             "moment": dt.datetime(2020, 1, 1 + n, 12, tzinfo=dt.UTC),
@@ -133,7 +133,7 @@ def _kind_rows(schema, numbers):
         return VALUES[name](n) if name in VALUES else NESTED[name][1](n)
 
     plain = [field for field in schema.fields if field.name != "day"]
-    columns = [pa.array([value(field, n) for n in numbers], field.type) for field in plain]
+    columns = [pa.array([value(field, n) for n in versions], field.type) for field in plain]
     return pa.Table.from_arrays(columns, names=[field.name for field in plain])
 
 
@@ -149,7 +149,7 @@ def _events(lake, pipeline, inbox):
     pinned = table.write(_event_rows("t", 10))
     pipeline.split(table)
     pipeline.compact(table, strategy="full")
-    table.write(_event_rows("k", 1500, noise=89), commit_id="large", base_number=table.number)
+    table.write(_event_rows("k", 1500, noise=89), commit_id="large", base_version=table.version)
     table.remove(KeyRange("event-k-0100", "event-k-0103"))
     table.remove(KeyRange("event-q", "event-r"), fence=True)
     table.tag("passing")
@@ -160,7 +160,7 @@ def _events(lake, pipeline, inbox):
     with suppress(lakebed.NotFoundError):
         pipeline.attach(table, str(inbox / "nothing.parquet"), job_id="tuesday")
     table.set(join_share=0.5)
-    pipeline.join_leaves(table)
+    pipeline.join_partitions(table)
     return table, pinned
 
 
@@ -178,10 +178,10 @@ def _event_rows(letter, count, noise=4):
 def _requests(table, pipeline, inbox):
     inbox.mkdir()
     names = ("carried-out", "vanished", "withdrawn", "unfit", "waiting")
-    for number, name in enumerate(names):
+    for version, name in enumerate(names):
         rows = _event_rows(name[0], 3) if name != "unfit" else pa.table({"other": [1]})
         pq.write_table(rows, inbox / f"{name}.parquet")
-        os.utime(inbox / f"{name}.parquet", (1_700_000_000 + number, 1_700_000_000 + number))
+        os.utime(inbox / f"{name}.parquet", (1_700_000_000 + version, 1_700_000_000 + version))
     paths = {name: str(inbox / f"{name}.parquet") for name in names}
     submitted = table.submit([paths[name] for name in names[:4]])
     (inbox / "vanished.parquet").unlink()
@@ -203,15 +203,17 @@ def _wide(lake, pipeline):
     table.write(pa.table({"k": [5]}))
 
 
-def _trimmed(lake, pipeline):
-    table = lake.create_table("trimmed", Schema({"k": "int32"}), settings={"log_s": 0, "history_s": 0, "gc_delay_s": 0})
+def _truncated(lake, pipeline):
+    table = lake.create_table(
+        "truncated", Schema({"k": "int32"}), settings={"log_s": 0, "history_s": 0, "gc_delay_s": 0}
+    )
     for turn in range(4):
         table.write(pa.table({"k": range(turn, turn + 5)}, schema=pa.schema([("k", pa.int32())])))
         if turn == 1:
-            table.tag("kept")
+            table.tag("retained")
         pipeline.compact(table, strategy="full")
         pipeline.collect_garbage(table)
-    pipeline.sweep_orphans(table)
+    pipeline.delete_orphans(table)
 
 
 # -- beside the instance ----------------------------------------------------------------------------------------
@@ -227,7 +229,7 @@ def _exports(lake, pipeline, root):
 
 
 def _quarantine(root):
-    """As a bulk import leaves it; the import itself needs Spark."""
+    """As a bulk import partitions it; the import itself needs Spark."""
     from lakebed.spark.batch import Place
     from lakebed.spark.quarantine import Aside, Quarantine
 
@@ -236,5 +238,5 @@ def _quarantine(root):
     scratch.mkdir()
     aside = Aside(quarantine, scratch)
     aside.add(pa.RecordBatch.from_pydict({"id": [None], "at": ["x"], "lakebed_reason": ["id is null"]}))
-    quarantine.finish([aside.send()], {"table": "events", "number": 7})
+    quarantine.finish([aside.send()], {"table": "events", "version": 7})
     scratch.rmdir()

@@ -85,7 +85,7 @@ def _cut(value):
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > NUMBER_MAX:
-        return "<number>"
+        return "<version>"
     return value
 
 

@@ -5,19 +5,19 @@ from typing import get_args
 
 import pytest
 
-from lakebed.files import entry_name, snapshot_name
+from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
+from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.replay import advance
-from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
+from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state import codec
-from lakebed.state.image import of_table
+from lakebed.state.checkpoint_codec import of_table
 from lakebed.state.machine import TABLE
-from lakebed.state.table import check_invariants
-from lakebed.state.transactions import Mark, RaiseMark, Transaction
+from lakebed.state.table_state import check_invariants
+from lakebed.state.transactions import RaiseWatermark, Transaction, Watermark
 from lakebed.storage import LocalStorage
-from lakebed.verification import verify
 from tests.golden.write import FOLDER, PREFIX, TABLE_ID, encoded
 
 
@@ -29,56 +29,58 @@ def storage(tmp_path):
 
 def stored(storage):
     """The bytes of every entry, in order."""
-    found, number = [], 1
-    while (data := storage.get(entry_name(PREFIX, number))) is not None:
+    found, version = [], 1
+    while (data := storage.get(entry_name(PREFIX, version))) is not None:
         found.append(data)
-        number += 1
+        version += 1
     return found
 
 
 def test_every_entry_is_written_again_byte_for_byte(storage):
     """And there is one of every kind of transaction and mark; a new kind needs a new golden table."""
     kinds, marks, previous = set(), set(), ""
-    for number, data in enumerate(stored(storage), 1):
-        entry = entries.decode(data, TABLE_ID, number, previous)
+    for version, data in enumerate(stored(storage), 1):
+        entry = entries.decode(data, TABLE_ID, version, previous)
         transactions = [codec.decode_transaction(document) for document in entry.documents]
-        assert encoded(number, [codec.encode_transaction(one).document for one in transactions], previous) == data
+        assert encoded(version, [codec.encode_transaction(one).document for one in transactions], previous) == data
         kinds |= set(map(type, transactions))
-        marks |= {one.mark for one in transactions if isinstance(one, RaiseMark)}
+        marks |= {one.mark for one in transactions if isinstance(one, RaiseWatermark)}
         previous = entry.digest
     assert kinds == set(get_args(Transaction))
-    assert marks == set(Mark)
+    assert marks == set(Watermark)
 
 
-def test_the_entries_lead_to_the_state_of_the_snapshot(storage):
-    """So neither applying nor reading a snapshot has changed its meaning; the document is written again as it was."""
-    log = Log(ObjectLog(storage, PREFIX), SnapshotPlace(storage, PREFIX), TABLE_ID, TABLE)
-    snapshot = log.snapshots.read()
+def test_the_entries_lead_to_the_state_of_the_checkpoint(storage):
+    """So neither applying nor reading a checkpoint has changed its meaning; the document is written again as it was."""
+    log = Log(ObjectLog(storage, PREFIX), CheckpointLocation(storage, PREFIX), TABLE_ID, TABLE)
+    checkpoint = log.checkpoints.read()
     head = Head(0, "", TABLE.empty)
-    for data in stored(storage)[: snapshot.number]:
-        head, _ = advance(head, data, TABLE_ID, TABLE, log.read_sides)
+    for data in stored(storage)[: checkpoint.version]:
+        head, _ = advance(head, data, TABLE_ID, TABLE, log.read_sidecars)
         check_invariants(head.state)
-    assert head == snapshot
-    assert of_table(head.state).document == of_table(snapshot.state).document
+    assert head == checkpoint
+    assert of_table(head.state).document == of_table(checkpoint.state).document
     state = head.state
     for held in (state.files, state.references, state.requests, state.open_requests):
         assert len(held)
-    for held in (state.jobs, state.tags, state.fences, state.settings, state.leaves.parents):
+    for held in (state.jobs, state.tags, state.fences, state.settings, state.partitions.parents):
         assert len(held)
-    assert min(state.retained_from, state.forget_line, state.orphan_horizon_us) > 0
+    assert min(state.earliest_retained_version, state.request_watermark, state.orphan_cutoff_us) > 0
     report = verify(log, TABLE_ID, "golden", None)
-    assert (report.sound, report.number, report.snapshot) == (True, snapshot.number + 1, snapshot.number)
+    assert (report.sound, report.version, report.checkpoint) == (True, checkpoint.version + 1, checkpoint.version)
 
 
-def test_the_snapshot_is_written_again_as_it_was(storage, tmp_path):
+def test_the_checkpoint_is_written_again_as_it_was(storage, tmp_path):
     """Its state's line: the bytes of Arrow's parts may differ from one of its versions to the next, their rows not."""
-    place = SnapshotPlace(storage, PREFIX)
-    found = Snapshots(place, TABLE_ID, TABLE).read()
-    again = SnapshotPlace(LocalStorage(tmp_path / "again"), PREFIX)
-    Snapshots(again, TABLE_ID, TABLE).write(found)
+    place = CheckpointLocation(storage, PREFIX)
+    found = Checkpoints(place, TABLE_ID, TABLE).read()
+    again = CheckpointLocation(LocalStorage(tmp_path / "again"), PREFIX)
+    Checkpoints(again, TABLE_ID, TABLE).write(found)
 
-    bodies = [entries.decode_snapshot(one.storage.get(snapshot_name(PREFIX)), TABLE_ID)[2] for one in (place, again)]
+    bodies = [
+        entries.decode_checkpoint(one.storage.get(checkpoint_name(PREFIX)), TABLE_ID)[2] for one in (place, again)
+    ]
     assert bodies[0]["state"] == bodies[1]["state"]
     assert list(bodies[0]["state"]) == list(bodies[1]["state"])
-    assert bodies[0]["parts"].keys() == bodies[1]["parts"].keys()
-    assert Snapshots(again, TABLE_ID, TABLE).read() == found
+    assert bodies[0]["segments"].keys() == bodies[1]["segments"].keys()
+    assert Checkpoints(again, TABLE_ID, TABLE).read() == found

@@ -1,7 +1,7 @@
 """Writes the golden table: ``python -m tests.golden.write``.
 
 What is beside this module is a store as an earlier Lakebed left it: the log of one table, one entry a transaction, and
-a snapshot of the state before the last. The test reads it and writes it again. Where the format changes on purpose,
+a checkpoint of the state before the last. The test reads it and writes it again. Where the format changes on purpose,
 which version 0 may, this is run once more, and the difference is looked at line by line; a version that keeps its word
 gets a folder of its own, and the older ones stay.
 """
@@ -9,9 +9,9 @@ gets a folder of its own, and the older ones stay.
 import shutil
 from pathlib import Path
 
-from lakebed.files import entry_name, table_prefix
 from lakebed.log import entry as entries
-from lakebed.log.snapshot import Head, SnapshotPlace, Snapshots
+from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
+from lakebed.model.files import entry_name, table_prefix
 from lakebed.state.codec import encode_transaction
 from lakebed.state.machine import TABLE
 from lakebed.storage import LocalStorage
@@ -22,12 +22,12 @@ TABLE_ID = "table-00"
 PREFIX = table_prefix(TABLE_ID)
 
 
-def encoded(number, documents, previous):
+def encoded(version, documents, previous):
     """An entry's bytes; what is by chance or of the time in others is fixed here."""
-    stamp_us = None if number == 1 else 1_900_000_000_000_000 + number
-    time = f"2030-03-17T17:46:{number:02d}+00:00"
+    last_modified_us = None if version == 1 else 1_900_000_000_000_000 + version
+    time = f"2030-03-17T17:46:{version:02d}+00:00"
     writer = "lakebed 0.0.1 on golden, pid 1"
-    entry = entries.Entry(number, f"{number:032x}", time, writer, stamp_us, "", previous, tuple(documents))
+    entry = entries.Entry(version, f"{version:032x}", time, writer, last_modified_us, "", previous, tuple(documents))
     return entries.encode(TABLE_ID, entry, b"".join(map(entries.encode_line, documents)))
 
 
@@ -38,12 +38,12 @@ def write():
     storage = LocalStorage(FOLDER)
     transactions, states = everything()
     digest = ""
-    for number, (transaction, state) in enumerate(zip(transactions, states, strict=True), 1):
-        data = encoded(number, [encode_transaction(transaction).document], digest)
+    for version, (transaction, state) in enumerate(zip(transactions, states, strict=True), 1):
+        data = encoded(version, [encode_transaction(transaction).document], digest)
         digest = entries.digest_of(data)
-        storage.create(entry_name(PREFIX, number), data)
-        if number == len(states) - 1:
-            Snapshots(SnapshotPlace(storage, PREFIX), TABLE_ID, TABLE).write(Head(number, digest, state))
+        storage.create(entry_name(PREFIX, version), data)
+        if version == len(states) - 1:
+            Checkpoints(CheckpointLocation(storage, PREFIX), TABLE_ID, TABLE).write(Head(version, digest, state))
 
 
 if __name__ == "__main__":

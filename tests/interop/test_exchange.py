@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import KeyRange, Schema, aio
 from lakebed.errors import UsageError
-from lakebed.keys import ALL_KEYS
-from lakebed.query.predicates import key_ranges
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.key_ranges import key_ranges
 
 NUMBERS = itertools.count()
 SCHEMA = Schema(
@@ -41,7 +41,7 @@ def row(text, a):
 
 @pytest.fixture
 def table():
-    """Two runs in three leaves, of which a part was removed: no file counts whole."""
+    """Two runs in three partitions, of which a part was removed: no file counts whole."""
     table = lake().create_table("t", SCHEMA, split_points=["b", "d"])
     rows = [row(text, a) for text in ("a", "b'c", "d", 'é"') for a in range(5)]
     table.write(pa.Table.from_pylist(rows[::2], schema=SCHEMA.arrow))
@@ -141,7 +141,7 @@ def test_files_tell_which_keys_count(tmp_path):
 
 def asked_of(table, frame, monkeypatch):
     """The rows that Polars collects, and what it asked the table for."""
-    reader = table.newest().reader
+    reader = table.snapshot().reader
     asked = []
     plain = reader.scan
     monkeypatch.setattr(
@@ -165,8 +165,8 @@ def test_polars_pushes_predicates_down(table, monkeypatch):
     found, [(plan, columns, _)] = asked_of(table, frame, monkeypatch)
     assert found.rows() == [(3,)]
     assert columns == {"t", "a", "v"}
-    assert [keys for leaf in plan.leaves for keys in leaf.ranges] != [ALL_KEYS]
-    assert len(plan.leaves) == 1
+    assert [keys for partition in plan.partitions for keys in partition.ranges] != [ALL_KEYS]
+    assert len(plan.partitions) == 1
 
 
 def test_polars_asks_a_predicate_of_the_first_rows_alone(table):
@@ -240,7 +240,7 @@ def test_any_predicate_of_polars_gives_what_it_gives_in_memory(whole, predicate)
 
 
 def test_an_expression_that_polars_shows_in_another_way_is_every_key(monkeypatch):
-    from lakebed.interop import polars
+    from lakebed.adapters import polars
 
     for node in (
         {},
@@ -255,7 +255,7 @@ def test_an_expression_that_polars_shows_in_another_way_is_every_key(monkeypatch
 
 
 def test_alternatives_are_put_together_at_once_and_those_nested_too_deep_are_every_key():
-    from lakebed.interop import polars
+    from lakebed.adapters import polars
 
     codec = Schema({"a": "int64"}).codec
     some, many = ([pl.col("a") == pl.lit(2 * i, dtype=pl.Int64) for i in range(count)] for count in (200, 5_000))

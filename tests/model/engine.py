@@ -58,13 +58,13 @@ class Actor:
 
 
 class Chooser(Protocol):
-    """Decides everything that a model leaves open."""
+    """Decides everything that a model partitions open."""
 
     def actor(self, actors: Sequence[Actor]) -> Actor:
         """Who goes next."""
 
     def below(self, options: int) -> int:
-        """Any number below `options`."""
+        """Any version below `options`."""
 
     def fault(self, kinds: int) -> int | None:
         """Which fault, if any, strikes a request."""
@@ -223,20 +223,20 @@ def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | No
 
 def run_seeds(seeds: Iterable[int], build: Callable[[Chooser], World], enough: int = 1) -> Tally:
     """Run many seeds; stop once `enough` were bad."""
-    tally = Tally()
+    counts = Tally()
     for seed in seeds:
-        tally.schedules += 1
+        counts.schedules += 1
         try:
             world = run_seed(seed, build)
         except Violation as violation:
-            tally.bad[violation.kind] += 1
-            tally.first_bad = tally.first_bad or (seed, violation)
-            if tally.bad.total() >= enough:
+            counts.bad[violation.kind] += 1
+            counts.first_bad = counts.first_bad or (seed, violation)
+            if counts.bad.total() >= enough:
                 break
         else:
             for name, count in world.counts.items():
-                tally.counts[name] += count
-    return tally
+                counts.counts[name] += count
+    return counts
 
 
 def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedules: int = SLICE_SCHEDULES) -> Tally:
@@ -244,14 +244,14 @@ def run_slices(schedules: int, build: Callable[[Chooser], World], slice_schedule
     slices = [range(first, schedules)[:slice_schedules] for first in range(0, schedules, slice_schedules)]
     if len(slices) == 1:
         return run_seeds(slices[0], build)
-    tally = Tally()
+    counts = Tally()
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for part in pool.map(partial(run_seeds, build=build), slices):
-            tally.add(part)
-            if tally.bad:
+            counts.add(part)
+            if counts.bad:
                 pool.shutdown(cancel_futures=True)
                 break
-    return tally
+    return counts
 
 
 class _PathChooser:

@@ -1,8 +1,8 @@
 """The same schedules are run however they are shared out."""
 
 from .engine import run_seeds, run_slices
-from .trimming.model import TRIMMING
-from .trimming.rules import Rules
+from .truncation.model import TRIMMING
+from .truncation.rules import Rules
 
 
 def test_slices_on_several_cores_show_what_one_process_shows() -> None:
@@ -11,7 +11,7 @@ def test_slices_on_several_cores_show_what_one_process_shows() -> None:
 
 
 def test_a_violation_comes_back_from_another_process() -> None:
-    build = TRIMMING.world_of(None, Rules(created="no floor"))
+    build = TRIMMING.world_of(None, Rules(created="no log start"))
     sliced, alone = run_slices(600, build, slice_schedules=100), run_seeds(range(600), build)
     assert sliced.first_bad is not None
     assert alone.first_bad is not None

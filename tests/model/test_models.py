@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from . import museum
+from . import known_bad
 from .deletion.model import DELETION
+from .known_bad import Model, WrongForm
 from .merging.model import MERGING
-from .museum import Model, WrongForm
 from .protocol.model import PROTOCOL
-from .trimming.model import TRIMMING
+from .truncation.model import TRIMMING
 
 MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION)
 
@@ -24,36 +24,36 @@ def each(exhibits: Callable[[Model], Iterable[tuple[str, Any]]]) -> list[Any]:
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_random_schedules_break_no_promise(model: Model, protocol_schedules: int) -> None:
-    museum.show_at_random(model, protocol_schedules)
+    known_bad.show_at_random(model, protocol_schedules)
 
 
 @pytest.mark.parametrize(("model", "cast"), each(lambda model: model.tiny.items()))
 def test_no_schedule_of_a_tiny_cast_breaks_a_promise(model: Model, cast: Any) -> None:
-    museum.show_every_schedule(model, cast)
+    known_bad.show_every_schedule(model, cast)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "cast"), each(lambda model: model.small.items()))
 def test_no_schedule_of_a_small_cast_breaks_a_promise(model: Model, cast: Any) -> None:
-    museum.show_every_schedule(model, cast)
+    known_bad.show_every_schedule(model, cast)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "cast"), each(lambda model: model.large.items()))
 def test_no_state_within_reach_of_a_large_cast_breaks_a_promise(model: Model, cast: Any) -> None:
-    museum.show_within_reach(model, cast)
+    known_bad.show_within_reach(model, cast)
 
 
 @pytest.mark.parametrize(("model", "form"), each(lambda model: ((form.name, form) for form in model.wrong_forms)))
 def test_a_wrong_form_is_found(model: Model, form: WrongForm) -> None:
-    museum.show_found(model, form)
+    known_bad.show_found(model, form)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_every_wrong_value_of_every_rule_is_in_the_museum(model: Model) -> None:
-    assert not museum.untried(model)
+    assert not known_bad.untried(model)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_a_seed_replays_its_schedule(model: Model) -> None:
-    museum.show_replay(model)
+    known_bad.show_replay(model)

@@ -9,7 +9,7 @@ from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
 class Database:
     @pytest.fixture
-    def place(self, cluster):
+    def location(self, cluster):
         return LogUrl(cluster.url())
 
 
@@ -19,7 +19,7 @@ class TestPostgresql(Database, LogConformance):
 
 class TestPostgresqlByItsSocket(LogConformance):
     @pytest.fixture
-    def place(self, cluster):
+    def location(self, cluster):
         return LogUrl(f"postgresql://lakebed@/lakebed?host={cluster.folder}&port={cluster.port}")
 
 

@@ -15,9 +15,9 @@ from sqlalchemy.exc import DBAPIError
 import lakebed
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
-from lakebed.log.places import connect_logs
-from lakebed.log.sql.place import ENTRIES
+from lakebed.log.sql.rows import ENTRIES
 from lakebed.state.catalog import RegisterTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
@@ -28,11 +28,11 @@ LOCK = "LOCK TABLE lakebed_entries IN SHARE MODE"
 
 
 @pytest.fixture
-def place(cluster):
+def location(cluster):
     """A fresh log that was checked."""
-    place = LogUrl(cluster.url())
-    place.connect().check()
-    return place
+    location = LogUrl(cluster.url())
+    location.connect().check()
+    return location
 
 
 def logs_at(url):
@@ -63,9 +63,9 @@ def insist(log, name, troubles):
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restart_in_the_midst_of_commits_loses_and_doubles_nothing(cluster, place, tmp_path, mode):
+def test_a_restart_in_the_midst_of_commits_loses_and_doubles_nothing(cluster, location, tmp_path, mode):
     """Orderly, and as if it had crashed. Callers see a transient refusal, or nothing at all."""
-    logs = [place.catalog(tmp_path / "snapshots") for _ in range(3)]
+    logs = [location.catalog(tmp_path / "checkpoints") for _ in range(3)]
     stop, troubles, names = threading.Event(), [], []
 
     def write(writer):
@@ -91,12 +91,12 @@ def test_a_restart_in_the_midst_of_commits_loses_and_doubles_nothing(cluster, pl
             one.result()
     assert troubles, "no commit met a restart"
     assert not [trouble for trouble in troubles if not isinstance(trouble, StorageError | Contended | Unknown)]
-    assert sorted(logged(place, tmp_path)) == sorted(names)
+    assert sorted(logged(location, tmp_path)) == sorted(names)
 
 
-def test_a_reader_waits_for_a_restart(cluster, place):
+def test_a_reader_waits_for_a_restart(cluster, location):
     """A few seconds are no trouble of his."""
-    log = place.connect().open("catalog")
+    log = location.connect().open("catalog")
     log.create(1, b"one")
     cluster.stop()
     back = threading.Timer(0.5, cluster.start)
@@ -105,9 +105,9 @@ def test_a_reader_waits_for_a_restart(cluster, place):
     back.join()
 
 
-def test_a_server_that_is_away_refuses_an_entry_at_once(cluster, place):
+def test_a_server_that_is_away_refuses_an_entry_at_once(cluster, location):
     """There was no connection, so nothing is under way: no doubt, and no waiting for one."""
-    log = place.connect().open("catalog")
+    log = location.connect().open("catalog")
     cluster.stop()
     try:
         # The pool's connection still looks alive: only the attempt that finds it dead is in doubt.
@@ -121,9 +121,9 @@ def test_a_server_that_is_away_refuses_an_entry_at_once(cluster, place):
     assert log.create(1, b"one") is PutOutcome.CREATED
 
 
-def test_a_connection_cut_while_an_entry_is_stored_leaves_it_unclear(cluster, place):
+def test_a_connection_cut_while_an_entry_is_stored_leaves_it_unclear(cluster, location):
     """The statement waits for a lock; its session is ended by the administrator."""
-    log = place.connect().open("catalog")
+    log = location.connect().open("catalog")
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder,
@@ -142,10 +142,10 @@ def test_a_connection_cut_while_an_entry_is_stored_leaves_it_unclear(cluster, pl
     assert log.create(1, b"one") is PutOutcome.CREATED
 
 
-def test_a_statement_that_ran_out_of_time_is_unclear(cluster, place):
+def test_a_statement_that_ran_out_of_time_is_unclear(cluster, location):
     """A limit of the administrator's; the same bytes are put again."""
     log = connect_logs(
-        f"{cluster.url()}?options=-cstatement_timeout%3D200", connect("memory://unused"), place.instance
+        f"{cluster.url()}?options=-cstatement_timeout%3D200", connect("memory://unused"), location.instance
     ).open("catalog")
     with psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder:
         holder.execute(LOCK)
@@ -153,18 +153,18 @@ def test_a_statement_that_ran_out_of_time_is_unclear(cluster, place):
     assert log.create(1, b"one") is PutOutcome.CREATED
 
 
-@pytest.mark.parametrize("floor", [0, 3])
-def test_a_connection_cut_while_the_floor_is_raised_is_settled(cluster, place, floor):
+@pytest.mark.parametrize("log_start", [0, 3])
+def test_a_connection_cut_while_the_log_start_is_raised_is_settled(cluster, location, log_start):
     """The statement waits for a lock, and its session is ended: it is sent again."""
-    log = place.connect().open("catalog")
-    if floor:
-        log.raise_floor(0, floor)
+    log = location.connect().open("catalog")
+    if log_start:
+        log.advance_log_start(0, log_start)
     with (
         ThreadPoolExecutor(1) as pool,
         psycopg.connect(cluster.url(), password=PASSWORD, autocommit=False) as holder,
     ):
         holder.execute(LOCK)
-        raised = pool.submit(log.raise_floor, floor, 5)
+        raised = pool.submit(log.advance_log_start, log_start, 5)
         while not cluster.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "
             "AND (query LIKE 'INSERT%' OR query LIKE 'UPDATE%')"
@@ -172,48 +172,52 @@ def test_a_connection_cut_while_the_floor_is_raised_is_settled(cluster, place, f
             time.sleep(0.02)
         holder.rollback()
         assert raised.result(30)
-    assert log.floor() == 5
+    assert log.log_start() == 5
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_a_stricter_isolation_still_raises_the_floor_once(cluster, place, level):
+def test_a_stricter_isolation_still_raises_the_log_start_once(cluster, location, level):
     """A loser whom the server refuses for its own reasons asks again, and finds the winner's."""
     url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
-    logs = [connect_logs(url, connect("memory://unused"), place.instance).open("catalog") for _ in range(4)]
+    logs = [connect_logs(url, connect("memory://unused"), location.instance).open("catalog") for _ in range(4)]
     for _ in range(10):
-        floor = logs[0].floor()
+        log_start = logs[0].log_start()
         with ThreadPoolExecutor(4) as pool:
-            raised = list(pool.map(lambda n, floor=floor: logs[n].raise_floor(floor, floor + 1 + n), range(4)))
+            raised = list(
+                pool.map(
+                    lambda n, log_start=log_start: logs[n].advance_log_start(log_start, log_start + 1 + n), range(4)
+                )
+            )
         assert sum(raised) == 1
-        assert logs[0].floor() == floor + 1 + raised.index(True)
+        assert logs[0].log_start() == log_start + 1 + raised.index(True)
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_a_stricter_isolation_still_has_one_winner(cluster, place, level):
+def test_a_stricter_isolation_still_has_one_winner(cluster, location, level):
     """A server whose default was changed may refuse a racer for its own reasons: put again, it is told who won."""
     url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
-    logs = [connect_logs(url, connect("memory://unused"), place.instance).open("catalog") for _ in range(4)]
+    logs = [connect_logs(url, connect("memory://unused"), location.instance).open("catalog") for _ in range(4)]
 
-    def put(writer, number):
-        while (outcome := logs[writer].create(number, b"%d" % writer)) is PutOutcome.UNCLEAR:
+    def put(writer, version):
+        while (outcome := logs[writer].create(version, b"%d" % writer)) is PutOutcome.UNCLEAR:
             pass
         return outcome
 
-    for number in range(1, 21):
+    for version in range(1, 21):
         with ThreadPoolExecutor(4) as pool:
-            outcomes = list(pool.map(put, range(4), [number] * 4))
+            outcomes = list(pool.map(put, range(4), [version] * 4))
         assert outcomes.count(PutOutcome.CREATED) == 1
-        assert logs[0].get(number) == b"%d" % outcomes.index(PutOutcome.CREATED)
+        assert logs[0].get(version) == b"%d" % outcomes.index(PutOutcome.CREATED)
 
 
 @pytest.mark.parametrize(("level", "told"), [("read committed", 1), ("repeatable read", None), ("serializable", None)])
-def test_the_floor_that_is_told_with_a_create_is_not_that_of_its_beginning(cluster, place, level, told):
-    """The INSERT waits for the delete of its number, which one who slept so wins; the floor was raised meanwhile.
+def test_the_log_start_that_is_told_with_a_create_is_not_that_of_its_beginning(cluster, location, level, told):
+    """The INSERT waits for the delete of its version, which one who slept so wins; the log start was raised meanwhile.
 
     Where a transaction sees only what was there when it began, it tells nothing.
     """
     url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
-    log = connect_logs(url, connect("memory://unused"), place.instance).open("catalog")
+    log = connect_logs(url, connect("memory://unused"), location.instance).open("catalog")
     log.create(1, b"first")
     with (
         ThreadPoolExecutor(1) as pool,
@@ -223,17 +227,17 @@ def test_the_floor_that_is_told_with_a_create_is_not_that_of_its_beginning(clust
         created = pool.submit(log.create, 1, b"second")
         while not cluster.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT%'"):
             time.sleep(0.02)
-        assert place.connect().open("catalog").raise_floor(0, 1)
+        assert location.connect().open("catalog").advance_log_start(0, 1)
         trimmer.commit()
         assert created.result(30) is PutOutcome.CREATED
-    assert log.known_floor(1) == told
-    assert log.floor() == 1
+    assert log.known_log_start(1) == told
+    assert log.log_start() == 1
 
 
-def test_a_look_that_fails_takes_the_insert_with_it(cluster, place):
+def test_a_look_that_fails_takes_the_insert_with_it(cluster, location):
     """So an error of either says that nothing is stored."""
-    logs = place.connect()
-    row = {"log": "look", "number": 1, "data": b""}
+    logs = location.connect()
+    row = {"log": "look", "version": 1, "data": b""}
     insert = sa.insert(ENTRIES).values(row | {"stored": logs.database.clock()}).returning(ENTRIES.c.stored)
     with logs.connection("look into") as connection:
         with pytest.raises(DBAPIError, match="division by zero"):
@@ -244,8 +248,12 @@ def test_a_look_that_fails_takes_the_insert_with_it(cluster, place):
 def test_a_wrong_password_is_said_and_not_shown(cluster, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "s3kr1t")
     # Another pool than the one that is connected already.
-    place = logs_at(f"{cluster.url()}?application_name=stranger")
-    for call in (place.check, lambda: place.open("catalog").create(1, b""), lambda: place.open("catalog").get(1)):
+    location = logs_at(f"{cluster.url()}?application_name=stranger")
+    for call in (
+        location.check,
+        lambda: location.open("catalog").create(1, b""),
+        lambda: location.open("catalog").get(1),
+    ):
         with pytest.raises(StorageError, match=r"the password is wrong: see PGPASSWORD") as failure:
             call()
         assert not failure.value.transient
@@ -268,11 +276,11 @@ def test_a_missing_database_makes_no_instance(cluster, tmp_path):
 
 def test_a_table_that_is_gone_is_an_error_and_not_an_empty_log(cluster):
     cluster.sql("CREATE DATABASE emptied")
-    place = logs_at(cluster.url("emptied"))
-    place.check()
+    location = logs_at(cluster.url("emptied"))
+    location.check()
     cluster.sql("DROP TABLE lakebed_entries", database="emptied")
-    log = place.open("catalog")
-    for call in (lambda: log.get(1), lambda: log.create(1, b"x"), lambda: list(log.numbers())):
+    log = location.open("catalog")
+    for call in (lambda: log.get(1), lambda: log.create(1, b"x"), lambda: list(log.versions())):
         with pytest.raises(StorageError, match="lakebed_entries is missing") as failure:
             call()
         assert not failure.value.transient
@@ -281,7 +289,7 @@ def test_a_table_that_is_gone_is_an_error_and_not_an_empty_log(cluster):
 def test_a_table_without_its_key_is_not_trusted(cluster):
     """Two racing entries would both be stored."""
     cluster.sql("CREATE DATABASE foreign_table")
-    table = "CREATE TABLE lakebed_entries (log text, number bigint, data bytea, stored timestamptz)"
+    table = "CREATE TABLE lakebed_entries (log text, version bigint, data bytea, stored timestamptz)"
     cluster.sql(table, database="foreign_table")
     with pytest.raises(StorageError, match="no primary key"):
         logs_at(cluster.url("foreign_table")).check()
@@ -295,23 +303,23 @@ def test_a_server_that_acknowledges_early_is_refused(cluster):
 
 def test_a_read_only_database_is_refused(cluster):
     cluster.sql("CREATE DATABASE frozen")
-    place = logs_at(cluster.url("frozen"))
-    place.check()
-    log = place.open("catalog")
+    location = logs_at(cluster.url("frozen"))
+    location.check()
+    log = location.open("catalog")
     log.create(1, b"one")
     cluster.sql("ALTER DATABASE frozen SET default_transaction_read_only = on")
     with pytest.raises(StorageError, match="read-only") as failure:
         logs_at(f"{cluster.url('frozen')}?application_name=later").check()
     assert not failure.value.transient
     readable = f"{cluster.url('frozen')}?target_session_attrs=any"
-    reader = connect_logs(readable, connect("memory://unused"), place.instance).open("catalog")
+    reader = connect_logs(readable, connect("memory://unused"), location.instance).open("catalog")
     assert reader.get(1) == b"one"
     with pytest.raises(StorageError, match="read-only") as failure:
         reader.create(2, b"two")
     assert not failure.value.transient
 
 
-def test_a_user_who_trims_nothing_needs_no_more_than_select_and_insert(cluster):
+def test_a_user_who_truncates_nothing_needs_no_more_than_select_and_insert(cluster):
     """Once somebody made the table. Without these he is told so."""
     cluster.sql(
         "CREATE DATABASE shared",
@@ -324,25 +332,25 @@ def test_a_user_who_trims_nothing_needs_no_more_than_select_and_insert(cluster):
         "GRANT SELECT, INSERT ON lakebed_entries TO writer",
         database="shared",
     )
-    place = logs_at(cluster.url("shared", user="writer"))
-    place.check()
-    log = place.open("catalog")
+    location = logs_at(cluster.url("shared", user="writer"))
+    location.check()
+    log = location.open("catalog")
     assert log.create(1, b"one") is PutOutcome.CREATED
     # Trimming takes more, and says what. The first raise is an insert.
-    assert log.raise_floor(0, 1)
-    for call in (lambda: log.raise_floor(1, 2), lambda: log.remove([1])):
+    assert log.advance_log_start(0, 1)
+    for call in (lambda: log.advance_log_start(1, 2), lambda: log.remove([1])):
         with pytest.raises(StorageError, match="to update and delete") as failure:
             call()
         assert not failure.value.transient
-    assert (log.floor(), log.get(1)) == (1, b"one")
+    assert (log.log_start(), log.get(1)) == (1, b"one")
     with pytest.raises(StorageError, match="allow this user") as failure:
         logs_at(cluster.url("shared", user="stranger")).check()
     assert not failure.value.transient
 
 
-def test_a_forked_process_has_connections_of_its_own(place):
+def test_a_forked_process_has_connections_of_its_own(location):
     """Both go on, at once, and the parent's session outlives the child."""
-    log = place.connect().open("catalog")
+    log = location.connect().open("catalog")
     log.create(1, b"1")
     child = os.fork()
     if child == 0:
@@ -357,11 +365,11 @@ def test_a_forked_process_has_connections_of_its_own(place):
 
 def test_connections_are_bounded_whatever_the_threads(cluster, tmp_path):
     """Forty threads on ten logs, opened one by one, take eight."""
-    place = LogUrl(f"{cluster.url()}?application_name=bounded")
-    place.connect().check()
-    logs = [place.catalog(tmp_path / "snapshots") for _ in range(10)]
+    location = LogUrl(f"{cluster.url()}?application_name=bounded")
+    location.connect().check()
+    logs = [location.catalog(tmp_path / "checkpoints") for _ in range(10)]
     with ThreadPoolExecutor(40) as pool:
         list(pool.map(lambda n: commit(logs[n % 10], f"n{n}"), range(80)))
     used = cluster.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bounded'")[0][0]
     assert 1 < used <= 8
-    assert len(logged(place, tmp_path)) == 80
+    assert len(logged(location, tmp_path)) == 80

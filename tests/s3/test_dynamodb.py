@@ -7,11 +7,11 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.collection.dropped import sweep_dropped
 from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.dynamodb import connect_dynamodb, items
-from lakebed.log.dynamodb.items import PART_BYTES
-from lakebed.storage import whole
+from lakebed.log.dynamodb.items import SEGMENT_BYTES
+from lakebed.retention.dropped import delete_dropped
+from lakebed.storage import object_size
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
@@ -28,10 +28,10 @@ def credentials(server):
 
 class Table:
     @pytest.fixture
-    def place(self, s3_server):
-        place = LogUrl(url_of(s3_server), credentials(s3_server))
-        place.connect().check()
-        return place
+    def location(self, s3_server):
+        location = LogUrl(url_of(s3_server), credentials(s3_server))
+        location.connect().check()
+        return location
 
 
 class TestDynamoDb(Table, LogConformance):
@@ -58,12 +58,12 @@ def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spo
 
 
 def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):
-    log.create(1, bytes(2 * PART_BYTES))
-    monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", PART_BYTES)
+    log.create(1, bytes(2 * SEGMENT_BYTES))
+    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", SEGMENT_BYTES)
     with pytest.raises(DamagedError, match=r"entry 1 of .* has \d+ bytes, and nothing that Lakebed puts there"):
         log.get(1)
     with pytest.raises(StorageError, match="and at most 358400 can be read back"):
-        log.create(2, bytes(2 * PART_BYTES))
+        log.create(2, bytes(2 * SEGMENT_BYTES))
 
 
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
@@ -75,11 +75,11 @@ def test_reads_are_repeated_while_the_service_fails(s3_server, spoilt, log, stat
 
 
 def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log, monkeypatch):
-    monkeypatch.setattr(items, "PART_BYTES", 10)
+    monkeypatch.setattr(items, "SEGMENT_BYTES", 10)
     assert log.create(1, b"a" * 95) is PutOutcome.CREATED
     assert log.create(1, b"b" * 95) is PutOutcome.EXISTS
     assert log.get(1) == b"a" * 95
-    log.raise_floor(0, 1)
+    log.advance_log_start(0, 1)
     log.remove([1])
     assert log.get(1) is None
 
@@ -88,13 +88,13 @@ def test_an_instance_keeps_its_log_in_dynamodb_and_its_data_in_s3(s3_server):
     url, log_url = s3_server.new_bucket() + "/lake", url_of(s3_server)
     lake = lakebed.create(url, log_url=log_url, storage_options=s3_server.storage_options)
     table = lake.create_table("t", SCHEMA)
-    number = table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once")
-    assert table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once") == number
+    version = table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once")
+    assert table.write(pa.table({"k": ["a", "b"], "v": [1, 2]}), commit_id="once") == version
     again = lakebed.open(url, storage_options=s3_server.storage_options).table("t")
     assert again.get("b").to_pydict() == {"k": ["b"], "v": [2]}
     assert again.history().num_rows == 2
     assert again.verify(files=True).sound
-    assert sweep_dropped(lake).logs == 0
+    assert delete_dropped(lake).logs == 0
 
 
 @pytest.mark.parametrize(

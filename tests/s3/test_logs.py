@@ -9,7 +9,7 @@ from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
 class Bucket:
     @pytest.fixture
-    def place(self, s3_server):
+    def location(self, s3_server):
         return LogUrl(f"{s3_server.new_bucket()}/logs", s3_server.storage_options)
 
 

@@ -8,11 +8,12 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
-from lakebed.files import data_name
-from lakebed.query import opening, sql
-from lakebed.query.cache import READ_CACHE_BYTES
-from lakebed.query.opening import OpenFiles
-from lakebed.splitting.run import split
+from lakebed.maintenance.splitting.run import split
+from lakebed.model.files import data_name
+from lakebed.parquet import open_files
+from lakebed.parquet.open_files import OpenFiles
+from lakebed.parquet.read_cache import READ_CACHE_BYTES
+from lakebed.sql import query
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -21,8 +22,8 @@ ROWS = 20_000
 @pytest.fixture
 def table(s3_server, monkeypatch):
     """Opened anew, with no file small enough to fetch whole, nor to come with its footer."""
-    monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
-    monkeypatch.setattr(opening, "TAIL_BYTES", 8 * 1024)
+    monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
+    monkeypatch.setattr(open_files, "TAIL_BYTES", 8 * 1024)
     instance = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
     made = instance.create_table("t", SCHEMA)
     for part in range(2):
@@ -70,7 +71,7 @@ def test_a_warm_get_takes_the_pages_of_the_file_that_has_the_key_beside_two_requ
     table.get("key-000001")
     table.get("key-000003")
     for key in ("key-010001", "key-010002"):
-        begun = side_by_side(s3_server, ".parquet", f"{table.state().number + 1:020d}.ndjson")
+        begun = side_by_side(s3_server, ".parquet", f"{table.state().version + 1:020d}.ndjson")
         assert table.get(key).num_rows == 1
         assert len(data_requests(s3_server)) == 1
         assert len(s3_server.requests) == 3
@@ -86,8 +87,8 @@ def test_what_was_read_beside_the_log_is_read_again_if_that_has_something_newer(
     other = lakebed.open(table.storage.url, storage_options=s3_server.storage_options).table("t")
     other.write(pa.table({"k": ["key-000001"], "n": [2], "v": [22], "w": [""]}))
     assert table.get("key-000001").column("v").to_pylist() == [1, 22]
-    number = other.remove(KeyRange("key-000001", "key-000002"))
-    assert table.get("key-000001", at_least=number).num_rows == 0
+    version = other.remove(KeyRange("key-000001", "key-000002"))
+    assert table.get("key-000001", at_least=version).num_rows == 0
 
 
 def test_a_range_takes_one_request_of_each_file_side_by_side(s3_server, table):
@@ -100,7 +101,7 @@ def test_a_range_takes_one_request_of_each_file_side_by_side(s3_server, table):
 
 
 def test_the_end_of_a_file_that_came_with_its_footer_is_not_asked_for_again(s3_server, table, monkeypatch):
-    monkeypatch.setattr(opening, "TAIL_BYTES", 1 << 20)
+    monkeypatch.setattr(open_files, "TAIL_BYTES", 1 << 20)
     lakebed.set_read_cache_bytes(0)
     lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
     s3_server.requests.clear()
@@ -123,13 +124,15 @@ def test_a_damaged_footer_is_noticed_at_the_first_use(s3_server, table):
         table.get("key-000001")
 
 
-@pytest.mark.parametrize(("kept", "is_open"), [(0, False), (10_000, False), (-1_000, False), (0, True), (10_000, True)])
-def test_a_file_that_was_cut_is_damage_open_or_not(s3_server, table, kept, is_open):
+@pytest.mark.parametrize(
+    ("retained", "is_open"), [(0, False), (10_000, False), (-1_000, False), (0, True), (10_000, True)]
+)
+def test_a_file_that_was_cut_is_damage_open_or_not(s3_server, table, retained, is_open):
     if is_open:
         assert table.get("key-000002").num_rows == 1
         assert table.get("key-000001").num_rows == 1
     storage, name = stored_file(s3_server, table)
-    storage.replace(name, storage.get(name)[:kept])
+    storage.replace(name, storage.get(name)[:retained])
     with pytest.raises(DamagedError, match="restore"):
         table.scan(KeyRange("key-008000", "key-008400")).read_all()
 
@@ -151,7 +154,7 @@ def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, tabl
 
 @pytest.mark.parametrize("point_bytes", [1, 1 << 30])
 def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_bytes):
-    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", point_bytes)
+    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", point_bytes)
     copied, local = [], OpenFiles.local
     monkeypatch.setattr(OpenFiles, "local", lambda files, *args: copied.append(args) or local(files, *args))
     wanted = range(0, ROWS, 37)
@@ -163,7 +166,7 @@ def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_
 
 
 def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table, monkeypatch):
-    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", 1)
+    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", 1)
     keys = ["key-000100", "key-000101", "key-015000", "key-015001"]
     assert table.get_many(keys).num_rows == 4
     begun = side_by_side(s3_server, ".parquet", ".parquet")
@@ -176,7 +179,7 @@ def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table
 
 def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table, monkeypatch):
     """Whose rows are read out of the object, for they are few beside it."""
-    monkeypatch.setattr("lakebed.query.run.POINT_BYTES", 1)
+    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", 1)
     found = table.get_many(["key-000123", "key-000456", "none"], columns=["n", "n"])
     assert found.column_names == ["n", "n"]
     assert [column.to_pylist() for column in found.columns] == [[123, 456]] * 2
@@ -192,7 +195,7 @@ def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
 
 
 def test_sql_reads_by_ranges_and_names_a_file_that_is_missing(s3_server, table, monkeypatch):
-    monkeypatch.setattr(sql, "IN_MEMORY_ROWS_MAX", 10)
+    monkeypatch.setattr(query, "IN_MEMORY_ROWS_MAX", 10)
     lake = lakebed.open(table.storage.url, storage_options=s3_server.storage_options)
     few = "SELECT v FROM t WHERE k = 'key-000123'"
     many = "SELECT count(*) AS n, sum(v) AS v FROM t WHERE k BETWEEN 'key-000100' AND 'key-000199'"

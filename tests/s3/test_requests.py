@@ -9,9 +9,9 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.log.committer import STAMP_PAUSE_S
-from lakebed.query import opening
-from lakebed.query.cache import READ_CACHE_BYTES
+from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
+from lakebed.parquet import open_files
+from lakebed.parquet.read_cache import READ_CACHE_BYTES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 
@@ -33,7 +33,7 @@ def url(s3_server):
     made = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
     table = made.create_table("t", SCHEMA)
     table.write(rows(0, 20_000))
-    table.log.wait_for_snapshot()
+    table.log.wait_for_checkpoint()
     return made.url
 
 
@@ -46,25 +46,26 @@ def shown(s3_server):
 
 
 def test_one_write_takes_at_most_five_requests(s3_server, url):
-    """Data file, its stamp, entry, floor; now and then a snapshot. A file so small has no summary."""
+    """Data file, its last-modified time, entry, floor; now and then a checkpoint. A file so small has no summary."""
     table = opened(s3_server, url)
     table.write(rows(20_000, 20_010))
-    table.log.wait_for_snapshot()
+    table.log.wait_for_checkpoint()
     for count in range(10):
         s3_server.requests.clear()
         table.write(rows(30_000 + count, 30_010 + count))
-        table.log.wait_for_snapshot()
+        table.log.wait_for_checkpoint()
         assert len(s3_server.requests) <= 5, shown(s3_server)
 
 
-def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_others(s3_server, url):
-    """The probe, the floor, the newest entry's stamp, the entries, and each stamp that its successor does not tell."""
+def test_most_entries_carry_the_last_modified_before_them_and_history_asks_for_the_others(s3_server, url):
+    """The probe, the log start, the newest entry's last-modified time, the entries, and each last-modified time that
+    its successor does not tell."""
     table = opened(s3_server, url)
     for count in range(20):
         table.write(rows(count, count + 1))
         # Hard behind another entry none would ask.
-        time.sleep(STAMP_PAUSE_S)
-    untold = sum(stored.entry.stamp_us is None for stored in table.log.newest_first())
+        time.sleep(LAST_MODIFIED_PAUSE_S)
+    untold = sum(stored.entry.last_modified_us is None for stored in table.log.newest_first())
     assert 0 < untold < 10
 
     fresh = opened(s3_server, url)
@@ -78,8 +79,8 @@ def test_most_entries_carry_the_stamp_before_them_and_history_asks_for_the_other
 
 
 def test_verification_lists_the_data_once(s3_server, url):
-    """The floor twice, the snapshot, a listing of the kept, two of the log, its entries and the read that finds none;
-    one listing of the data."""
+    """The log start twice, the checkpoint, a listing of the kept, two of the log, its entries and the read that finds
+    none; one listing of the data."""
     table = opened(s3_server, url)
     table.write(rows(0, 10))
     s3_server.requests.clear()
@@ -92,9 +93,9 @@ def test_a_warm_get_takes_at_most_two_requests(s3_server, url):
     """The probe for a newer entry, and the file's pages."""
     table = opened(s3_server, url)
     table.get("key-000001")
-    for number in (5, 10_000, 19_999):
+    for version in (5, 10_000, 19_999):
         s3_server.requests.clear()
-        assert table.get(f"key-{number:06d}").column("v").to_pylist() == [number]
+        assert table.get(f"key-{version:06d}").column("v").to_pylist() == [version]
         assert len(s3_server.requests) <= 2, shown(s3_server)
     s3_server.requests.clear()
     assert table.get("key-000007", max_staleness=60).num_rows == 1
@@ -111,14 +112,14 @@ def nothing_kept():
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("large", [False, True])
 def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_server, url, large, monkeypatch):
-    """Opening the instance and the table included, and the floor that proves there is no newer entry.
+    """Opening the instance and the table included, and the log start that proves there is no newer entry.
 
     Twice two are side by side: neither is answered before both are there. A large file takes one request more than a
     small one, for its pages, and has two requests of the log beside it.
     """
     if large:
-        monkeypatch.setattr(opening, "COPY_BYTES_MAX", 0)
-        monkeypatch.setattr(opening, "TAIL_BYTES", 8 * 1024)
+        monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
+        monkeypatch.setattr(open_files, "TAIL_BYTES", 8 * 1024)
     first, then = {"instance.json", "manifest.ndjson"}, {"00000000000000000003.ndjson", ".parquet"}
     begun = {id(pair): threading.Barrier(2) for pair in (first, then)}
 
@@ -139,7 +140,7 @@ def test_a_cold_get_takes_at_most_eight_requests_and_five_one_after_another(s3_s
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_a_cold_get_of_a_state_beyond_the_snapshot_sees_what_came_since(s3_server, url):
+def test_a_cold_get_of_a_state_beyond_the_checkpoint_sees_what_came_since(s3_server, url):
     opened(s3_server, url).write(rows(123, 124))
     s3_server.requests.clear()
     assert opened(s3_server, url).get("key-000123").num_rows == 2

@@ -1,4 +1,4 @@
-"""Source files on an object store: told apart by their ETags, for its stamps are of whole seconds."""
+"""Source files on an object store: told apart by their ETags, for its last-modified times are of whole seconds."""
 
 import io
 import os
@@ -7,11 +7,11 @@ import boto3
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import amiss, find_files, read_file
 from lakebed.storage import connect
-from tests.unit.collection.cases import SCHEMA, letters, made, rows
 from tests.unit.ingest.cases import ingested, standings
+from tests.unit.retention.cases import SCHEMA, letters, made, rows
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_any_name_in_a_bucket_is_found_and_read(inbox, put):
         client.put_object(Bucket=inbox.split("/")[2], Key="inbox/a b%20?é.parquet", Body=out.getvalue())
     files = find_files([f"{inbox}/[no]d?.parquet", f"{inbox}/a*"])
     assert [file.url for file in files] == [f"{inbox}/odd.parquet", f"{inbox}/a b%20?é.parquet"]
-    assert sum(batch.num_rows for file in files for batch in read_file(file, Intake(SCHEMA))) == 3
+    assert sum(batch.num_rows for file in files for batch in read_file(file, Conformer(SCHEMA))) == 3
 
 
 def test_the_same_bytes_put_again_are_the_same_file(inbox, put):

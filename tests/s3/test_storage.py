@@ -42,13 +42,13 @@ def test_a_create_is_one_conditional_request(s3_server: Any, storage: Storage) -
 
 
 def test_a_replace_of_a_version_is_one_conditional_request(s3_server: Any, storage: Storage) -> None:
-    storage.create("floor", b"1")
-    one = storage.get_versioned("floor")
+    storage.create("log_start", b"1")
+    one = storage.get_versioned("log_start")
     assert one is not None
     s3_server.requests.clear()
-    storage.replace_if("floor", one.version, b"2")
-    storage.replace_if("floor", one.version, b"3")
-    assert [(r.method, r.key, r.if_match) for r in s3_server.requests] == [("PUT", "floor", one.version.tag)] * 2
+    storage.replace_if("log_start", one.version, b"2")
+    storage.replace_if("log_start", one.version, b"3")
+    assert [(r.method, r.key, r.if_match) for r in s3_server.requests] == [("PUT", "log_start", one.version.tag)] * 2
 
 
 def test_requests_per_call(s3_server: Any, storage: Storage, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_requests_per_call(s3_server: Any, storage: Storage, tmp_path: Path) -> 
     assert requests(lambda: storage.send("small", small)) == ["HEAD", "PUT"]
     assert requests(lambda: storage.send("large", large)) == ["HEAD", "POST", "POST", "PUT", "PUT", "PUT"]
     assert requests(fetch) == ["GET"]
-    assert requests(lambda: storage.stamp("small")) == ["HEAD"]
+    assert requests(lambda: storage.last_modified("small")) == ["HEAD"]
     assert requests(lambda: list(storage.list(""))) == ["GET"]
     assert requests(lambda: storage.delete([f"d/{n}" for n in range(1500)])) == ["POST", "POST"]
     assert requests(storage.now) == ["HEAD", "POST", "PUT"]
@@ -109,27 +109,27 @@ def test_an_answer_that_proves_nothing_is_unclear_and_one_request(
 def test_a_replace_without_an_answer_is_unclear_and_one_request(
     s3_server: Any, storage: Storage, spoilt: Any, answer: tuple[str | None, bytes], after_effect: bool
 ) -> None:
-    storage.create("floor", b"1")
-    one = storage.get_versioned("floor")
+    storage.create("log_start", b"1")
+    one = storage.get_versioned("log_start")
     assert one is not None
     s3_server.requests.clear()
     s3_server.spoil = lambda _: spoilt(*answer, after_effect)
-    assert storage.replace_if("floor", one.version, b"2") is PutOutcome.UNCLEAR
-    assert s3_server.count("PUT", "floor") == 1
+    assert storage.replace_if("log_start", one.version, b"2") is PutOutcome.UNCLEAR
+    assert s3_server.count("PUT", "log_start") == 1
     s3_server.spoil = None
     again = PutOutcome.EXISTS if after_effect else PutOutcome.CREATED
-    assert storage.replace_if("floor", one.version, b"2") is again
-    assert storage.get("floor") == b"2"
+    assert storage.replace_if("log_start", one.version, b"2") is again
+    assert storage.get("log_start") == b"2"
 
 
 def test_a_server_that_cannot_replace_a_version_says_so(s3_server: Any, storage: Storage, spoilt: Any) -> None:
     """Commits are safe there all the same; only the log stays whole."""
     s3_server.spoil = lambda r: spoilt("501 Not Implemented", b"<Code>NotImplemented</Code>") if r.if_match else None
-    storage.create("floor", b"1")
-    one = storage.get_versioned("floor")
+    storage.create("log_start", b"1")
+    one = storage.get_versioned("log_start")
     assert one is not None
-    with pytest.raises(UnsafeStoreError, match="cannot be trimmed"):
-        storage.replace_if("floor", one.version, b"2")
+    with pytest.raises(UnsafeStoreError, match="cannot be truncated"):
+        storage.replace_if("log_start", one.version, b"2")
     assert not keeps_replace_if(storage)
     check_conditional_puts(storage)
 

@@ -32,8 +32,8 @@ def write_parquet(folder, *tables: pa.Table, **options) -> list[str]:
     """One file for each table; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for number, table in enumerate(tables):
-        paths.append(str(folder / f"part-{number:03d}.parquet"))
+    for version, table in enumerate(tables):
+        paths.append(str(folder / f"part-{version:03d}.parquet"))
         pq.write_table(table, paths[-1], **options)
     return paths
 

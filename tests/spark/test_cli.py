@@ -62,7 +62,7 @@ def test_import_takes_files_folders_and_globs_once(lake: lakebed.Table, capsys: 
     first = ran(capsys, "import", "t", "in/0.parquet", "in/[12].parquet", "--job-id", "monday")
     assert (first["rows"], first["source_files"], first["repeated"]) == (ROWS, 3, False)
     again = ran(capsys, "import", "t", "in", "--job-id", "monday")
-    assert (again["rows"], again["number"], again["repeated"]) == (0, first["number"], True)
+    assert (again["rows"], again["version"], again["repeated"]) == (0, first["version"], True)
     assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
 
 
@@ -98,9 +98,9 @@ def test_compact_leaves_one_run(lake: lakebed.Table, capsys: pytest.CaptureFixtu
     for part in range(3):
         lake.write(pq.read_table(f"in/{part}.parquet"))
     report = ran(capsys, "compact", "t", "--strategy", "full")
-    assert (report["leaves"], report["files_in"], report["files_out"], report["rows"]) == (1, 3, 1, ROWS)
+    assert (report["partitions"], report["files_in"], report["files_out"], report["rows"]) == (1, 3, 1, ROWS)
     assert lake.partitions()["runs"].to_pylist() == [1]
-    assert ran(capsys, "compact", "t", "--strategy", "full")["number"] is None
+    assert ran(capsys, "compact", "t", "--strategy", "full")["version"] is None
 
 
 def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,7 +136,7 @@ def test_what_is_submitted_is_ingested_once(lake: lakebed.Table, capsys: pytest.
 def test_progress_and_result_stay_apart(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "t", "in"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("table t at number 2: 3,000 rows imported as ")
+    assert said.out.startswith("table t at version 2: 3,000 rows imported as ")
     assert "import t: 3,000 rows in " in said.err
 
 
@@ -190,7 +190,7 @@ def test_a_master_that_is_none_is_named(lake: lakebed.Table) -> None:
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1].startswith("lakebed: Spark did not start at nonsense (")
-    assert lake.state().number == 1
+    assert lake.state().version == 1
 
 
 def test_an_export_is_a_folder_that_another_table_imports(
@@ -198,7 +198,7 @@ def test_an_export_is_a_folder_that_another_table_imports(
 ) -> None:
     ran(capsys, "import", "t", "in")
     report = ran(
-        capsys, "export", "t", "out", "--from", "k00100", "--where", "n % 2 = 0", "--at", str(lake.state().number)
+        capsys, "export", "t", "out", "--from", "k00100", "--where", "n % 2 = 0", "--at", str(lake.state().version)
     )
     found = pq.read_table(tmp_path / "out")
     assert found["k"].to_pylist() == sorted(found["k"].to_pylist())

@@ -103,14 +103,14 @@ def test_a_compaction_that_is_stopped_changes_nothing_and_its_job_is_released(ta
 
     pipeline = pipeline_at(url)
     report = pipeline.compact("t", strategy="full")
-    assert report.leaves == (0 if finished else 1)
+    assert report.partitions == (0 if finished else 1)
     assert len(report.released) == (1 if how == signal.SIGKILL and not finished else 0)
     pipeline.maintain("t")
     assert_holds(fresh, *DATA)
 
 
 def test_two_processes_that_compact_one_table_do_no_harm(table, url, pipeline_at):
-    """Each leaf goes to whoever opens its job first; the other leaves it alone, or finds nothing to do."""
+    """Each partition goes to whoever opens its job first; the other leaves it alone, or finds nothing to do."""
     for part in DATA:
         table.write(part)
     with child("compact", url) as other:
@@ -118,7 +118,7 @@ def test_two_processes_that_compact_one_table_do_no_harm(table, url, pipeline_at
         ours = pipeline_at(url).compact("t", strategy="full")
         said = other.stdout.readline()
         assert other.wait(TIMEOUT_S) == 0
-    assert (ours.leaves, "leaves=1," in said) in {(1, False), (0, True)}
+    assert (ours.partitions, "partitions=1," in said) in {(1, False), (0, True)}
     assert_holds(table, *DATA)
     assert table.partitions().column("runs").to_pylist() == [1]
 

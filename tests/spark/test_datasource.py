@@ -36,12 +36,12 @@ def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, instance,
     made = rows(1, 600)
     frame = spark.createDataFrame(made).repartition(3)
     frame.write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
-    assert (table.state().number, len(table.state().files)) == (2, 3)
+    assert (table.state().version, len(table.state().files)) == (2, 3)
     assert_holds(table, made)
     apart = load(spark, instance, partition_bytes=1)
     assert apart.rdd.getNumPartitions() >= 4
     assert multiset(apart.toArrow()) == multiset(made)
-    mine = pipeline.read("t", KeyRange.starts_with("b"), columns=["k"], number=2)
+    mine = pipeline.read("t", KeyRange.starts_with("b"), columns=["k"], version=2)
     assert mine.toArrow()["k"].to_pylist() == sorted(k for k in made["k"].to_pylist() if k.startswith("b"))
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.schema import Schema
+from lakebed.model.schema import Schema
 from tests.spark.cases import SCHEMA, assert_holds, rows
 from tests.spark.test_crashes import begin, child, wait_for
 
@@ -18,7 +18,7 @@ PARTS = [rows(seed, 300) for seed in range(2)]
 
 @pytest.fixture
 def table(instance):
-    """Two leaves, two runs, and an older number with less in it."""
+    """Two partitions, two runs, and an older version with less in it."""
     made = instance.create_table("t", SCHEMA, split_points=[("b",)])
     for part in PARTS:
         made.write(part)
@@ -56,14 +56,14 @@ def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path
 
 def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
     """Spark, and Arrow where it is not told, write no field ids."""
-    before = table.number
+    before = table.version
     good = pipeline.export(table, str(tmp_path / "out")).url
     pq.write_table(PARTS[0].replace_schema_metadata().cast(plain_schema()), tmp_path / "foreign.parquet")
     with pytest.raises(
         lakebed.SchemaMismatchError, match=r"foreign.parquet cannot be attached.*no field ids.*Import it"
     ):
         pipeline.attach(table, [good.removeprefix("file://"), str(tmp_path / "foreign.parquet")])
-    assert table.number == before
+    assert table.version == before
 
 
 def plain_schema():
@@ -71,10 +71,10 @@ def plain_schema():
 
 
 def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
-    """A range, a predicate and an older number, as lines of JSON."""
+    """A range, a predicate and an older version, as lines of JSON."""
     ranges = [lakebed.KeyRange(("a",), ("b",))]
     report = pipeline.export(
-        "t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=table.number - 1
+        "t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=table.version - 1
     )
     kept = [row for row in PARTS[0].to_pylist() if "a" <= row["k"] < "b" and row["v"] is not None and row["v"] <= 0.5]
     (path,) = (tmp_path / "out").glob("part-*.json")

@@ -35,7 +35,7 @@ def test_parquet_files_come_in_by_folder_glob_path_and_uri(pipeline, table, tmp_
         "folder": tmp_path / "in", "glob": f"{tmp_path}/i?/*.parquet", "paths": paths, "uri": f"file://{tmp_path}/in",
     }[how]  # fmt: skip
     report = pipeline.bulk_import(table, source)
-    assert (report.rows, report.source_files, report.number, report.repeated) == (2100, 3, 2, False)
+    assert (report.rows, report.source_files, report.version, report.repeated) == (2100, 3, 2, False)
     assert_holds(table, *DATA)
 
 
@@ -79,7 +79,7 @@ def test_a_dataframe_is_computed_once_and_what_was_staged_is_gone(pipeline, tabl
     assert len(data_objects(instance)) == report.files
 
 
-def test_rows_go_to_many_reducers_and_leaves_exactly_once(pipeline, instance, tmp_path):
+def test_rows_go_to_many_reducers_and_partitions_exactly_once(pipeline, instance, tmp_path):
     settings = {"file_bytes": 4096, "row_group_rows": 1000}
     table = instance.create_table("t", SCHEMA, split_points=["a", "b", ("b2", 0), "é"], settings=settings)
     write_parquet(tmp_path / "in", *DATA)
@@ -90,7 +90,7 @@ def test_rows_go_to_many_reducers_and_leaves_exactly_once(pipeline, instance, tm
     assert set(table.partitions().column("runs").to_pylist()) == {1}
 
 
-# -- skew, and leaves -------------------------------------------------------------------------------------------
+# -- skew, and partitions -------------------------------------------------------------------------------------------
 
 
 def counted(keys, **columns):
@@ -106,7 +106,7 @@ def small_files(instance):
 
 
 def test_one_row_key_with_a_third_of_the_rows_is_shared_out_between_its_sort_keys(pipeline, small_files, tmp_path):
-    """So no reducer has all of it. Its files touch at the key, and the leaf keeps it whole."""
+    """So no reducer has all of it. Its files touch at the key, and the partition keeps it whole."""
     rng = random.Random(1)
     data = counted(["hot" if rng.random() < 0.3 else f"{rng.random()}" for _ in range(8_000)])
     file_of(data, tmp_path / "in.parquet", row_group_size=2000)
@@ -132,7 +132,7 @@ def test_sorted_input_is_shared_out_evenly(pipeline, small_files, tmp_path, orde
     assert_holds(small_files, data)
 
 
-def test_rows_of_one_leaf_of_thousands_have_many_reducers(pipeline, instance, tmp_path):
+def test_rows_of_one_partition_of_thousands_have_many_reducers(pipeline, instance, tmp_path):
     settings = {"file_bytes": 16_384, "row_group_rows": 1000}
     table = instance.create_table("s", SCHEMA, split_points=[f"{i:04d}" for i in range(1, 5000)], settings=settings)
     data = counted([f"1234-{i:06d}" for i in range(8_000)])
@@ -144,21 +144,21 @@ def test_rows_of_one_leaf_of_thousands_have_many_reducers(pipeline, instance, tm
     assert_holds(table, data)
 
 
-def test_an_empty_table_has_leaves_of_the_given_size_before_rows_come(pipeline, table, tmp_path):
-    """And no file reaches over the end of a leaf that is as large as a file."""
+def test_an_empty_table_has_partitions_of_the_given_size_before_rows_come(pipeline, table, tmp_path):
+    """And no file reaches over the end of a partition that is as large as a file."""
     table.set(file_bytes=16_384, row_group_rows=1000)
     data = counted([f"{i * 7919 % 8_000:06d}" for i in range(8_000)])
     file_of(data, tmp_path / "in.parquet")
-    report = pipeline.bulk_import(table, tmp_path / "in.parquet", leaf_rows=2000)
+    report = pipeline.bulk_import(table, tmp_path / "in.parquet", partition_rows=2000)
     held = table.partitions()
-    assert report.leaves_split == 1
+    assert report.partitions_split == 1
     assert held.num_rows == 6
     assert max(held.column("rows").to_pylist()) <= 2000
     assert set(held.column("exact").to_pylist()) == {True}
     assert table.files().num_rows == report.files
     assert_holds(table, data)
-    with pytest.raises(UsageError, match="leaf_rows = 1: must be 2 or more"):
-        pipeline.bulk_import(table, tmp_path / "in.parquet", leaf_rows=1)
+    with pytest.raises(UsageError, match="partition_rows = 1: must be 2 or more"):
+        pipeline.bulk_import(table, tmp_path / "in.parquet", partition_rows=1)
 
 
 def test_a_coarse_table_of_few_rows_is_cut_by_its_setting(pipeline, table, spark, tmp_path):
@@ -167,7 +167,7 @@ def test_a_coarse_table_of_few_rows_is_cut_by_its_setting(pipeline, table, spark
     table.set(split_rows=500)
     data = counted([f"{i:06d}" for i in range(1, 2001)])
     frame = spark.read.parquet(str(file_of(data, tmp_path / "in.parquet")))
-    assert pipeline.bulk_import(table, frame).leaves_split == 1
+    assert pipeline.bulk_import(table, frame).partitions_split == 1
     held = table.partitions().column("rows").to_pylist()
     assert len(held) == 6
     assert max(held) <= 500
@@ -212,7 +212,7 @@ def test_a_job_id_adds_its_rows_once(pipeline, table, tmp_path):
     path = file_of(DATA[0], tmp_path / "in.parquet")
     first = pipeline.bulk_import(table, path, job_id="monday")
     again = pipeline.bulk_import(table, path, job_id="monday")
-    assert (again.repeated, again.number, again.rows) == (True, first.number, 0)
+    assert (again.repeated, again.version, again.rows) == (True, first.version, 0)
     assert_holds(table, DATA[0])
     pipeline.bulk_import(table, path)
     assert_holds(table, DATA[0], DATA[0])
@@ -221,8 +221,8 @@ def test_a_job_id_adds_its_rows_once(pipeline, table, tmp_path):
 def test_empty_files_are_fine_and_no_rows_are_no_entry(pipeline, table, tmp_path):
     write_parquet(tmp_path / "none", DATA[0].slice(0, 0), DATA[1].slice(0, 0))
     report = pipeline.bulk_import(table, tmp_path / "none")
-    assert (report.rows, report.files, report.number) == (0, 0, None)
-    assert table.number == 1
+    assert (report.rows, report.files, report.version) == (0, 0, None)
+    assert table.version == 1
     write_parquet(tmp_path / "some", DATA[0].slice(0, 0), DATA[1])
     assert pipeline.bulk_import(table, tmp_path / "some").rows == 700
 
@@ -280,7 +280,7 @@ def test_a_file_that_does_not_fit_is_named_and_nothing_comes_in(pipeline, table,
     with pytest.raises(kind, match=message) as caught:
         pipeline.bulk_import(table, tmp_path / "in")
     assert "bad.parquet" in str(caught.value)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_dataframe_that_does_not_fit_is_refused(pipeline, table, spark, tmp_path):
@@ -289,7 +289,7 @@ def test_a_dataframe_that_does_not_fit_is_refused(pipeline, table, spark, tmp_pa
         frame = spark.read.parquet(str(file_of(bad, tmp_path / f"{what}.parquet")))
         with pytest.raises(kind, match=message.replace("string", "string")):
             pipeline.bulk_import(table, frame)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_corrupt_file_among_good_ones_is_named(pipeline, table, tmp_path):
@@ -298,7 +298,7 @@ def test_a_corrupt_file_among_good_ones_is_named(pipeline, table, tmp_path):
     (tmp_path / "in" / "part-001.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DamagedError, match=r"part-001\.parquet cannot be read"):
         pipeline.bulk_import(table, tmp_path / "in")
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_damaged_page_found_by_a_task_is_named_and_nothing_comes_in(pipeline, table, tmp_path):
@@ -311,7 +311,7 @@ def test_a_damaged_page_found_by_a_task_is_named_and_nothing_comes_in(pipeline, 
     (tmp_path / path).write_bytes(data)
     with pytest.raises(DamagedError, match=r"part-002\.parquet cannot be read"):
         pipeline.bulk_import(table, tmp_path / "in")
-    assert table.number == 1
+    assert table.version == 1
     assert_holds(table)
 
 
@@ -329,7 +329,7 @@ def test_a_source_that_is_none_is_refused(pipeline, table, source, format, refus
     kind, message = refusal
     with pytest.raises(kind, match=message):
         pipeline.bulk_import(table, f"/tmp/{source}" if source else source, format=format)
-    assert table.number == 1
+    assert table.version == 1
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_csv_that_does_not_fit_is_named(pipeline, table, tmp_path, text, message
     with pytest.raises(SchemaMismatchError, match=message) as caught:
         pipeline.bulk_import(table, tmp_path / "bad.csv", format="csv")
     assert "bad.csv" in str(caught.value)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_csv_columns_match_by_name_not_by_place(pipeline, table, tmp_path):

@@ -23,7 +23,7 @@ def test_requests_are_carried_out_by_either_method(pipeline, table, tmp_path, me
     report = pipeline.ingest(table, force=True, method=method)
     assert (report.jobs, report.requests, report.rows) == (1, 5, 1500)
     assert_holds(table, *parts)
-    assert pipeline.ingest("t", force=True).number is None
+    assert pipeline.ingest("t", force=True).version is None
 
 
 def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path):
@@ -59,7 +59,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     deadly = paths[1]
 
     def run(task, target, storage, scratch):
-        from lakebed.ingest.jobs import run_ingest_task
+        from lakebed.maintenance.ingest_jobs import run_ingest_task
 
         if any(part.file.url == deadly for part in task.parts):
             os.kill(os.getpid(), signal.SIGKILL)

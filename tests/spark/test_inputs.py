@@ -61,7 +61,7 @@ def test_a_query_over_the_source_filters_projects_and_computes(pipeline, table, 
     for wrong in ("SELECT nothing FROM source", "DROP TABLE source", "SELEKT 1"):
         with pytest.raises(UsageError, match="not a query that Spark can run"):
             pipeline.bulk_import(table, path, select=wrong)
-    assert table.number == 3
+    assert table.version == 3
 
 
 def test_csv_tells_empty_text_from_null_and_every_file_has_its_columns(pipeline, instance, tmp_path):
@@ -99,7 +99,7 @@ def test_rejected_rows_are_kept_apart_with_their_reason(pipeline, table, spark, 
     assert (report.rows, report.rejected, report.quarantine) == (4, 2, f"{tmp_path}/bad/monday")
     assert [row[1] for row in held(table)] == [1, 2, 4, 3]
     told = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
-    assert (told["number"], told["rows"], told["job"]) == (report.number, 2, "monday")
+    assert (told["version"], told["rows"], told["job"]) == (report.version, 2, "monday")
     aside = pa.concat_tables([pq.read_table(tmp_path / "bad" / "monday" / name) for name in told["files"]]).to_pylist()
     reasons = {row["Id"]: row["_lakebed_reason"] for row in aside}
     assert reasons == {
@@ -115,14 +115,14 @@ def test_rejected_rows_are_kept_apart_with_their_reason(pipeline, table, spark, 
 def test_files_without_rows_are_imported_with_a_quarantine_too(pipeline, table, tmp_path):
     write_parquet(tmp_path / "in", TEXTS.slice(0, 0))
     report = of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad", job_id="monday")
-    assert (report.rows, report.rejected, report.number) == (0, 0, table.number)
+    assert (report.rows, report.rejected, report.version) == (0, 0, table.version)
 
 
 def test_without_a_quarantine_the_import_fails_and_names_file_column_and_rows(pipeline, table, tmp_path):
     write_parquet(tmp_path / "in", TEXTS, BAD)
     with pytest.raises(SchemaMismatchError, match=r"part-001\.parquet: column Id .* 1 of 3 rows .* row 1: 'five'"):
         of_texts(pipeline, table, tmp_path / "in")
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_path, monkeypatch):
@@ -150,7 +150,7 @@ def test_a_quarantine_that_cannot_be_is_refused_before_anything_runs(pipeline, i
     ):
         with pytest.raises(kind, match=message):
             of_texts(pipeline, table, path, quarantine=quarantine, job_id=job)
-    assert table.number == 1
+    assert table.version == 1
 
 
 # -- bad input --------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_files_that_are_not_of_their_format_are_named(pipeline, table, tmp_path,
     (tmp_path / f"bad.{format}").write_bytes(b"\x00\xff{[garbage\n" * 3)
     with pytest.raises(lakebed.Error, match=f"bad.{format}"):
         pipeline.bulk_import(table, tmp_path / f"bad.{format}", format=format)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_column_of_no_field_and_a_query_with_more_columns_are_refused(pipeline, table, tmp_path):

@@ -137,13 +137,13 @@ sys.exit(main())
 """
 
 SLOW_COMMIT = """
-from lakebed.table import Table
+from lakebed.table.table import Table
 commit = Table.try_commit
-def slow(self, offer):
-    if type(offer).__name__ == "OfferFiles":
+def slow(self, proposal):
+    if type(proposal).__name__ == "ProposeFiles":
         print("committing", file=sys.stderr, flush=True)
         time.sleep(1)
-    return commit(self, offer)
+    return commit(self, proposal)
 Table.try_commit = slow
 """
 
@@ -184,9 +184,9 @@ class Child:
         for line in self.process.stderr:
             self.said += line
 
-    def signal_at(self, text: str, number: signal.Signals) -> None:
+    def signal_at(self, text: str, version: signal.Signals) -> None:
         until(lambda: text in self.said or self.process.poll() is not None)
-        self.process.send_signal(number)
+        self.process.send_signal(version)
 
     def end(self) -> str:
         """Its last words, after it has ended as one that was interrupted, and nothing of it is left."""
@@ -214,11 +214,11 @@ def test_an_import_that_has_not_committed_says_so(instance: lakebed.Instance, tm
 def test_a_commit_that_has_begun_is_finished_and_told(instance: lakebed.Instance, tmp_path: Path) -> None:
     child = Child(instance, tmp_path, "import", "t", "in", before=SLOW_COMMIT)
     child.signal_at("committing", signal.SIGINT)
-    number = instance.table("t").state().number
+    version = instance.table("t").state().version
     assert child.end().endswith(" rows added; nothing else was changed")
     table = instance.table("t")
-    assert f"lakebed: interrupted: committed, up to number {table.state().number}: 20,000 rows added" in child.said
-    assert table.number == number + 1
+    assert f"lakebed: interrupted: committed, up to version {table.state().version}: 20,000 rows added" in child.said
+    assert table.version == version + 1
     assert counted(table.scan().read_all()) == counted(pq.read_table(tmp_path / "in"))
 
 
@@ -237,7 +237,7 @@ def test_a_compaction_between_its_batches_says_how_many_jobs_it_committed(
     until(lambda: merged() > 0)
     child.process.send_signal(signal.SIGINT)
     told = re.fullmatch(
-        r"lakebed: interrupted: committed, up to number \d+: (\d+) of (\d+) compaction jobs; nothing else was changed",
+        r"lakebed: interrupted: committed, up to version \d+: (\d+) of (\d+) compaction jobs; nothing else was changed",
         child.end(),
     )
     assert told is not None, child.said

@@ -6,16 +6,17 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from lakebed import DamagedError, UsageError, files
-from lakebed.compaction.waves import WAVE_TASKS_MIN
-from lakebed.keys import ALL_KEYS
+from lakebed import DamagedError, UsageError
+from lakebed.maintenance.compaction.job_batches import BATCH_TASKS_MIN
+from lakebed.model import files
+from lakebed.model.keys import ALL_KEYS
 from lakebed.settings import Strategy
 from lakebed.spark import Pipeline
 from lakebed.state.transactions import Job, OpenJob
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "gc_delay_s": 0, "history_s": 0}
-FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "compaction_chain_bytes": 4_000}
+FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "compaction_concatenate_bytes": 4_000}
 
 
 @pytest.fixture
@@ -61,27 +62,27 @@ def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table
         table.write(part)
     told = []
     report = pipeline.compact(table, strategy="full", progress=told.append)
-    assert (report.leaves, report.files_in, report.rows, report.number) == (1, 4, 1200, 7)
+    assert (report.partitions, report.files_in, report.rows, report.version) == (1, 4, 1200, 7)
     assert (told[0].rows_done, told[-1].rows_done, told[-1].rows_total) == (0, 1200, 1200)
-    assert pipeline.compact(table, strategy="full").leaves == 0
+    assert pipeline.compact(table, strategy="full").partitions == 0
     assert_holds(table, *parts)
 
 
-def test_a_large_leaf_is_merged_by_several_tasks_and_committed_at_once(pipeline, table, monkeypatch):
-    monkeypatch.setattr("lakebed.compaction.plan.SHARE_BYTES_MIN", 1000)
+def test_a_large_partition_is_merged_by_several_tasks_and_committed_at_once(pipeline, table, monkeypatch):
+    monkeypatch.setattr("lakebed.maintenance.compaction.plan.SHARE_BYTES_MIN", 1000)
     parts = [rows(seed, 2000) for seed in range(3)]
     for part in parts:
         table.write(part)
-    before = table.number
+    before = table.version
     report = pipeline.compact(table, strategy="full")
-    assert (report.leaves, report.number) == (1, before + 2)
+    assert (report.partitions, report.version) == (1, before + 2)
     assert report.files_out > 1
     assert table.partitions().column("runs").to_pylist() == [1]
     assert_holds(table, *parts)
 
 
 def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipeline, instance):
-    """Three waves, of which each is opened, run and committed by a thread of its own."""
+    """Three batches of jobs, of which each is opened, run and committed by a thread of its own."""
     parts = [rows(seed, 400) for seed in range(2)]
     keys = sorted(set(zip(*(parts[0].column(name).to_pylist() for name in ("k", "part")), strict=True)))
     table = instance.create_table("many", SCHEMA, split_points=keys[10::10])
@@ -89,7 +90,7 @@ def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipe
         table.write(part)
     told = []
     report = pipeline.compact(table, strategy="full", progress=told.append)
-    assert report.jobs > 2 * WAVE_TASKS_MIN
+    assert report.jobs > 2 * BATCH_TASKS_MIN
     assert set(table.partitions().column("runs").to_pylist()) <= {0, 1}
     done = [one.rows_done for one in told]
     assert done == sorted(done)
@@ -114,14 +115,14 @@ def test_damage_is_named_and_never_merged_into_a_new_file(pipeline, table, insta
     assert not table.state().jobs
 
 
-def test_a_leaf_with_an_open_job_is_left_alone(pipeline, table):
+def test_a_partition_with_an_open_job_is_left_alone(pipeline, table):
     parts = [rows(seed, 100) for seed in range(2)]
     for part in parts:
         table.write(part)
     inputs = tuple(table.state().files)
     table.commit(OpenJob(Job("job-00001", ALL_KEYS, inputs, "someone else", 3600, 0)))
     report = pipeline.compact(table, strategy="full")
-    assert (report.leaves, [s.reason for s in report.skipped]) == (0, ["job job-00001 is open there"])
+    assert (report.partitions, [s.reason for s in report.skipped]) == (0, ["job job-00001 is open there"])
     assert pipeline.split(table).split == ()
     assert_holds(table, *parts)
 
@@ -131,7 +132,7 @@ def test_a_job_past_its_deadline_is_released(pipeline, table):
         table.write(rows(seed, 100))
     table.commit(OpenJob(Job("job-00001", ALL_KEYS, tuple(table.state().files), "someone else", 0, 0)))
     report = pipeline.compact(table, strategy="full")
-    assert (report.released, report.leaves) == (("job-00001",), 1)
+    assert (report.released, report.partitions) == (("job-00001",), 1)
 
 
 def test_a_strategy_that_does_not_exist_is_refused(pipeline, table):
@@ -150,7 +151,7 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
 
     planned = pipeline.collect_garbage(table, dry_run=True)
     done = pipeline.collect_garbage(table)
-    assert (planned.files, planned.size_bytes, planned.number) == (done.files, done.size_bytes, None)
+    assert (planned.files, planned.size_bytes, planned.version) == (done.files, done.size_bytes, None)
     assert done.files == 3
     left = {o.name.rpartition("/")[2] for o in instance.storage.list("tables") if "/data/" in o.name}
     kept = set(table.files().column("file_id").to_pylist())
@@ -189,11 +190,11 @@ def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, monkeyp
 
 def test_maintenance_merges_whole_what_can_be_split_only_then(pipeline, table, monkeypatch):
     """Two runs are none that the table's strategy would merge, and too coarsely known here to be cut."""
-    monkeypatch.setattr("lakebed.splitting.plan.ERROR_SHARE_MAX", 0)
+    monkeypatch.setattr("lakebed.maintenance.splitting.plan.ERROR_SHARE_MAX", 0)
     parts = [rows(seed, 2000) for seed in range(2)]
     for part in parts:
         table.write(part)
-    assert pipeline.compact(table).number is None
+    assert pipeline.compact(table).version is None
     assert pipeline.split(table).compact_first == (1,)
     report = pipeline.maintain(table)
     assert [one.jobs for one in report.compactions] == [1]
@@ -221,19 +222,19 @@ def test_splitting_and_collection_start_no_spark(instance, table):
     table.write(rows(1, 2000))
     assert pipeline.split("t").split
     assert pipeline.collect_garbage("t").files == 0
-    assert pipeline.compact("t", strategy="full").leaves == 0
+    assert pipeline.compact("t", strategy="full").partitions == 0
     assert "session" not in vars(pipeline)
 
 
-def test_leaves_that_an_old_file_keeps_apart_are_compacted_and_then_joined(pipeline, instance):
-    """The first leaf merged the file away; joined as they are, the second would bring its rows back there."""
+def test_partitions_that_an_old_file_keeps_apart_are_compacted_and_then_joined(pipeline, instance):
+    """The first partition merged the file away; joined as they are, the second would bring its rows back there."""
     table = instance.create_table("t", SCHEMA, split_points=[("b",)], settings=SMALL | {"split_rows": 10_000})
     wide, low = rows(1, 100), rows(2, 100)
     low = low.filter(pc.less(low.column("k"), "b"))
     for part in (wide, low):
         table.write(part)
-    assert pipeline.compact(table, strategy="full").leaves == 1
-    first, second = table.state().leaves.ids
-    assert pipeline.join_leaves(table).joined == ((first, second),)
+    assert pipeline.compact(table, strategy="full").partitions == 1
+    first, second = table.state().partitions.ids
+    assert pipeline.join_partitions(table).joined == ((first, second),)
     assert table.partitions().column("files").to_pylist() == [2]
     assert_holds(table, wide, low)

@@ -43,7 +43,7 @@ def test_text_that_is_not_utf8_is_refused_with_file_column_and_row(pipeline, tab
     assert str(folder) in str(e.value)
     if select is None:
         assert f"{folder}/bad.{form}: " in str(e.value)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_json_that_is_not_utf8_is_malformed_and_its_path_is_named(pipeline, table, tmp_path):
@@ -51,7 +51,7 @@ def test_json_that_is_not_utf8_is_malformed_and_its_path_is_named(pipeline, tabl
     folder = source(tmp_path / "in", "json")
     with pytest.raises(SchemaMismatchError, match=rf"{folder}.*[Mm]alformed"):
         pipeline.bulk_import(table, folder, format="json", quarantine=tmp_path / "bad")
-    assert table.number == 1
+    assert table.version == 1
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -75,7 +75,7 @@ def test_a_dataframe_and_the_data_source_refuse_it_too(pipeline, table, spark):
         pipeline.bulk_import(table, frame)
     with pytest.raises(Exception, match=r"column v .* not UTF-8"):
         frame.write.format("lakebed").mode("append").options(instance=pipeline.instance.url, table="t").save()
-    assert table.state().number == 1
+    assert table.state().version == 1
 
 
 def test_an_ingest_on_spark_gives_up_the_file_by_name(pipeline, table, tmp_path):

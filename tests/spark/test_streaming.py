@@ -59,9 +59,9 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
         made += [rows(10 * restart + seed, 40) for seed in range(2)]
         for part in made[-2:]:
             source.write(part)
-        wanted = 1 + len(made) if restart % 2 == 0 else target.state().number + 1
+        wanted = 1 + len(made) if restart % 2 == 0 else target.state().version + 1
         running = start()
-        while target.state().number < wanted:
+        while target.state().version < wanted:
             time.sleep(0.01)
             running = running if running.isActive else start()
         running.stop()

@@ -92,10 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             connection.request(method, path, data or None, headers)
             found = connection.getresponse()
-            kept = {
+            retained = {
                 name: text for name, text in found.getheaders() if method == "HEAD" or name.lower() not in HOP_BY_HOP
             }
-            return found.status, kept, found.read()
+            return found.status, retained, found.read()
         finally:
             connection.close()
 

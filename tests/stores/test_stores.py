@@ -14,8 +14,8 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema
-from lakebed.collection.run import collect_garbage
-from lakebed.collection.sweep import sweep_orphans
+from lakebed.retention.orphans import delete_orphans
+from lakebed.retention.run import collect_garbage
 from lakebed.storage import Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.testing.conformance import StorageConformance
 from tests.adversarial.proxy import FaultyProxy
@@ -63,7 +63,7 @@ def test_the_main_job(server: Any) -> None:
     compact(table)
     table.remove(KeyRange("002000", None))
     collect_garbage(table)
-    sweep_orphans(table, force=True)
+    delete_orphans(table, force=True)
     assert there.count(exact=True).rows == 2_000
     assert there.verify(files=True).sound
 

@@ -1,19 +1,19 @@
 """What tests of whole tables do alike."""
 
 from lakebed import clock
-from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.ingest.run import write_files
-from lakebed.keys import ALL_KEYS
+from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.model.keys import ALL_KEYS
 from lakebed.settings import Strategy
-from lakebed.state.transactions import Job, OfferOutput, OpenJob
+from lakebed.state.transactions import Job, OpenJob, ProposeOutput
 
 
 def compact(table):
-    """The only leaf's files become one: what a compaction commits, without Spark."""
+    """The only partition's files become one: what a compaction commits, without Spark."""
     (merge,) = plan_compaction(table.state(), table.settings_in_force(), Strategy.FULL).merges
     job = clock.new_id()
     table.commit(OpenJob(Job(job, ALL_KEYS, tuple(file.id for file in merge.inputs), "", 60, 0)))
     batches = table.scan()
     files = write_files(batches, table.layout(), (table.storage, table.id, job), memory_limit_bytes=2**28, cuts=())
-    table.commit(OfferOutput(job, files))
+    table.commit(ProposeOutput(job, files))
     return job

@@ -1,5 +1,5 @@
 """Tables whose schema changes: whatever was written, altered and merged in any order, rows read as the newest schema
-has them, by every way to read, now and as of each number before."""
+has them, by every way to read, now and as of each version before."""
 
 import datetime as dt
 import tempfile
@@ -25,10 +25,10 @@ from lakebed import (
     UsageError,
     WidenField,
 )
-from lakebed.collection.run import collect_garbage
-from lakebed.compaction.run import compact, prepare, run_merge_task
-from lakebed.keys import EncodedRange
-from lakebed.splitting.run import split
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.maintenance.splitting.run import split
+from lakebed.model.keys import EncodedRange
+from lakebed.retention.run import collect_garbage
 from lakebed.state.evolution import describe
 
 KEYS = ["a", "b", "ba", "c", "é"]
@@ -42,27 +42,27 @@ KINDS = [
 ]  # fmt: skip
 
 
-def value_of(kind, number):
-    """A value of the type, another for each number; null for every fourth."""
-    if number % 4 == 0:
+def value_of(kind, version):
+    """A value of the type, another for each version; null for every fourth."""
+    if version % 4 == 0:
         return None
     if pa.types.is_integer(kind):
-        return number % 100
+        return version % 100
     if pa.types.is_floating(kind):
-        return number + 0.5
+        return version + 0.5
     if pa.types.is_boolean(kind):
-        return number % 3 == 0
+        return version % 3 == 0
     if pa.types.is_timestamp(kind):
-        return dt.datetime(2020, 1, 1) + dt.timedelta(seconds=number)  # noqa: DTZ001 - a column without a zone
+        return dt.datetime(2020, 1, 1) + dt.timedelta(seconds=version)  # noqa: DTZ001 - a column without a zone
     if pa.types.is_time(kind):
-        return dt.time(0, number // 60 % 60, number % 60)
+        return dt.time(0, version // 60 % 60, version % 60)
     if pa.types.is_list(kind):
-        return [value_of(kind.value_type, i) for i in range(number % 3)]
+        return [value_of(kind.value_type, i) for i in range(version % 3)]
     if pa.types.is_map(kind):
-        return [(f"k{number}", value_of(kind.item_type, number + 1))]
+        return [(f"k{version}", value_of(kind.item_type, version + 1))]
     if pa.types.is_struct(kind):
-        return {f.name: value_of(f.type, number + 1) for f in kind}
-    return Decimal(f"{number}.25") if pa.types.is_decimal(kind) else f"v{number}"
+        return {f.name: value_of(f.type, version + 1) for f in kind}
+    return Decimal(f"{version}.25") if pa.types.is_decimal(kind) else f"v{version}"
 
 
 @contextmanager
@@ -70,12 +70,12 @@ def reading(way):
     """Reads inside go that way; without this, all tables of tests are narrow."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "wide":
-            patch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
+            patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
         yield
 
 
 def merge(table, meanwhile=lambda: None):
-    """Compact every leaf; ``meanwhile`` happens between the opening of the jobs and their tasks."""
+    """Compact every partition; ``meanwhile`` happens between the opening of the jobs and their tasks."""
 
     def execute(tasks):
         meanwhile()
@@ -103,7 +103,7 @@ class Oracle:
             self.table.alter(change)
         except RejectedError:
             return
-        self.then[self.table.number] = (self.table.schema, list(self.rows))
+        self.then[self.table.version] = (self.table.schema, list(self.rows))
 
     def write(self, keys, *, late):
         """Rows of all fields that the writer knows of, values in the types that it knows."""
@@ -118,10 +118,10 @@ class Oracle:
         ids = [field.id for field in schema.fields]
         self.rows += [dict(zip(ids, row, strict=True)) for row in rows]
         self.table.state()
-        self.then[self.table.number] = (self.table.schema, list(self.rows))
+        self.then[self.table.version] = (self.table.schema, list(self.rows))
 
     def compact(self, change=None):
-        """Merge all leaves; the schema may change while the tasks are under way."""
+        """Merge all partitions; the schema may change while the tasks are under way."""
         merge(self.table, lambda: change is None or self.alter(change))
 
     def split(self):
@@ -188,7 +188,7 @@ def test_files_of_two_schemas_are_read_and_merged_as_one(changes, tmp_path):
             oracle.check(oracle.table, schema, oracle.rows, [name])
     again = lakebed.open(tmp_path / "lake").table("t")
     oracle.check(again, schema, oracle.rows, list(schema.names))
-    oracle.check(again.at(number=2), SCHEMA, oracle.rows[:250], list(SCHEMA.names))
+    oracle.check(again.at(version=2), SCHEMA, oracle.rows[:250], list(SCHEMA.names))
 
 
 names = st.sampled_from(["n", "v", "list", "x", "k"])
@@ -226,9 +226,9 @@ def test_rows_are_read_as_the_newest_schema_has_them_after_any_history(rounds, d
             oracle.check(oracle.table, schema, oracle.rows, columns)
         oracle.late.state()
         oracle.check(oracle.late, schema, oracle.rows, list(schema.names))
-        for number in data.draw(st.lists(st.sampled_from(sorted(oracle.then)), max_size=2)) if oracle.then else ():
-            then, rows = oracle.then[number]
-            oracle.check(oracle.table.at(number=number), then, rows, list(then.names))
+        for version in data.draw(st.lists(st.sampled_from(sorted(oracle.then)), max_size=2)) if oracle.then else ():
+            then, rows = oracle.then[version]
+            oracle.check(oracle.table.at(version=version), then, rows, list(then.names))
         assert oracle.table.verify(files=True).sound
 
 
@@ -249,9 +249,9 @@ def test_an_alter_is_told_by_its_number_in_history_and_by_the_views_around_it(ta
     table.write(rows(2, text=["y"], n=[None], w=[7]))
     assert table.schema.version == 2
     assert table.get(1).to_pylist() == [{"k": 1, "text": "x", "n": 1, "w": None}]
-    assert table.at(number=2).schema.names == ("k", "v", "n")
-    assert table.at(number=2).scan().read_all().to_pylist() == [{"k": 1, "v": "x", "n": 1}]
-    assert table.at(number=3).scan().read_all().to_pylist() == [{"k": 1, "text": "x", "n": 1, "w": None}]
+    assert table.at(version=2).schema.names == ("k", "v", "n")
+    assert table.at(version=2).scan().read_all().to_pylist() == [{"k": 1, "v": "x", "n": 1}]
+    assert table.at(version=3).scan().read_all().to_pylist() == [{"k": 1, "text": "x", "n": 1, "w": None}]
     newest, told, *_ = table.history_rows()
     assert (newest.type, told.type, told.rows_added) == ("add_files", "alter_schema", 0)
     assert told.detail == "add w: int8, rename v to text, allow nulls in n"
@@ -261,7 +261,7 @@ def test_a_refused_change_leaves_the_table_as_it_is(table):
     with pytest.raises(RejectedError, match="no field 'x'; the fields are: k, v, n"):
         table.alter(AddField("w", "int8"), DropField("x"))
     assert table.schema.version == 1
-    assert table.number == 1
+    assert table.version == 1
     with pytest.raises(UsageError, match="alter takes"):
         table.alter("drop v")
 
@@ -311,14 +311,15 @@ def in_rows(found):
     return found.scan().read_all().to_pylist()
 
 
-def test_what_a_tag_keeps_is_read_by_its_own_schema_though_all_was_merged_collected_and_trimmed(altered, tmp_path):
-    """Two rounds, for the first keeps a snapshot and the second trims up to it; entry by entry nothing is left."""
+def test_what_a_tag_keeps_is_read_by_its_own_schema_though_all_was_merged_collected_and_truncated(altered, tmp_path):
+    """Two rounds, for the first keeps a checkpoint and the second truncates up to it; entry by entry nothing is
+    left."""
     merge(altered)
     for _ in range(2):
         collect_garbage(altered)
-        altered.set(page_rows=1000 + altered.number)
-    altered.log.wait_for_snapshot()
-    assert min(altered.log.backend.numbers()) > altered.tags()["old"] + 1
+        altered.set(page_rows=1000 + altered.version)
+    altered.log.wait_for_checkpoint()
+    assert min(altered.log.backend.versions()) > altered.tags()["old"] + 1
     for reader in (altered, lakebed.open(tmp_path / "lake").table("t")):
         assert in_rows(reader.at(tag="old")) == OLD
         assert reader.at(tag="old").schema.version == 1
@@ -327,7 +328,7 @@ def test_what_a_tag_keeps_is_read_by_its_own_schema_though_all_was_merged_collec
     altered.untag("old")
     collect_garbage(altered)
     state = altered.state()
-    living = [*state.referenced().values(), *(c.facts for c in state.files.having("dropped") if not c.dead)]
+    living = [*state.referenced().values(), *(c.facts for c in state.files.having("dropped") if not c.retired)]
     assert {file.schema_version for file in living} == {2}
     altered.alter(AddField("x", "string"))
     assert (altered.schema.version, altered.schema.by_name["x"].id) == (3, 5)
@@ -336,13 +337,13 @@ def test_what_a_tag_keeps_is_read_by_its_own_schema_though_all_was_merged_collec
 def test_a_pinned_view_keeps_its_schema_and_its_files(altered, tmp_path):
     other = lakebed.open(tmp_path / "lake").table("t")
     altered.untag("old")
-    with altered.pin() as view:
+    with altered.pin() as snapshot:
         other.alter(DropField("w"))
         merge(other)
         assert collect_garbage(other).pinned > 0
-        assert in_rows(view) == NEW
+        assert in_rows(snapshot) == NEW
         assert in_rows(altered) == [{"k": row["k"], "v": row["v"]} for row in NEW]
-        assert in_rows(view) == NEW
+        assert in_rows(snapshot) == NEW
 
 
 def test_a_table_made_with_the_schema_of_another_begins_with_version_one(table, tmp_path):
@@ -362,7 +363,7 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
     table.alter(RenameField("k", "key"), RenameField("v", "k"))
     assert not any(file.summarised for file in table.state().referenced().values())
     table.set(split_rows=50)
-    assert split(table).number is not None
+    assert split(table).version is not None
     # Even to a hundredth of the rows: a short boundary is worth that much.
     parts = table.partitions().column("rows").to_pylist()
     assert len(parts) == 3
@@ -371,8 +372,8 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
 
 def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, monkeypatch):
     """Their rows have null for a field that came later, and one file is left: there is nothing to merge."""
-    monkeypatch.setattr("lakebed.query.narrow.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.query.run.FAN_IN_MAX", 1)
+    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 1)
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(AddField("w", "int8"))
@@ -382,10 +383,10 @@ def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, mo
 
 def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     """The filter reaches the scan of a file that has other names for the keys; nothing is sorted."""
-    from lakebed.kernels.merge import check_plan
-    from lakebed.query.cache import ReadCache
-    from lakebed.query.engine import Engine
-    from lakebed.query.narrow import Ask
+    from lakebed.parquet.read_cache import ReadCache
+    from lakebed.read.merge_scan import Engine
+    from lakebed.read.page_read import Ask
+    from lakebed.sorting.merge import check_plan
 
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(RenameField("k", "key"), WidenField("n", "int64"), AddField("w", "int8"))
@@ -394,7 +395,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
     ask = Ask(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), None, ("n", "w"), 10)
-    engine = Engine(table.newest().reader._files, ReadCache(1 << 20))
+    engine = Engine(table.snapshot().reader._files, ReadCache(1 << 20))
     for used in (opened[:1], opened[1:], opened):
         for _, condition in engine.conditions(used, ask):
             drawing = engine.frame(used, condition, ask).execution_plan().display_indent()

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed import arrays
+from lakebed.model import arrays
 
 INT64 = st.lists(st.integers(-(2**63), 2**63 - 1))
 

@@ -4,10 +4,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import Schema, types
+from lakebed import Schema
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
 from lakebed.ingest.attach import check_sorted
-from lakebed.kernels import row_groups
+from lakebed.model import types
+from lakebed.parquet import row_groups
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})
 

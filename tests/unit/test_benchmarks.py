@@ -78,7 +78,7 @@ def test_a_range_holds_the_rows_that_it_says():
     assert key_of(7) in keys
 
 
-def test_what_failed_and_what_is_not_offered_are_shown_with_their_reason():
+def test_what_failed_and_what_is_not_proposed_are_shown_with_their_reason():
     assert shown("upsert", upsert={"none": "no keys"}) == ("none [1]", ["no keys"])
     assert shown("maintenance", maintain={"error": "OSError: full"}) == ("error [1]", ["OSError: full"])
 

@@ -68,5 +68,5 @@ def test_a_warm_get_keeps_its_budget_of_calls(table):
 
 def test_a_count_says_where_the_calls_are():
     found = calls_of(lambda: lakebed.Schema({"k": "int64"}))
-    assert found["lakebed.schema", "Schema.__init__"] == 1
-    assert "lakebed.schema: " in shown(found)
+    assert found["lakebed.model.schema", "Schema.__init__"] == 1
+    assert "lakebed.model.schema: " in shown(found)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lakebed.documents import dump, load, reading
-from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.model.documents import dump, load, reading
 
 
 def test_what_is_written_is_read():
@@ -23,9 +23,9 @@ def test_what_is_no_json_is_one_kind_of_error(data):
 
 
 def test_numbers_that_json_has_not_are_not_written():
-    for number in (float("nan"), float("inf")):
+    for version in (float("nan"), float("inf")):
         with pytest.raises(ValueError):
-            dump(number)
+            dump(version)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_a_document_that_makes_no_sense_is_damage(error):
 
 
 def test_damage_and_newer_formats_are_told_as_they_are():
-    for error in (DamagedError("d"), FormatTooNewError("f")):
+    for error in (DamagedError("d"), UnsupportedFormatError("f")):
         with pytest.raises(type(error), match=error.message), reading("not a thing"):
             raise error

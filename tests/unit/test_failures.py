@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.collection.dropped import sweep_dropped
-from lakebed.failures import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
+from lakebed.inspect.failed_calls import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
+from lakebed.retention.dropped import delete_dropped
 from lakebed.spark.interrupt import interruptible
 
 
@@ -46,28 +46,28 @@ def failed(instance: lakebed.Instance, error: BaseException, **given: str) -> No
 
 
 def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Instance, table: lakebed.Table) -> None:
-    number = table.number
+    version = table.version
     failed(instance, lakebed.SchemaMismatchError("day.csv: column n: 'two' is not int64"), job_id="monday")
     failed(instance, RuntimeError("a bug"))
     found = table.failures()
     assert found.schema == SCHEMA
     assert found.drop_columns(["time", "writer"]).to_pylist() == [
         {
-            "number": number,
+            "version": version,
             "call": "bulk_import",
             "job": None,
             "error": "RuntimeError",
             "reason": "RuntimeError: a bug",
         },
         {
-            "number": number,
+            "version": version,
             "call": "bulk_import",
             "job": "monday",
             "error": "schema_mismatch",
             "reason": "day.csv: column n: 'two' is not int64",
         },
     ]
-    assert table.state().number == number, "a failure moves no number"
+    assert table.state().version == version, "a failure moves no number"
 
 
 def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
@@ -122,12 +122,12 @@ def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
     record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
     (name,) = [found.name for found in table.storage.list(f"tables/{table.id}/failures")]
     document = json.loads(table.storage.get(name) or b"")
-    for damaged in (b"", b"[]", b"{}", json.dumps(document | {"number": "x"}).encode()):
+    for damaged in (b"", b"[]", b"{}", json.dumps(document | {"version": "x"}).encode()):
         table.storage.replace(name, damaged)
         with pytest.raises(lakebed.DamagedError):
             table.failures()
     table.storage.replace(name, json.dumps(document | {"format": 99}).encode())
-    with pytest.raises(lakebed.FormatTooNewError):
+    with pytest.raises(lakebed.UnsupportedFormatError):
         table.failures()
 
 
@@ -135,6 +135,6 @@ def test_records_go_with_their_table(instance: lakebed.Instance, table: lakebed.
     record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
     instance.set(gc_delay_s=0, history_s=0)
     instance.drop_table("t")
-    (dropped,) = sweep_dropped(instance).tables
+    (dropped,) = delete_dropped(instance).tables
     assert (dropped.objects, dropped.waiting) == (1, None)
     assert not [found.name for found in instance.storage.list("tables") if "failures" in found.name]

@@ -11,8 +11,8 @@ import pytest
 import lakebed
 from lakebed import SchemaMismatchError, UsageError
 from lakebed.errors import Error
-from lakebed.foreign import EXTRAS, said, told
-from tests.unit.collection.cases import made
+from lakebed.model.foreign_errors import EXTRAS, said, told
+from tests.unit.retention.cases import made
 
 BLOCKED = """
 import sys
@@ -96,7 +96,7 @@ def test_a_pandas_frame_that_arrow_cannot_take_is_told():
 
 
 def test_a_panic_while_a_predicate_is_planned_is_told(monkeypatch):
-    from lakebed.kernels import predicate
+    from lakebed.engine import predicate
 
     class Engine:
         def from_arrow(self, rows):

@@ -7,7 +7,7 @@ import pytest
 
 import lakebed
 from lakebed import Generated, Schema, SchemaMismatchError, UsageError
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.state.evolution import AllowNulls, DropField, RenameField, WidenField
 
 VALUES = {"ts": "timestamp[us, tz=UTC]", "user": "string", "n": "int32"}
@@ -106,7 +106,7 @@ def test_a_key_that_comes_out_null_is_refused_or_rejected(instance):
     rows = ROWS.set_column(1, "user", pa.array(["a", None, "b"]))
     with pytest.raises(SchemaMismatchError, match=r"field g, made of user as .* is null"):
         table.write(rows)
-    kept, rejected = Intake(table.schema).sift(rows.to_batches()[0], "here")
+    kept, rejected = Conformer(table.schema).separate(rows.to_batches()[0], "here")
     assert kept.column("g").to_pylist() == ["a", "b"]
     assert [part.num_rows for part in rejected] == [1]
 

@@ -5,13 +5,13 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
-from lakebed.files import entry_name, snapshot_name, table_prefix
-from lakebed.history import SCHEMA, detail
+from lakebed.inspect.history import SCHEMA, detail
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.queue import Ticket
+from lakebed.model.files import checkpoint_name, entry_name, table_prefix
 from lakebed.state.codec import encode_transaction, outline
-from lakebed.state.transactions import AlterSettings, OfferSplit
-from lakebed.table import Table
+from lakebed.state.transactions import AlterSettings, ProposeSplit
+from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 from tests.golden.history import everything
 from tests.unit.cases import compact
@@ -36,11 +36,11 @@ def test_every_transaction_is_one_row_newest_first(table):
     table.write(rows("abc"), commit_id="monday")
     table.write(rows("de"))
     job = compact(table)
-    table.commit(OfferSplit({1: (table.schema.codec.encode_key(("c",)),)}))
+    table.commit(ProposeSplit({1: (table.schema.codec.encode_key(("c",)),)}))
     table.set(page_rows=500)
-    assert told(table, "number", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
+    assert told(table, "version", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
         (7, "alter_settings", 0, 0, 0, 0),
-        (6, "split_leaves", 0, 0, 0, 0),
+        (6, "split_partitions", 0, 0, 0, 0),
         (5, "replace", 5, None, 1, 2),
         (4, "open_job", 0, 0, 0, 0),
         (3, "add_files", 2, 0, 1, 0),
@@ -51,12 +51,12 @@ def test_every_transaction_is_one_row_newest_first(table):
     assert told(table, "job")[2:4] == [(job,), (job,)]
     assert told(table, "detail") == [
         ("page_rows=500",),
-        ("leaf 1 cut into 2",),
+        ("partition 1 cut into 2",),
         ("2 references replaced by 1",),
         ("over 2 files, for 60 s",),
-        ("1 reference in 1 leaf",),
-        ("1 reference in 1 leaf",),
-        ("1 leaf",),
+        ("1 reference in 1 partition",),
+        ("1 reference in 1 partition",),
+        ("1 partition",),
     ]
     sizes = {file.size_bytes for file in known_files(table.state())}
     assert {size for (size,) in told(table, "bytes_added")} == {0, *sizes}
@@ -67,8 +67,8 @@ def test_times_are_the_stores_of_every_entry_the_newest_too(table):
     for count in range(20):
         table.write(rows("ab"), commit_id=str(count))
     prefix = table_prefix(table.id)
-    stamps = [table.storage.stamp(entry_name(prefix, number)) for number in range(21, 0, -1)]
-    assert [time for (time,) in told(table, "time")] == stamps
+    last_modified_times = [table.storage.last_modified(entry_name(prefix, version)) for version in range(21, 0, -1)]
+    assert [time for (time,) in told(table, "time")] == last_modified_times
 
 
 def test_a_limit_reads_no_more_of_the_log(table):
@@ -79,7 +79,7 @@ def test_a_limit_reads_no_more_of_the_log(table):
     fresh.state()
     counting.clear()
     found = fresh.history(limit=3)
-    assert found.column("number").to_pylist() == [31, 30, 29]
+    assert found.column("version").to_pylist() == [31, 30, 29]
     assert sum(counting.calls.values()) <= 2 + 3 + 3
     assert fresh.history(limit=0).num_rows == 0
     with pytest.raises(UsageError, match="limit"):
@@ -88,10 +88,10 @@ def test_a_limit_reads_no_more_of_the_log(table):
 
 def test_an_entry_of_several_transactions_is_as_many_rows(table):
     """The later one first."""
-    before = table.number
+    before = table.version
     changes = [AlterSettings({"page_rows": rows}) for rows in (500, 501)]
     table.log._commit_group([Ticket(change) for change in changes])
-    assert told(table, "number")[:2] == [(before + 1,), (before + 1,)]
+    assert told(table, "version")[:2] == [(before + 1,), (before + 1,)]
     assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
 
 
@@ -101,10 +101,10 @@ def test_an_entry_that_was_changed_is_named_when_the_reader_comes_to_it(table):
         table.write(rows("ab"), commit_id=str(count))
     name = entry_name(table_prefix(table.id), 3)
     table.storage.replace(name, table.storage.get(name).replace(b" pid ", b" PID "))
-    assert table.history(limit=3).column("number").to_pylist() == [6, 5, 4]
+    assert table.history(limit=3).column("version").to_pylist() == [6, 5, 4]
     with pytest.raises(DamagedError, match=r"entry 3 .* is not the one"):
         table.history()
-    table.storage.delete([name, snapshot_name(table_prefix(table.id))])
+    table.storage.delete([name, checkpoint_name(table_prefix(table.id))])
     with pytest.raises(DamagedError, match=r"entry 3 .* is gone"):
         table.history()
 
@@ -117,24 +117,24 @@ def test_every_kind_of_transaction_is_told_in_words():
         for document in (encode_transaction(one).document for one in transactions)
     }
     assert told_of == {
-        "create_table": "1 leaf",
-        "add_files": "2 references in 1 leaf",
-        "raise_mark": "retained_from to 20",
+        "create_table": "1 partition",
+        "add_files": "2 references in 1 partition",
+        "raise_watermark": "earliest_retained_version to 20",
         "open_job": "over 2 files, for 60 s",
-        "split_leaves": "leaf 1 cut into 2",
+        "split_partitions": "partition 1 cut into 2",
         "replace": "4 references replaced by 2",
         "close_job": "gave up",
-        "mark_dead": "2 files",
-        "forget_files": "1 file",
+        "retire_files": "2 files",
+        "purge_files": "1 file",
         "alter_settings": "split_rows=9",
         "alter_schema": "add w: int8, rename k to key, drop v",
-        "set_tag": "new at number 14",
+        "set_tag": "new at version 14",
         "remove_tag": "old",
-        "chain_runs": "2 files of leaf 9 made one run",
-        "join_leaves": "leaves 2, 3 made one",
+        "concatenate_runs": "2 files of partition 9 made one run",
+        "join_partitions": "partitions 2, 3 made one",
         "submit_requests": "3 requests for 3 files",
         "fail_request": "request 0: no such object",
         "reject_request": "request 1: no such bucket",
-        "remove_range": "1 range, 1 leaf emptied, for good",
+        "remove_range": "1 range, 1 partition emptied, for good",
         "drop_table": "",
     }

@@ -5,7 +5,15 @@ import json
 import pytest
 
 import lakebed
-from lakebed import ExistsError, FormatTooNewError, NotFoundError, RejectedError, Schema, UnsafeStoreError, UsageError
+from lakebed import (
+    ExistsError,
+    NotFoundError,
+    RejectedError,
+    Schema,
+    UnsafeStoreError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from lakebed.cli.run import main
 from lakebed.storage import probe
 
@@ -32,7 +40,7 @@ def test_an_instance_of_a_newer_format_is_refused(instance, tmp_path):
     """By number, before anything else is read."""
     marker = tmp_path / "lake" / "instance.json"
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 99}))
-    with pytest.raises(FormatTooNewError, match="format 99"):
+    with pytest.raises(UnsupportedFormatError, match="format 99"):
         lakebed.open(instance.url)
 
 
@@ -85,7 +93,7 @@ def test_a_bad_table_name_is_refused(instance, name):
         instance.create_table(name, SCHEMA)
 
 
-def test_split_points_cut_leaves_and_bad_ones_are_refused(instance):
+def test_split_points_cut_partitions_and_bad_ones_are_refused(instance):
     """Values of the first field, or tuples of the first fields, in any order."""
     schema = Schema({"a": "string", "b": "int64"})
     table = instance.create_table("t", schema, split_points=[("m", 5), "c"])
@@ -118,12 +126,12 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
 def test_a_bad_setting_is_refused_before_anything_is_stored(instance, changes, says):
     """Naming the setting, the value and the bounds."""
     table = instance.create_table("t", SCHEMA)
-    before = table.number
+    before = table.version
     with pytest.raises(UsageError, match=says):
         table.set(**changes)
     with pytest.raises(UsageError, match=says):
         instance.create_table("u", SCHEMA, settings=changes)
-    assert table.number == before
+    assert table.version == before
     assert instance.tables() == ["t"]
 
 
@@ -137,11 +145,11 @@ def test_a_table_goes_offline_and_back(instance):
 
 
 def test_the_log_may_live_elsewhere(tmp_path):
-    """Data and snapshots under the root, entries under log_url."""
+    """Data and checkpoints under the root, entries under log_url."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     made.create_table("t", SCHEMA)
     assert lakebed.open(made.url).tables() == ["t"]
-    made._catalog.wait_for_snapshot()
+    made._catalog.wait_for_checkpoint()
     assert {path.parent.name for path in (tmp_path / "lake").rglob("*.ndjson")} == {"latest"}
     assert {path.parent.name for path in (tmp_path / "logs").rglob("*.ndjson")} == {"log"}
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import DamagedError
-from lakebed.ipc import open_within
-from lakebed.log.parts import batch_of, bytes_of
-from lakebed.state.bulk import Side, decode_references
-from lakebed.summaries import Summary
+from lakebed.log.segments import batch_of, bytes_of
+from lakebed.model.ipc import open_within
+from lakebed.model.key_summaries import Summary
+from lakebed.state.bulk import Sidecar, decode_references
 
 ROWS = pa.table(
     {
@@ -52,7 +52,7 @@ def test_a_bomb_is_refused_before_it_is_decompressed():
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
         Summary.from_ipc(bomb, "summary 1")
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
-        decode_references({"side": "s", "references": 2000, "leaves": 1, "rows": 1}, {"s": bomb})
+        decode_references({"sidecar": "s", "references": 2000, "partitions": 1, "rows": 1}, {"s": bomb})
     assert pa.default_memory_pool().max_memory() == before
 
 
@@ -66,7 +66,7 @@ def test_a_part_as_it_is_written_is_within_its_own_size():
     batch = ROWS.combine_chunks().to_batches()[0]
     data = bytes_of(batch)
     assert batch_of(pa.BufferReader(data), "part 1").equals(batch)
-    assert isinstance(Side(data, 1).data, bytes)
+    assert isinstance(Sidecar(data, 1).data, bytes)
 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import BadKeyError, KeyRange, Schema
-from lakebed.keys import EncodedRange, iter_ranges, shortest_separator, successor
+from lakebed.model.keys import EncodedRange, iter_ranges, shortest_separator, successor
 
 NAIVE = dt.datetime(2020, 1, 1)  # noqa: DTZ001 - what it is that is refused
 

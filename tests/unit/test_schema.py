@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 
 NESTED = {
     "flag": "bool",
@@ -89,7 +89,7 @@ def test_rows_fit_in_any_order_and_from_any_layout_that_loses_nothing():
         v=pa.array([float("nan")], pa.float32()),
         w=pa.array([[1]], pa.large_list(pa.int16())),
     ).select(["w", "v", "n", "k"])
-    fitted = Intake(SCHEMA).conform(given, "here")
+    fitted = Conformer(SCHEMA).conform(given, "here")
     assert fitted.schema == SCHEMA.arrow
     assert fitted.column("n").to_pylist() == [7]
     assert str(fitted.column("v")[0]) == "nan"
@@ -110,7 +110,7 @@ def test_rows_fit_in_any_order_and_from_any_layout_that_loses_nothing():
 def test_rows_that_do_not_fit_are_refused_with_their_source(columns, error, says):
     """Naming the column, both types and where the rows came from."""
     with pytest.raises(error, match=says) as caught:
-        Intake(SCHEMA).conform(batch(**columns), "part-7.parquet")
+        Conformer(SCHEMA).conform(batch(**columns), "part-7.parquet")
     assert "part-7.parquet" in str(caught.value)
 
 
@@ -118,14 +118,14 @@ def test_duplicate_columns_are_refused():
     """Neither of the two could be meant."""
     twice = pa.RecordBatch.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["k", "k"])
     with pytest.raises(SchemaMismatchError, match="duplicate column k"):
-        Intake(Schema({"k": "string"})).conform(twice, "here")
+        Conformer(Schema({"k": "string"})).conform(twice, "here")
 
 
 def test_a_long_key_of_zero_bytes_counts_escaped():
     """5,000 zero bytes take 10,000 when encoded."""
     rows = pa.RecordBatch.from_pydict({"k": pa.array([b"a", b"\x00" * 5000])})
     with pytest.raises(BadKeyError, match="row 1"):
-        Intake(Schema({"k": "binary"})).conform(rows, "here")
+        Conformer(Schema({"k": "binary"})).conform(rows, "here")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,6 @@ def test_decimals_widen_only_where_every_digit_is_kept():
     """More digits before and after the point, never fewer."""
     schema = Schema({"k": "string"}, values={"p": "decimal128(10, 2)"})
     rows = pa.RecordBatch.from_pydict({"k": ["a"], "p": pa.array([Decimal("1.5")], pa.decimal128(4, 1))})
-    assert Intake(schema).conform(rows, "here").column("p").to_pylist() == [Decimal("1.50")]
+    assert Conformer(schema).conform(rows, "here").column("p").to_pylist() == [Decimal("1.50")]
     with pytest.raises(SchemaMismatchError, match="column p"):
-        Intake(schema).conform(rows.set_column(1, "p", pa.array([Decimal("1.555")])), "here")
+        Conformer(schema).conform(rows.set_column(1, "p", pa.array([Decimal("1.555")])), "here")

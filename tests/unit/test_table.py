@@ -12,9 +12,9 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError, clock
-from lakebed.collection.run import collect_garbage
+from lakebed.retention.run import collect_garbage
 from lakebed.state.sums import table_rows
-from tests.unit.query.test_answers import VALUES
+from tests.unit.read.test_answers import VALUES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 
@@ -42,7 +42,7 @@ def scanned(table, *ranges, **options):
     return table.scan(*ranges, **options).read_all()
 
 
-def test_rows_come_back_in_key_order_across_leaves_and_files(table):
+def test_rows_come_back_in_key_order_across_partitions_and_files(table):
     """Then in the order of the sort key."""
     table.write(rows(list("zmakq")))
     table.write(rows(list("azkb"), start=5))
@@ -55,7 +55,7 @@ def test_rows_come_back_in_key_order_across_leaves_and_files(table):
     assert table.get("nothing").schema == SCHEMA.arrow
 
 
-def test_one_write_makes_one_file_with_a_reference_in_each_leaf_it_touches(table):
+def test_one_write_makes_one_file_with_a_reference_in_each_partition_it_touches(table):
     """With exact counts."""
     table.write(rows(list("aabz")))
     files = table.files()
@@ -70,14 +70,14 @@ def test_a_write_is_seen_by_other_processes_with_their_next_probe(tmp_path):
     table = lakebed.create(str(tmp_path / "lake")).create_table("t", SCHEMA)
     other = lakebed.open(str(tmp_path / "lake")).table("t")
     assert other.get("a").num_rows == 0
-    number = table.write(rows(["a"]))
+    version = table.write(rows(["a"]))
     assert other.get("a", max_staleness=3600).num_rows == 0
     assert other.get("a").num_rows == 1
-    assert (number, other.number, table.number) == (2, 2, 2)
+    assert (version, other.version, table.version) == (2, 2, 2)
 
 
 def test_a_repeated_commit_id_adds_nothing(table):
-    """It answers with the first number, from any process."""
+    """It answers with the first version, from any process."""
     first = table.write(rows(["a"]), commit_id="monday")
     table.write(rows(["b"]))
     assert table.write(rows(["a", "c"]), commit_id="monday") == first
@@ -88,7 +88,7 @@ def test_a_repeated_commit_id_adds_nothing(table):
 
 def test_no_rows_make_no_entry(table):
     """Of whatever form."""
-    before = table.number
+    before = table.version
     assert table.write(rows([])) == before
     assert table.write(pa.RecordBatchReader.from_batches(SCHEMA.arrow, [])) == before
 
@@ -197,7 +197,7 @@ def test_rows_that_do_not_fit_leave_nothing_behind(tmp_path):
     with pytest.raises(UsageError, match="__arrow_c_stream__"):
         table.write([1, 2])
     assert not list((tmp_path / "lake").rglob("*.parquet"))
-    assert table.number == 1
+    assert table.version == 1
 
 
 def _write_some(url, worker):
@@ -240,25 +240,26 @@ def test_a_damaged_data_file_is_named(tmp_path):
 
 def test_the_outcome_of_a_request_is_told_by_any_process(table, instance):
     """And None for one that is not in the log."""
-    number = table.write(rows(["a"]), commit_id="monday")
-    assert table.outcome("monday") == number
-    assert lakebed.open(instance.url).table("t").outcome("monday") == number
+    version = table.write(rows(["a"]), commit_id="monday")
+    assert table.outcome("monday") == version
+    assert lakebed.open(instance.url).table("t").outcome("monday") == version
     assert table.outcome("tuesday") is None
 
 
 def test_removed_rows_are_gone_and_their_neighbours_are_not(table):
-    """In one entry, by metadata: the boundaries h and p stay, and one is put where the range ends inside a leaf."""
+    """In one entry, by metadata: the boundaries h and p stay, and one is put where the range ends inside a
+    partition."""
     table.write(rows(list("abcijz")))
     table.write(rows(list("cc"), start=6))
     files = set(table.state().files)
-    before = table.number
-    number = table.remove(KeyRange("b", "j"), KeyRange.prefix("z"))
-    assert number == before + 1
+    before = table.version
+    version = table.remove(KeyRange("b", "j"), KeyRange.prefix("z"))
+    assert version == before + 1
     assert scanned(table).column("k").to_pylist() == ["a", "j"]
     assert table_rows(table.state()) == (2, 0)
     assert set(table.state().files) == files
-    assert scanned(table.at(number=before)).num_rows == 8
-    assert table.remove(KeyRange("b", "j")) == table.number == number
+    assert scanned(table.at(version=before)).num_rows == 8
+    assert table.remove(KeyRange("b", "j")) == table.version == version
     table.write(rows(["c"]))
     assert table.get("c").num_rows == 1
 
@@ -312,19 +313,19 @@ def test_a_removal_without_a_range_is_refused(table):
 def test_a_commit_id_that_is_forgotten_is_told_as_unknown_and_adds_nothing(instance):
     """To whoever gives the number of before the first call; another only sees that it is not on record."""
     table = instance.create_table("t", SCHEMA, settings={"requests_s": 0})
-    before = table.number
+    before = table.version
     table.write(rows(["a"]), commit_id="monday")
     table.set(page_rows=500)
     collect_garbage(table)
 
-    assert (table.outcome("monday"), table.state().forget_line) == (None, 4 - 1)
+    assert (table.outcome("monday"), table.state().request_watermark) == (None, 4 - 1)
     with pytest.raises(lakebed.UnknownOutcomeError, match="requests_s"):
-        table.write(rows(["a"]), commit_id="monday", base_number=before)
+        table.write(rows(["a"]), commit_id="monday", base_version=before)
     assert scanned(table).num_rows == 1
 
 
-@pytest.mark.parametrize(("commit_id", "base_number"), [("monday", 99), ("monday", -1), (None, 1)])
-def test_a_base_number_that_means_nothing_is_refused(table, commit_id, base_number):
-    with pytest.raises(UsageError, match="base_number"):
-        table.write(rows(["a"]), commit_id=commit_id, base_number=base_number)
-    assert table.number == 1
+@pytest.mark.parametrize(("commit_id", "base_version"), [("monday", 99), ("monday", -1), (None, 1)])
+def test_a_base_number_that_means_nothing_is_refused(table, commit_id, base_version):
+    with pytest.raises(UsageError, match="base_version"):
+        table.write(rows(["a"]), commit_id=commit_id, base_version=base_version)
+    assert table.version == 1

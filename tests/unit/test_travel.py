@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import KeyRange, Schema, reading
-from lakebed.collection.run import collect_garbage
-from lakebed.compaction.run import compact, prepare, run_merge_task
+from lakebed import KeyRange, Schema
 from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, StorageError, UsageError
-from lakebed.travel import moment_in
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.retention.run import collect_garbage
+from lakebed.snapshot import table_reads
+from lakebed.state.time_travel import moment_in
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 
@@ -26,7 +27,7 @@ def keys_of(found):
 
 
 def compacted(table, tmp_path):
-    """All leaves merged, in this process."""
+    """All partitions merged, in this process."""
 
     def execute(tasks):
         return [run_merge_task(task, table.storage, Path(tmp_path)) for task in tasks]
@@ -49,27 +50,27 @@ def test_each_number_has_its_own_rows_whatever_comes_after(table, tmp_path):
     numbers = {2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3], 6: [1, 2, 3], 7: [1, 2, 3, 4]}
     again = lakebed.open(tmp_path / "lake").table("t")
     for held in (table, again):
-        assert {number: keys_of(held.at(number=number)) for number in numbers} == numbers
-    view = table.at(number=3)
-    assert view.number == 3
-    assert view.get(2).num_rows == 1
-    assert view.get(3).num_rows == 0
-    assert [row["k"] for row in view.scan(KeyRange(2), limit=5).read_all().to_pylist()] == [2]
-    assert view.files().num_rows == 2
-    assert view.partitions().column("rows").to_pylist() == [2]
-    assert table.at(number=1).scan().read_all().num_rows == 0
+        assert {version: keys_of(held.at(version=version)) for version in numbers} == numbers
+    snapshot = table.at(version=3)
+    assert snapshot.version == 3
+    assert snapshot.get(2).num_rows == 1
+    assert snapshot.get(3).num_rows == 0
+    assert [row["k"] for row in snapshot.scan(KeyRange(2), limit=5).read_all().to_pylist()] == [2]
+    assert snapshot.files().num_rows == 2
+    assert snapshot.partitions().column("rows").to_pylist() == [2]
+    assert table.at(version=1).scan().read_all().num_rows == 0
 
 
 def test_a_time_means_the_newest_entry_stored_by_then(table):
-    """By the store's stamps, whatever the writers' clocks said."""
-    stamps = [table.log.entry_stamp(number) for number in range(1, 5)]
-    for number, stamp in enumerate(stamps, 1):
-        at_least = max(n for n, s in enumerate(stamps, 1) if s <= stamp)
-        assert table.at(time=stamp).number == at_least >= number
-        assert table.at(time=stamp.isoformat()).number == at_least
-    assert table.at(time=table.log.now()).number == 4
+    """By the store's last-modified times, whatever the writers' clocks said."""
+    last_modified_times = [table.log.entry_last_modified(version) for version in range(1, 5)]
+    for version, last_modified in enumerate(last_modified_times, 1):
+        at_least = max(n for n, s in enumerate(last_modified_times, 1) if s <= last_modified)
+        assert table.at(time=last_modified).version == at_least >= version
+        assert table.at(time=last_modified.isoformat()).version == at_least
+    assert table.at(time=table.log.now()).version == 4
     with pytest.raises(NotFoundError, match="was created later"):
-        table.at(time=stamps[0] - dt.timedelta(seconds=1))
+        table.at(time=last_modified_times[0] - dt.timedelta(seconds=1))
 
 
 def test_a_time_that_the_store_has_not_reached_is_not_there_yet(table):
@@ -90,9 +91,9 @@ def test_a_time_a_moment_ahead_is_waited_for_and_has_what_came_meanwhile(table, 
         slept.append(seconds)
         table.write(rows(4))
 
-    monkeypatch.setattr(reading.clock, "sleep", sleep)
+    monkeypatch.setattr(table_reads.clock, "sleep", sleep)
     found = table.at(time=table.log.now() + dt.timedelta(seconds=5))
-    assert found.number == 5
+    assert found.version == 5
     assert len(slept) == 1
     assert 0 < slept[0] <= 5
 
@@ -102,7 +103,7 @@ def test_the_clock_of_the_store_is_asked_once(table, monkeypatch):
     now = table.log.now
     monkeypatch.setattr(table.log, "now", lambda: asked.append(1) or now())
     for _ in range(5):
-        assert table.at(time=table.log.entry_stamp(4)).number == 4
+        assert table.at(time=table.log.entry_last_modified(4)).version == 4
     assert len(asked) == 1
 
 
@@ -113,7 +114,7 @@ def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, mo
         raise StorageError("no right to put", transient=False)
 
     monkeypatch.setattr(table.log, "now", forbidden)
-    assert table.at(time=dt.datetime.now(dt.UTC)).number == 4
+    assert table.at(time=dt.datetime.now(dt.UTC)).version == 4
     with pytest.raises(NotFoundError, match="not there yet"):
         table.at(time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
 
@@ -121,9 +122,9 @@ def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, mo
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("12", {"number": 12}),
-        ("0", {"number": 0}),
-        ("-1", {"number": -1}),
+        ("12", {"version": 12}),
+        ("0", {"version": 0}),
+        ("-1", {"version": -1}),
         ("2026-01-31T12:00:00Z", {"time": "2026-01-31T12:00:00Z"}),
         ("release-3", {"tag": "release-3"}),
         ("\u00b2", {"tag": "\u00b2"}),
@@ -131,21 +132,21 @@ def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, mo
     ],
 )
 def test_a_text_names_a_number_a_time_or_a_tag(table, text, meant):
-    """A superscript two is a digit to Python, and no number."""
+    """A superscript two is a digit to Python, and no version."""
     assert moment_in(text) == meant
     with pytest.raises((NotFoundError, NotRetainedError)):
         table.at(**meant)
 
 
 def test_what_a_collection_deleted_cannot_be_read_and_the_window_is_named(table, tmp_path):
-    before = table.at(number=3)
+    before = table.at(version=3)
     compacted(table, tmp_path)
     assert collect_garbage(table).files == 3
-    for number in (2, 3, 5):
-        with pytest.raises(NotRetainedError, match="Kept are the numbers from 6 to 8") as caught:
-            table.at(number=number)
+    for version in (2, 3, 5):
+        with pytest.raises(NotRetainedError, match="Kept are the versions from 6 to 8") as caught:
+            table.at(version=version)
         assert caught.value.kind == "not_retained"
-    assert keys_of(table.at(number=6)) == [1, 2, 3]
+    assert keys_of(table.at(version=6)) == [1, 2, 3]
     with pytest.raises(NotFoundError):
         before.scan().read_all()
 
@@ -159,29 +160,29 @@ def test_a_tag_keeps_the_files_of_its_number_until_it_goes(table, tmp_path):
     assert collect_garbage(table).files == 0
     table.write(rows(9))
     assert keys_of(table.at(tag="early")) == [1, 2]
-    assert keys_of(table.at(number=4)) == [1, 2, 3]
+    assert keys_of(table.at(version=4)) == [1, 2, 3]
     table.untag("now")
     assert collect_garbage(table).files == 1
-    assert keys_of(table.at(tag="early")) == keys_of(table.at(number=3)) == [1, 2]
+    assert keys_of(table.at(tag="early")) == keys_of(table.at(version=3)) == [1, 2]
     with pytest.raises(NotRetainedError, match="and 3 by tags"):
-        table.at(number=4)
+        table.at(version=4)
     with pytest.raises(NotRetainedError, match="are deleted"):
         table.tag("late", 4)
     table.untag("early")
     assert collect_garbage(table).files == 2
     with pytest.raises(NotRetainedError):
-        table.at(number=3)
+        table.at(version=3)
 
 
 def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path, monkeypatch):
-    """The mark is judged when it is committed; only what it took is deleted."""
+    """The mark is validated when it is committed; only what it took is deleted."""
     compacted(table, tmp_path)
     commit = table.try_commit
 
-    def tagging(offer):
+    def tagging(proposal):
         if "early" not in table.tags():
             lakebed.open(tmp_path / "lake").table("t").tag("early", 3)
-        return commit(offer)
+        return commit(proposal)
 
     monkeypatch.setattr(table, "try_commit", tagging)
     assert collect_garbage(table).files == 1
@@ -192,11 +193,11 @@ def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path, mo
 def test_a_tag_stands_at_one_number(table):
     table.tag("a", 2)
     assert table.tag("a", 2) == 2
-    with pytest.raises(RejectedError, match="stands at number 2"):
+    with pytest.raises(RejectedError, match="stands at version 2"):
         table.tag("a", 3)
-    with pytest.raises(RejectedError, match="stands at number 2"):
+    with pytest.raises(RejectedError, match="stands at version 2"):
         table.tag("a")
-    with pytest.raises(NotFoundError, match="no number 99"):
+    with pytest.raises(NotFoundError, match="no version 99"):
         table.tag("b", 99)
     with pytest.raises(RejectedError, match="no tag b"):
         table.untag("b")
@@ -219,12 +220,12 @@ def test_a_bad_tag_is_refused(table, name):
     ("asked", "error"),
     [
         ({}, UsageError),
-        ({"number": 2, "tag": "a"}, UsageError),
-        ({"number": "2"}, UsageError),
-        ({"number": True}, UsageError),
-        ({"number": 0}, NotFoundError),
-        ({"number": -1}, NotFoundError),
-        ({"number": 5}, NotFoundError),
+        ({"version": 2, "tag": "a"}, UsageError),
+        ({"version": "2"}, UsageError),
+        ({"version": True}, UsageError),
+        ({"version": 0}, NotFoundError),
+        ({"version": -1}, NotFoundError),
+        ({"version": 5}, NotFoundError),
         ({"tag": "none"}, NotFoundError),
         ({"time": "yesterday"}, UsageError),
         ({"time": "2026-01-31T12:00:00"}, UsageError),

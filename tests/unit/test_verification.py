@@ -4,13 +4,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import Schema, clock, files
-from lakebed.files import data_name, summary_name
+from lakebed import Schema, clock
+from lakebed.inspect.verification import numbering
 from lakebed.log.objects import ObjectLogs
-from lakebed.objects import load_summaries
-from lakebed.table import Table
+from lakebed.model import files
+from lakebed.model.files import data_name, summary_name
+from lakebed.read.summaries import load_summaries
+from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
-from lakebed.verification import numbering
 from tests.unit.cases import compact
 
 FILES = 5
@@ -56,12 +57,12 @@ def test_what_was_read_is_no_gap_whatever_the_listing_missed():
 def test_a_sound_table_has_no_findings(table):
     report = table.verify(files=True)
     assert report.sound
-    assert (report.number, report.entries, report.objects, report.findings) == (FILES + 1, FILES + 1, FILES, ())
+    assert (report.version, report.entries, report.objects, report.findings) == (FILES + 1, FILES + 1, FILES, ())
     assert table.verify().objects is None
 
 
 def test_objects_are_looked_for_by_listing(table):
-    """Not one request a file; another lists the snapshots."""
+    """Not one request a file; another lists the checkpoints."""
     counting = CountingStorage(table.storage)
     fresh = Table(table.id, "t", counting, ObjectLogs(table.storage), dict)
     assert fresh.verify(files=True).sound
@@ -69,7 +70,7 @@ def test_objects_are_looked_for_by_listing(table):
 
 
 def test_a_log_at_a_url_of_its_own_is_verified_there(tmp_path):
-    """Entries there, snapshot and data here."""
+    """Entries there, checkpoint and data here."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
     table.write(pa.table({"k": ["a"], "v": [1]}))
@@ -120,5 +121,5 @@ def test_a_file_that_was_collected_while_it_was_looked_for_is_none_of_its_busine
     late = Late(table.storage)
     fresh = Table(table.id, "t", late, ObjectLogs(table.storage), dict)
     report = fresh.verify(files=True)
-    assert report.number == FILES + 1
+    assert report.version == FILES + 1
     assert kinds(report) == []

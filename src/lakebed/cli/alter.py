@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from lakebed import types
-from lakebed.checks import shown
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.documents import UNREADABLE, load
 from lakebed.errors import UsageError
-from lakebed.foreign import said
+from lakebed.model import types
+from lakebed.model.checks import shown
+from lakebed.model.documents import UNREADABLE, load
+from lakebed.model.foreign_errors import said
 from lakebed.state.evolution import (
     AddField,
     AllowNulls,
@@ -69,9 +69,9 @@ def alter(
 
 def _change_schema(cli: Invocation, name: str, change: SchemaChange) -> None:
     table = cli.table(name)
-    number = table.alter(change)
-    document = {"table": table.name, "number": number, "schema": table.schema.to_json()}
-    cli.out.document(document, [f"table {table.name} at number {number}: {describe(change)}"])
+    version = table.alter(change)
+    document = {"table": table.name, "version": version, "schema": table.schema.to_json()}
+    cli.out.document(document, [f"table {table.name} at version {version}: {describe(change)}"])
 
 
 def _type(text: str) -> Any:

@@ -46,13 +46,13 @@ def _collect_garbage(cli: Invocation, table: str, *, dry_run: bool) -> None:
     text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {_deleted(dry_run=dry_run)}"
     young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
     pinned = f"; {count_text(report.pinned, 'file')} kept for readers by pins" if report.pinned else ""
-    trimmed = f"; log trimmed up to {report.floor}" if report.entries else ""
-    cli.out.document(plain(report), [f"table {report.table}: {text}{young}{pinned}{trimmed}"])
+    truncated = f"; log truncated up to {report.log_start}" if report.entries else ""
+    cli.out.document(plain(report), [f"table {report.table}: {text}{young}{pinned}{truncated}"])
 
 
 def _collect_orphans(cli: Invocation, table: str, *, force: bool, dry_run: bool) -> None:
     with open_pipeline(cli) as pipeline:
-        report = pipeline.sweep_orphans(table, dry_run=dry_run, force=force)
+        report = pipeline.delete_orphans(table, dry_run=dry_run, force=force)
     text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {_deleted(dry_run=dry_run)}"
     temporaries = f", and {count_text(report.temporaries, 'temporary object')}" if report.temporaries else ""
     lines = [f"table {report.table}: {text}{temporaries}, of {count_text(report.objects, 'object')}"]
@@ -67,7 +67,7 @@ def _collect_orphans(cli: Invocation, table: str, *, force: bool, dry_run: bool)
 
 def _collect_dropped(cli: Invocation, *, dry_run: bool) -> None:
     with open_pipeline(cli) as pipeline:
-        report = pipeline.sweep_dropped(dry_run=dry_run)
+        report = pipeline.delete_dropped(dry_run=dry_run)
     deleted = _deleted(dry_run=dry_run)
     lines = [
         f"table {table.id}: {count_text(table.objects, 'object')} of {size_text(table.size_bytes)} "

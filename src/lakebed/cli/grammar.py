@@ -23,7 +23,7 @@ from lakebed.errors import UsageError
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
-    from lakebed.view import View
+    from lakebed.snapshot.snapshot import Snapshot
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
@@ -65,12 +65,12 @@ class Invocation:
         """A table of the instance."""
         return self.instance().table(name)
 
-    def view(self, name: str, at: str | None) -> lakebed.Table | View:
+    def snapshot(self, name: str, at: str | None) -> lakebed.Table | Snapshot:
         """A table, or with ``--at`` the table as it was."""
         table = self.table(name)
         if at is None:
             return table
-        from lakebed.travel import moment_in
+        from lakebed.state.time_travel import moment_in
 
         return table.at(**moment_in(at))
 

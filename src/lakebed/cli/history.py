@@ -11,15 +11,15 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import count_text, plain, shown, size_text
 from lakebed.errors import NotFoundError
-from lakebed.failures import read_failures
-from lakebed.history import detail
+from lakebed.inspect.failed_calls import read_failures
+from lakebed.inspect.history import detail
 from lakebed.state.codec import outline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import lakebed
-    from lakebed.history import HistoryRow
+    from lakebed.inspect.history import HistoryRow
     from lakebed.log.entry import StoredEntry
 
 ENTRIES_SHOWN = 10
@@ -44,7 +44,7 @@ def history(
     options.check_at_most_one({"--entries": entries, "--entry": entry, "--failures": failures})
     found = cli.table(table)
     if failures:
-        names = ("time", "call", "number", "job", "error", "reason")
+        names = ("time", "call", "version", "job", "error", "reason")
         records = islice(read_failures(found.storage, found.id), limit)
         cli.out.records(records, names, lambda one: [getattr(one, name) for name in names])
     elif entry is not None:
@@ -54,23 +54,23 @@ def history(
         for stored in islice(found.log.newest_first(), ENTRIES_SHOWN if limit is None else limit):
             cli.out.document(_document(stored), _entry_lines(stored))
     else:
-        headings = ("number", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")
+        headings = ("version", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")
         cli.out.records(found.history_rows(limit), headings, _cells)
 
 
 def _cells(row: HistoryRow) -> tuple[Any, ...]:
     size = size_text(row.bytes_added) if row.bytes_added else 0
     counts = (row.rows_added, row.rows_removed, row.files_added, row.references_dropped, size)
-    return (row.number, row.time, row.type, *counts, row.request_key or row.job, row.writer, row.detail)
+    return (row.version, row.time, row.type, *counts, row.request_key or row.job, row.writer, row.detail)
 
 
-def _entry(table: lakebed.Table, number: int) -> StoredEntry:
-    found = table.log.read(number)
+def _entry(table: lakebed.Table, version: int) -> StoredEntry:
+    found = table.log.read(version)
     if found is None:
         raise NotFoundError(
-            f"table {table.name} has no entry {number}; its newest is {table.state().number}",
+            f"table {table.name} has no entry {version}; its newest is {table.state().version}",
             table=table.name,
-            number=number,
+            version=version,
         )
     return found
 
@@ -78,7 +78,7 @@ def _entry(table: lakebed.Table, number: int) -> StoredEntry:
 def _document(stored: StoredEntry) -> dict[str, Any]:
     entry = stored.entry
     return {
-        "number": entry.number,
+        "version": entry.version,
         "time": stored.stored_at,
         "writer": entry.writer,
         "writer_time": entry.time,
@@ -86,19 +86,19 @@ def _document(stored: StoredEntry) -> dict[str, Any]:
         "digest": entry.digest,
         "previous": entry.previous,
         "size_bytes": stored.size_bytes,
-        "sides": entry.sides,
+        "sidecars": entry.sidecars,
         "transactions": entry.documents,
     }
 
 
 def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
     entry = stored.entry
-    yield f"entry {entry.number}, stored {plain(stored.stored_at)}, {size_text(stored.size_bytes)}"
+    yield f"entry {entry.version}, stored {plain(stored.stored_at)}, {size_text(stored.size_bytes)}"
     yield f"  by {shown(entry.writer)}, at {shown(entry.time)} by its own clock"
     yield f"  digest {entry.digest}, after {entry.previous or 'nothing'}"
-    for side in entry.sides:
+    for side in entry.sidecars:
         size = size_text(side.size_bytes)
-        yield f"  side object {side.digest} of {side.number}: {count_text(side.references, 'reference')}, {size}"
+        yield f"  sidecar {side.digest} of {side.version}: {count_text(side.references, 'reference')}, {size}"
     for document in entry.documents:
         text = detail(outline(document))
         yield f"  {shown(document['type'])}  {shown(text)}".rstrip()

@@ -13,21 +13,21 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.pipelines import open_pipeline, progress_bar
-from lakebed.cli.render import Columns, columns, count_text, plain, size_text
+from lakebed.cli.render import TextColumns, columns, count_text, plain, size_text
 from lakebed.cli.requests import ingest_lines
-from lakebed.compaction.plan import check_strategy
-from lakebed.compaction.plan import plan as plan_compaction
+from lakebed.maintenance.compaction.plan import check_strategy
+from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.maintenance.splitting.plan import due, small
 from lakebed.settings import Strategy
-from lakebed.splitting.plan import due, small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebed.compaction.run import CompactionReport
-    from lakebed.splitting.plan import SmallLeaves
-    from lakebed.splitting.run import JoinReport, SplitReport
+    from lakebed.maintenance.compaction.run import CompactionReport
+    from lakebed.maintenance.splitting.plan import SmallPartitions
+    from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 
-LEAVES_SHOWN = 8
+PARTITIONS_SHOWN = 8
 
 
 @command
@@ -38,10 +38,10 @@ LEAVES_SHOWN = 8
 @options.dry_run
 @options.launcher
 def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: options.Launcher) -> None:
-    """Merge the runs of leaves that have several, on Spark.
+    """Merge the runs of partitions that have several, on Spark.
 
     Strategies: size-ratio merges runs of similar size, basic the smallest that fill a batch, by-bytes the smallest that
-    reach compaction_run_bytes, full all of a leaf. Runs that do not overlap are concatenated without rewriting.
+    reach compaction_run_bytes, full all of a partition. Runs that do not overlap are concatenated without rewriting.
     """
     if dry_run:
         _plan_compaction(cli, table, strategy)
@@ -52,20 +52,20 @@ def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool,
 
 
 def _compaction_lines(report: CompactionReport) -> Iterator[str]:
-    if report.number is None and report.waits is None:
+    if report.version is None and report.waits is None:
         yield f"table {report.table}: nothing to compact"
     if report.jobs:
         yield (
-            f"table {report.table} at number {report.number}: {count_text(report.leaves, 'leaf')} compacted, "
-            f"{count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
+            f"table {report.table} at version {report.version}: {count_text(report.partitions, 'partition')} "
+            f"compacted, {count_text(report.files_in, 'file reference')} of {size_text(report.bytes_in)} into "
             f"{count_text(report.files_out, 'file')} of {size_text(report.bytes_out)}"
         )
-    if report.chained:
-        yield f"table {report.table}: {count_text(report.chained, 'run')} fewer without rewriting any"
+    if report.concatenated:
+        yield f"table {report.table}: {count_text(report.concatenated, 'run')} fewer without rewriting any"
     if report.waits is not None:
         yield f"table {report.table} is not compacted further: {report.waits}"
     for skipped in report.skipped:
-        yield f"leaf {skipped.leaf} was left alone: {skipped.reason}"
+        yield f"partition {skipped.partition} was left alone: {skipped.reason}"
 
 
 def _plan_compaction(cli: Invocation, name: str, strategy: str | None) -> None:
@@ -73,34 +73,35 @@ def _plan_compaction(cli: Invocation, name: str, strategy: str | None) -> None:
     planned = plan_compaction(table.state(), table.settings_in_force(), check_strategy(strategy))
     merges = [
         {
-            "leaf": merge.leaf,
+            "partition": merge.partition,
             "rows": merge.rows,
             "exact": merge.exact,
             "bytes": merge.size_bytes,
             "files": len(merge.inputs),
             "runs": merge.runs,
-            "leaves": len(merge.leaves) or 1,
+            "partitions": len(merge.partitions) or 1,
         }
         for merge in (*planned.whole, *planned.merges)
     ]
-    chains = [
-        {"leaf": one.leaf, "bytes": one.size_bytes, "files": len(one.files), "runs": one.runs} for one in planned.chains
+    concatenations = [
+        {"partition": one.partition, "bytes": one.size_bytes, "files": len(one.files), "runs": one.runs}
+        for one in planned.concatenations
     ]
-    document = {"table": table.name, "merges": merges, "chains": chains, "skipped": planned.skipped}
-    cli.out.document(document, _compaction_plan_lines(merges, chains))
+    document = {"table": table.name, "merges": merges, "concatenations": concatenations, "skipped": planned.skipped}
+    cli.out.document(document, _compaction_plan_lines(merges, concatenations))
 
 
 def _compaction_plan_lines(
-    merges: Sequence[Mapping[str, object]], chains: Sequence[Mapping[str, object]]
-) -> Iterator[str | Columns]:
-    if merges or not chains:
+    merges: Sequence[Mapping[str, object]], concatenations: Sequence[Mapping[str, object]]
+) -> Iterator[str | TextColumns]:
+    if merges or not concatenations:
         yield _plan_text(merges, "nothing to compact")
-    if chains:
+    if concatenations:
         yield "runs that are concatenated without rewriting:"
-        yield _plan_text(chains, "")
+        yield _plan_text(concatenations, "")
 
 
-def _plan_text(rows: Sequence[Mapping[str, object]], nothing: str) -> str | Columns:
+def _plan_text(rows: Sequence[Mapping[str, object]], nothing: str) -> str | TextColumns:
     return columns(list(rows[0]), [list(row.values()) for row in rows]) if rows else nothing
 
 
@@ -108,7 +109,7 @@ def _plan_text(rows: Sequence[Mapping[str, object]], nothing: str) -> str | Colu
 @options.table
 @options.dry_run
 def split(cli: Invocation, *, table: str, dry_run: bool) -> None:
-    """Split leaves that have grown too large."""
+    """Split partitions that have grown too large."""
     if dry_run:
         _plan_split(cli, table)
         return
@@ -118,23 +119,29 @@ def split(cli: Invocation, *, table: str, dry_run: bool) -> None:
 
 
 def _split_lines(report: SplitReport) -> Iterator[str]:
-    for leaf in report.split:
-        yield f"leaf {leaf.leaf} cut into {leaf.parts}"
+    for partition in report.split:
+        yield f"partition {partition.partition} cut into {partition.parts}"
     for waiting in report.not_split:
-        yield f"leaf {waiting.leaf} stays whole: {waiting.reason}"
-    if report.number is None and not report.not_split:
-        yield f"table {report.table}: no leaf is too large"
+        yield f"partition {waiting.partition} stays whole: {waiting.reason}"
+    if report.version is None and not report.not_split:
+        yield f"table {report.table}: no partition is too large"
 
 
 def _plan_split(cli: Invocation, name: str) -> None:
     table = cli.table(name)
     planned = due(table.state(), table.settings_in_force())
     large = [
-        {"leaf": leaf.leaf, "rows": leaf.rows, "bytes": leaf.size_bytes, "runs": leaf.runs, "parts": leaf.parts}
-        for leaf in planned.large
+        {
+            "partition": partition.partition,
+            "rows": partition.rows,
+            "bytes": partition.size_bytes,
+            "runs": partition.runs,
+            "parts": partition.parts,
+        }
+        for partition in planned.large
     ]
     document = {"table": table.name, "large": large, "waiting": planned.waiting}
-    cli.out.document(document, [_plan_text(large, "no leaf is too large")])
+    cli.out.document(document, [_plan_text(large, "no partition is too large")])
 
 
 @command
@@ -142,9 +149,9 @@ def _plan_split(cli: Invocation, name: str) -> None:
 @options.dry_run
 @options.launcher
 def join(cli: Invocation, *, table: str, dry_run: bool, launcher: options.Launcher) -> None:
-    """Join small neighbouring leaves.
+    """Join small neighbouring partitions.
 
-    As far as the setting join_share allows. Some leaves are compacted first, on Spark: those with a file that was
+    As far as the setting join_share allows. Some partitions are compacted first, on Spark: those with a file that was
     merged away in one of them, where its rows must not come back.
     """
     if dry_run:
@@ -153,29 +160,29 @@ def join(cli: Invocation, *, table: str, dry_run: bool, launcher: options.Launch
         cli.out.document({"table": found.name, "small": groups}, _small_lines(groups))
         return
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"join {table}") as progress:
-        report = pipeline.join_leaves(table, progress=progress)
+        report = pipeline.join_partitions(table, progress=progress)
     lines = list(_join_lines(report))
     cli.out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
 
 
 def _join_lines(report: JoinReport) -> Iterator[str]:
-    for leaves in report.joined:
-        yield f"{_some_leaves(leaves)} made one"
+    for partitions in report.joined:
+        yield f"{_some_partitions(partitions)} made one"
     for apart in report.not_joined:
-        yield f"{_some_leaves(apart.leaves)} stay apart: {apart.reason}"
+        yield f"{_some_partitions(apart.partitions)} stay apart: {apart.reason}"
 
 
-def _small_lines(groups: Sequence[SmallLeaves]) -> Iterator[str]:
+def _small_lines(groups: Sequence[SmallPartitions]) -> Iterator[str]:
     if not groups:
         yield "no neighbours are small enough to be joined"
     for group in groups:
-        first = f", after {_some_leaves(group.compact_first)} are compacted" if group.compact_first else ""
-        yield f"{_some_leaves(group.leaves)} would be one of {count_text(group.rows, 'row')}{first}"
+        first = f", after {_some_partitions(group.compact_first)} are compacted" if group.compact_first else ""
+        yield f"{_some_partitions(group.partitions)} would be one of {count_text(group.rows, 'row')}{first}"
 
 
-def _some_leaves(leaves: Sequence[int]) -> str:
-    shown = ", ".join(map(str, leaves[:LEAVES_SHOWN])) + (" …" if len(leaves) > LEAVES_SHOWN else "")
-    return f"{count_text(len(leaves), 'leaf')} ({shown})"
+def _some_partitions(partitions: Sequence[int]) -> str:
+    shown = ", ".join(map(str, partitions[:PARTITIONS_SHOWN])) + (" …" if len(partitions) > PARTITIONS_SHOWN else "")
+    return f"{count_text(len(partitions), 'partition')} ({shown})"
 
 
 @command
@@ -188,7 +195,7 @@ def maintain(cli: Invocation, *, table: str, launcher: options.Launcher) -> None
     """
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"maintain {table}") as progress:
         report = pipeline.maintain(table, progress=progress)
-    lines = list(ingest_lines(report.ingest)) if report.ingest.number or report.ingest.failed else []
+    lines = list(ingest_lines(report.ingest)) if report.ingest.version or report.ingest.failed else []
     lines += [] if report.online else [f"table {report.table} is offline: neither compacted nor split nor joined"]
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]

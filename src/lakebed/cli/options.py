@@ -17,15 +17,15 @@ from lakebed.errors import UsageError
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
-    from lakebed.keys import KeyRange
-    from lakebed.schema import Schema
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Schema
     from lakebed.spark.launcher import Submit
 
     Launcher: TypeAlias = Submit | str | None
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
-_AT = "The table as it was: a log number, a tag, or a time such as 2026-01-31T12:00:00Z."
+_AT = "The table as it was: a version, a tag, or a time such as 2026-01-31T12:00:00Z."
 
 table = click.argument("table", metavar="TABLE", type=KEY_WORD, help="The table's name.")
 key = click.argument("key", metavar="[KEY]...", nargs=-1, type=KEY_WORD, help="A word for each row key field.")
@@ -66,7 +66,7 @@ class Ranges:
 
     def of(self, schema: Schema) -> list[KeyRange]:
         """The ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
-        from lakebed.keys import KeyRange
+        from lakebed.model.keys import KeyRange
 
         ranges = [KeyRange.prefix(*key_values(schema, words)) for words in self.prefix]
         ranges += [KeyRange.starts_with(*key_values(schema, words)) for words in self.starts_with]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli.progress import ProgressBar
-from lakebed.foreign import extras
+from lakebed.model.foreign_errors import extras
 
 if TYPE_CHECKING:
     from lakebed.cli.grammar import Invocation

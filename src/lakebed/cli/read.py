@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import lakebed
-    from lakebed.keys import KeyRange
-    from lakebed.view import View
+    from lakebed.model.keys import KeyRange
+    from lakebed.snapshot.snapshot import Snapshot
 
 
 @command
@@ -41,12 +41,18 @@ def get(
     Rows of many keys are printed in key order, those of a repeated key once.
     """
     options.check_one({"KEY": key, "--keys": keys})
-    view = cli.view(table, at)
+    snapshot = cli.snapshot(table, at)
     wanted = options.names(columns)
     if keys is None:
-        _print(view.get(*options.key_values(view.schema, key), columns=wanted), cli.out, "no rows with that key")
+        _print(
+            snapshot.get(*options.key_values(snapshot.schema, key), columns=wanted), cli.out, "no rows with that key"
+        )
     else:
-        _print(view.get_many(options.keys_in(keys, view.schema), columns=wanted), cli.out, "no rows with these keys")
+        _print(
+            snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted),
+            cli.out,
+            "no rows with these keys",
+        )
 
 
 def _print(rows: pa.Table, out: Output, nothing: str) -> None:
@@ -72,10 +78,10 @@ def scan(
     may have fewer fields than the key. A word that begins with a minus sign and is no number needs the form
     --from=-x. Give TABLE before options that take several words.
     """
-    view = cli.view(table, at)
-    wanted = ranges.of(view.schema)
-    with view.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
-        total = None if bar is None or how["where"] else _expected(view, wanted, how["limit"])
+    snapshot = cli.snapshot(table, at)
+    wanted = ranges.of(snapshot.schema)
+    with snapshot.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
+        total = None if bar is None or how["where"] else _expected(snapshot, wanted, how["limit"])
         if not cli.out.rows(_counted(stream, bar, total), stream.schema.names):
             cli.out.note("no rows there")
 
@@ -85,7 +91,7 @@ def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
     return ProgressBar(what) if sys.stderr.isatty() and not sys.stdout.isatty() else nullcontext()
 
 
-def _expected(table: lakebed.Table | View, ranges: Sequence[KeyRange], limit: int | None) -> int:
+def _expected(table: lakebed.Table | Snapshot, ranges: Sequence[KeyRange], limit: int | None) -> int:
     rows = table.count(*ranges).rows
     return rows if limit is None else min(rows, limit)
 
@@ -110,9 +116,9 @@ def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, a
     All rows, or those of the ranges given, as to scan. Where a range cuts a file, the count is an estimate (~) that is
     off by at most 0.1% of the file's rows at each end; --exact reads the keys there.
     """
-    view = cli.view(table, at)
-    found = view.count(*ranges.of(view.schema), exact=exact)
-    document = {"table": table, "number": view.number, "rows": found.rows, "exact": found.exact}
+    snapshot = cli.snapshot(table, at)
+    found = snapshot.count(*ranges.of(snapshot.schema), exact=exact)
+    document = {"table": table, "version": snapshot.version, "rows": found.rows, "exact": found.exact}
     document |= {"rows_min": found.rows_min, "rows_max": found.rows_max}
     cli.out.document(document, [f"{'' if found.exact else ABOUT}{found.rows}"])
 
@@ -130,8 +136,8 @@ def sample(
 
     Every row is as likely as any other, and none comes twice.
     """
-    view = cli.view(table, at)
-    _print(view.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
+    snapshot = cli.snapshot(table, at)
+    _print(snapshot.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
 
 
 @command
@@ -155,13 +161,13 @@ def explain(
 ) -> None:
     """Read a key or ranges, and print what the read took.
 
-    With KEY as get, otherwise as scan. Prints leaves and files read, files skipped by key bounds and by filters, row
-    groups, pages and bytes read, and the time of each step.
+    With KEY as get, otherwise as scan. Prints partitions and files read, files skipped by key bounds and by filters,
+    row groups, pages and bytes read, and the time of each step.
     """
-    view = cli.view(table, at)
-    wanted = ranges.of(view.schema)
+    snapshot = cli.snapshot(table, at)
+    wanted = ranges.of(snapshot.schema)
     if key and wanted:
         raise UsageError("explain takes a KEY or ranges, not both")
-    values = options.key_values(view.schema, key) if key else ()
-    found = view.explain(*values, *wanted, columns=options.names(columns), **how)
+    values = options.key_values(snapshot.schema, key) if key else ()
+    found = snapshot.explain(*values, *wanted, columns=options.names(columns), **how)
     cli.out.document({"table": table, **found.to_dict()}, found.lines())

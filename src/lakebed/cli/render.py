@@ -37,7 +37,7 @@ _RECORDS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TextColumns:
     """A heading and rows: a table of Rich on a terminal, else lines of text."""
 
     names: Sequence[str]
@@ -64,9 +64,9 @@ class Columns:
             yield _line(text, [_is_number(value) for value in row], widths)
 
 
-def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Columns:
+def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
     """Rows of Python values under a heading."""
-    return Columns(names, [[plain(value) for value in row] for row in rows])
+    return TextColumns(names, [[plain(value) for value in row] for row in rows])
 
 
 class Output:
@@ -75,13 +75,13 @@ class Output:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    def document(self, document: Mapping[str, Any], lines: Iterable[str | Columns]) -> None:
+    def document(self, document: Mapping[str, Any], lines: Iterable[str | TextColumns]) -> None:
         """One answer: the document for a program, the lines for people."""
         if self.as_json:
             print(json_text(plain(document)))
         else:
             for line in lines:
-                if isinstance(line, Columns):
+                if isinstance(line, TextColumns):
                     _print_columns(line, [])
                 else:
                     print(line)
@@ -97,7 +97,7 @@ class Output:
             if self.as_json:
                 _print_lines(json_text(dict(zip(names, row, strict=True))) for row in rows)
             else:
-                _print_columns(Columns(names, rows), widths)
+                _print_columns(TextColumns(names, rows), widths)
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
@@ -225,7 +225,7 @@ def _print_lines(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _print_columns(columns: Columns, widths: list[int]) -> None:
+def _print_columns(columns: TextColumns, widths: list[int]) -> None:
     """Print the heading, unless ``widths`` is set already, and the rows."""
     if not sys.stdout.isatty():
         _print_lines(columns.lines(widths))
@@ -296,6 +296,6 @@ def size_text(size_bytes: float) -> str:
 
 
 def count_text(count: int, noun: str, *, exact: bool = True) -> str:
-    """A number with its noun: ``1 leaf``, ``2,000 rows``, ``about 7 files``."""
-    plural = {"leaf": "leaves"}.get(noun, f"{noun}s")
+    """A number with its noun: ``1 partition``, ``2,000 rows``, ``about 7 files``."""
+    plural = {"partition": "partitions"}.get(noun, f"{noun}s")
     return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural}"

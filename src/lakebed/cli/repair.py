@@ -9,13 +9,13 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import count_text, plain
-from lakebed.repair import find
-from lakebed.repair import repair as repair_table
+from lakebed.maintenance.repair import find
+from lakebed.maintenance.repair import repair as repair_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.repair import InvalidRows, RepairReport
+    from lakebed.maintenance.repair import InvalidRows, RepairReport
 
 
 @command
@@ -35,7 +35,10 @@ def repair(cli: Invocation, *, table: str, removed: str | None, dry_run: bool) -
         cli.out.document({"table": found.name, "files": plain(invalid)}, _found_lines(found.name, invalid))
         return
     report = repair_table(found, removed)
-    document = {**plain(report), "failed": [{"leaf": one.leaf, "reason": str(one.error)} for one in report.failed]}
+    document = {
+        **plain(report),
+        "failed": [{"partition": one.partition, "reason": str(one.error)} for one in report.failed],
+    }
     cli.out.document(document, _lines(report))
     if report.failed:
         raise report.failed[0].error
@@ -52,12 +55,12 @@ def _found_lines(table: str, found: Sequence[InvalidRows]) -> Iterator[str]:
 def _lines(report: RepairReport) -> Iterator[str]:
     if not report.files:
         yield f"table {report.table}: nothing to repair"
-    if report.number is not None:
+    if report.version is not None:
         removed = f"{count_text(report.removed, 'row')} taken out"
-        yield f"table {report.table} at number {report.number}: {count_text(report.mended, 'row')} mended, {removed}"
+        yield f"table {report.table} at version {report.version}: {count_text(report.mended, 'row')} mended, {removed}"
     for path in report.removed_files:
         yield f"taken out: {path}"
     if report.waits is not None:
         yield f"table {report.table} is not repaired further: {report.waits}"
     for skipped in report.skipped:
-        yield f"leaf {skipped.leaf} was left alone: {skipped.reason}; repair again"
+        yield f"partition {skipped.partition} was left alone: {skipped.reason}; repair again"

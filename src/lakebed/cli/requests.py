@@ -10,15 +10,15 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
-from lakebed.history import committed_on_interrupt
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
+from lakebed.inspect.history import committed_on_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.ingest.jobs import IngestReport
     from lakebed.ingest.requests import SubmitReport
+    from lakebed.maintenance.ingest_jobs import IngestReport
 
 
 @command
@@ -35,13 +35,13 @@ def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) 
     with committed_on_interrupt(found.log):
         report = found.submit(list(files), again=again)
     counts = {str(standing): report.count(standing) for standing in Standing if standing is not Standing.REJECTED}
-    document = {"table": report.table, "number": report.number, **counts, "files": report.files}
+    document = {"table": report.table, "version": report.version, **counts, "files": report.files}
     cli.out.document(document, _submit_lines(report))
 
 
 def _submit_lines(report: SubmitReport) -> Iterator[str]:
     size = size_text(sum(file.size_bytes for file in report.files if file.standing is Standing.SUBMITTED))
-    at = "" if report.number is None else f" at number {report.number}"
+    at = "" if report.version is None else f" at version {report.version}"
     yield f"table {report.table}{at}: {count_text(report.count(Standing.SUBMITTED), 'file')} of {size} submitted"
     for standing, text in (
         (Standing.OPEN, "submitted before, and not ingested yet"),
@@ -58,7 +58,7 @@ def list_requests(cli: Invocation, *, table: str) -> None:
     """List open requests, and the last that were rejected."""
     found = cli.table(table)
     requests = found.requests().to_pylist()
-    shown = ("state", "number", "time", "size_bytes", "failures", "url", "reason")
+    shown = ("state", "version", "time", "size_bytes", "failures", "url", "reason")
     cells = [[size_text(row[name]) if name == "size_bytes" else row[name] for name in shown] for row in requests]
     text = columns([name.removesuffix("_bytes") for name in shown], cells) if requests else "no requests"
     cli.out.document({"table": found.name, "requests": requests}, [text])
@@ -107,11 +107,11 @@ def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, laun
 
 def ingest_lines(report: IngestReport) -> Iterator[str]:
     """The result of an ingest, for people."""
-    if report.number is None:
+    if report.version is None:
         yield f"table {report.table}: nothing to ingest"
     else:
         yield (
-            f"table {report.table} at number {report.number}: {count_text(report.requests, 'request')} of "
+            f"table {report.table} at version {report.version}: {count_text(report.requests, 'request')} of "
             f"{size_text(report.source_bytes)} carried out by {count_text(report.jobs, 'job')}: "
             f"{count_text(report.rows, 'row')} as {count_text(report.files, 'file')} of {size_text(report.size_bytes)}"
         )

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lakebed.checks import check_seconds
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
 from lakebed.errors import Error, UsageError
-from lakebed.query.statement import split_statements
+from lakebed.model.checks import check_seconds
+from lakebed.sql.statement import split_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,7 +12,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import UsageError
-from lakebed.report import file_rows, partition_rows
+from lakebed.inspect.report import file_rows, partition_rows
 from lakebed.state.sums import file_sizes, table_rows
 
 
@@ -56,8 +56,8 @@ def create(
 
     A schema file is JSON: {"row_key": {"device": "string"}, "sort_key": {"at": "timestamp[us, tz=UTC]"}, "values":
     {"reading": "double"}}, or the "schema" that `table show --json` prints. With --schema-from, columns that are not
-    keys become values. Split points are keys at which the table is cut into leaves from the start: a text file of one
-    key a line, its fields as in CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is
+    keys become values. Split points are keys at which the table is cut into partitions from the start: a text file of
+    one key a line, its fields as in CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is
     computed for every row (docs/import.md).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
@@ -66,10 +66,10 @@ def create(
     table = cli.instance().create_table(
         name, found, split_points=points, settings=options.setting_changes(settings), online=not offline
     )
-    leaves = len(points) + 1
+    partitions = len(points) + 1
     cli.out.document(
-        {"table": table.name, "id": table.id, "number": table.number, "leaves": leaves},
-        [f"created table {table.name} with {count_text(leaves, 'leaf')}"],
+        {"table": table.name, "id": table.id, "version": table.version, "partitions": partitions},
+        [f"created table {table.name} with {count_text(partitions, 'partition')}"],
     )
 
 
@@ -108,12 +108,12 @@ def show(cli: Invocation, *, table: str) -> None:
         "table": found.name,
         "id": found.id,
         "online": instance.is_online(found.name),
-        "number": state.number,
+        "version": state.version,
         "rows": rows,
         "exact": not error_rows,
         "rows_min": max(0, rows - error_rows),
         "rows_max": rows + error_rows,
-        "leaves": len(state.leaves.ids),
+        "partitions": len(state.partitions.ids),
         "files": len(used),
         "bytes": sum(used),
         "schema": found.schema.to_json(),
@@ -129,11 +129,11 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         rows,
         count_text(document["files"], "file"),
         size_text(document["bytes"]),
-        count_text(document["leaves"], "leaf"),
+        count_text(document["partitions"], "partition"),
     )
     width = max(len(name) for name in schema.names)
     lines = [
-        f"table {document['table']}, {'online' if document['online'] else 'offline'}, at number {document['number']}",
+        f"table {document['table']}, {'online' if document['online'] else 'offline'}, at version {document['version']}",
         ", ".join(counts),
     ]
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
@@ -151,39 +151,39 @@ def _remark(field: lakebed.Field) -> str:
 @command
 @options.table
 def files(cli: Invocation, *, table: str) -> None:
-    """List data files, leaf by leaf.
+    """List data files, partition by partition.
 
-    A file that reaches over several leaves is listed in each. Rows are those in the leaf, with a ~ where they are an
-    estimate; size and keys are the whole file's.
+    A file that reaches over several partitions is listed in each. Rows are those in the partition, with a ~ where they
+    are an estimate; size and keys are the whole file's.
     """
     found = cli.table(table)
     state = found.state()
     rows = file_rows(state, found.id, found.storage.object_url)
     bounds = [(key_text(r["min_key"]), key_text(r["max_key"])) for r in rows]
     cells = [
-        (r["leaf"], _rows(r), size_text(r["size_bytes"]), *keys, r["number"], r["url"])
+        (r["partition"], _rows(r), size_text(r["size_bytes"]), *keys, r["version"], r["url"])
         for r, keys in zip(rows, bounds, strict=True)
     ]
-    text = columns(("leaf", "rows", "size", "min key", "max key", "number", "url"), cells)
-    cli.out.document({"table": found.name, "number": state.number, "files": rows}, [text])
+    text = columns(("partition", "rows", "size", "min key", "max key", "version", "url"), cells)
+    cli.out.document({"table": found.name, "version": state.version, "files": rows}, [text])
 
 
 @command
 @options.table
 def partitions(cli: Invocation, *, table: str) -> None:
-    """List leaves: their key ranges, rows and files.
+    """List partitions: their key ranges, rows and files.
 
-    `runs` is how many sorted runs a read of the leaf merges.
+    `runs` is how many sorted runs a read of the partition merges.
     """
     found = cli.table(table)
     state = found.state()
     rows = partition_rows(state)
     cells = [
-        (r["leaf"], key_text(r["min"]), key_text(r["max"]), _rows(r), size_text(r["bytes"]), r["files"], r["runs"])
+        (r["partition"], key_text(r["min"]), key_text(r["max"]), _rows(r), size_text(r["bytes"]), r["files"], r["runs"])
         for r in rows
     ]
-    text = columns(("leaf", "from", "to", "rows", "size", "files", "runs"), cells)
-    cli.out.document({"table": found.name, "number": state.number, "partitions": rows}, [text])
+    text = columns(("partition", "from", "to", "rows", "size", "files", "runs"), cells)
+    cli.out.document({"table": found.name, "version": state.version, "partitions": rows}, [text])
 
 
 def _rows(row: dict[str, Any]) -> int | str:

@@ -14,16 +14,16 @@ name_argument = click.argument("name", metavar="NAME")
 @command
 @options.table
 @name_argument
-@click.option("--number", metavar="N", type=int, help="The log number to name. Default: the newest.")
-def create(cli: Invocation, *, table: str, name: str, number: int | None) -> None:
-    """Name a log number of a table and keep its files.
+@click.option("--version", metavar="N", type=int, help="The version to name. Default: the newest.")
+def create(cli: Invocation, *, table: str, name: str, version: int | None) -> None:
+    """Name a version of a table and keep its files.
 
-    A tagged number can be read (get, scan --at NAME) however old it becomes.
+    A tagged version can be read (get, scan --at NAME) however old it becomes.
     """
     found = cli.table(table)
-    tagged = found.tag(name, number)
-    document = {"table": found.name, "tag": name, "number": tagged}
-    cli.out.document(document, [f"table {found.name}: tag {name} at number {tagged}"])
+    tagged = found.tag(name, version)
+    document = {"table": found.name, "tag": name, "version": tagged}
+    cli.out.document(document, [f"table {found.name}: tag {name} at version {tagged}"])
 
 
 @command
@@ -39,8 +39,8 @@ def drop(cli: Invocation, *, table: str, name: str) -> None:
 @command
 @options.table
 def list_tags(cli: Invocation, *, table: str) -> None:
-    """List a table's tags and their numbers."""
+    """List a table's tags and their versions."""
     found = cli.table(table)
     tags = list(found.tags().items())
-    document = {"table": found.name, "tags": [{"tag": name, "number": number} for name, number in tags]}
-    cli.out.document(document, [columns(("tag", "number"), tags)] if tags else ["no tags"])
+    document = {"table": found.name, "tags": [{"tag": name, "version": version} for name, version in tags]}
+    cli.out.document(document, [columns(("tag", "version"), tags)] if tags else ["no tags"])

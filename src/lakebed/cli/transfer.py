@@ -14,7 +14,7 @@ from lakebed.errors import UsageError
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 
 if TYPE_CHECKING:
-    from lakebed.spark.attach import AttachReport
+    from lakebed.spark.attach_files import AttachReport
     from lakebed.spark.bulk_import import ImportReport
 
 FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
@@ -33,7 +33,9 @@ sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, requ
 @click.option("--select", metavar="SQL", help="Import the rows of this Spark SQL query over the view `source`.")
 @click.option("--quarantine", metavar="URL", help="Write rows that do not fit there, and import the others.")
 @options.run_once_id("--job-id")
-@click.option("--leaf-rows", metavar="N", type=int, help="Split leaves that would get more rows. Default: split_rows.")
+@click.option(
+    "--partition-rows", metavar="N", type=int, help="Split partitions that would get more rows. Default: split_rows."
+)
 @options.launcher
 def import_rows(
     cli: Invocation,
@@ -48,7 +50,7 @@ def import_rows(
     """Add large files at once, on Spark.
 
     A SOURCE is a file, a folder or a glob, local or s3://…. All rows become visible at once, or none. A repeat with the
-    same --job-id prints the first number. With --format query the source is a Spark SQL query. More about formats,
+    same --job-id prints the first version. With --format query the source is a Spark SQL query. More about formats,
     casts and rejected rows: docs/import.md.
     """
     columns = dict(column)
@@ -60,8 +62,8 @@ def import_rows(
         casts = options.names(cast) or ()
         report = pipeline.bulk_import(table, source, columns=columns, casts=casts, progress=progress, **how)
     text = _added("import", report)
-    if report.leaves_split:
-        text += f"; {count_text(report.leaves_split, 'leaf')} split before"
+    if report.partitions_split:
+        text += f"; {count_text(report.partitions_split, 'partition')} split before"
     rejected = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
     cli.out.document(plain(report), [f"table {report.table} {text}", *rejected])
 
@@ -86,11 +88,11 @@ def attach(
 
 def _added(verb: str, report: ImportReport | AttachReport) -> str:
     if report.repeated:
-        return f"{verb}ed before, at number {report.number}; nothing was added"
-    if report.number is None:
+        return f"{verb}ed before, at version {report.version}; nothing was added"
+    if report.version is None:
         return f"no rows to {verb}; nothing was added"
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
-    return f"at number {report.number}: {rows} {verb}ed as {files} of {size_text(report.size_bytes)}"
+    return f"at version {report.version}: {rows} {verb}ed as {files} of {size_text(report.size_bytes)}"
 
 
 @command
@@ -118,11 +120,11 @@ def export(
     _manifest.json names every file, and the schema. In JSON, nulls are left out, and NaN and infinities are null. Keys
     are given as to scan.
     """
-    view = cli.view(table, at)
-    wanted = ranges.of(view.schema)
+    snapshot = cli.snapshot(table, at)
+    wanted = ranges.of(snapshot.schema)
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"export {table}") as progress:
-        number = view.number if at is not None else None
-        report = pipeline.export(table, url, ranges=wanted, at=number, progress=progress, **how)
+        version = snapshot.version if at is not None else None
+        report = pipeline.export(table, url, ranges=wanted, at=version, progress=progress, **how)
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
     text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
-    cli.out.document(plain(report), [f"table {report.table} at number {report.number}: {text}"])
+    cli.out.document(plain(report), [f"table {report.table} at version {report.version}: {text}"])

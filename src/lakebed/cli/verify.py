@@ -11,14 +11,14 @@ from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text, key_text, plain, shown, size_text
 from lakebed.errors import DamagedError, UsageError
-from lakebed.findings import Deep
+from lakebed.model.findings import Deep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lakebed.cli.render import Output
-    from lakebed.findings import Finding
-    from lakebed.verification import VerificationReport
+    from lakebed.inspect.verification import VerificationReport
+    from lakebed.model.findings import Finding
 
 
 def _share(text: str) -> float:
@@ -41,7 +41,7 @@ def verify(
     """Check a table: its log, its files and, if asked, every row.
 
     Replays the log from entry 1 and checks that numbers have no gap, digests and the chain, and the invariants of every
-    state; compares the snapshot; and checks that every file is there, of its size. --deep reads every byte of every
+    state; compares the checkpoint; and checks that every file is there, of its size. --deep reads every byte of every
     file, and checks digest, order, key bounds, nulls, UTF-8, counts and summaries; with --digests only digests, as
     fast as the disk. Changes nothing. Exits with 3 if something is damaged.
     """
@@ -67,11 +67,11 @@ def _print(report: VerificationReport, out: Output) -> None:
 
 
 def _report_lines(report: VerificationReport) -> Iterator[str]:
-    snapshot = "no snapshot" if report.snapshot is None else f"snapshot of {report.snapshot}"
-    snapshot += f", trimmed up to {report.floor}" if report.floor else ""
+    checkpoint = "no checkpoint" if report.checkpoint is None else f"checkpoint of {report.checkpoint}"
+    checkpoint += f", truncated up to {report.log_start}" if report.log_start else ""
     objects = "" if report.objects is None else f", {count_text(report.objects, 'object')} looked for"
     entries = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
-    yield f"table {report.table}: {entries} listed, applied up to {report.number}; {snapshot}{objects}"
+    yield f"table {report.table}: {entries} listed, applied up to {report.version}; {checkpoint}{objects}"
     read = report.checked
     if read is not None:
         of_files, of_bytes = count_text(read.of_files, "file"), size_text(read.of_bytes)

@@ -9,10 +9,10 @@ from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
 from lakebed.errors import UsageError
-from lakebed.history import committed_on_interrupt
 from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
-from lakebed.query.cutting import removal
-from lakebed.report import removed
+from lakebed.inspect.history import committed_on_interrupt
+from lakebed.inspect.report import removed
+from lakebed.read.exact_ranks import removal
 
 
 @command
@@ -42,9 +42,9 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
         limit = found.settings_in_force().value_bytes_max
         rows = read_rows(inputs, found.schema, progress, value_bytes_max=limit)
         with committed_on_interrupt(found.log):
-            number = found.write(rows, commit_id=commit_id)
-    document = {"table": found.name, "number": number, "rows_read": read}
-    cli.out.document(document, [f"table {found.name} at number {number}: {count_text(read, 'row')} read"])
+            version = found.write(rows, commit_id=commit_id)
+    document = {"table": found.name, "version": version, "rows_read": read}
+    cli.out.document(document, [f"table {found.name} at version {version}: {count_text(read, 'row')} read"])
 
 
 @command
@@ -64,17 +64,17 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     wanted = ranges.of(found.schema)
     if not wanted:
         raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
-    view = found.newest()
-    going = removed(view.state, removal(view.state, view.reader, found.storage, wanted))
+    snapshot = found.snapshot()
+    going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, wanted))
     rows = count_text(going.rows, "row", exact=going.exact)
-    number = None
+    version = None
     if not dry_run:
         if not yes:
             options.ask_for(found.name, f"This removes {rows} from table {found.name}", cli.out)
         with committed_on_interrupt(found.log):
-            number = found.remove(*wanted, fence=fence)
+            version = found.remove(*wanted, fence=fence)
     document = {"table": found.name, "rows": going.rows, "exact": going.exact, "files": going.files, "fence": fence}
     text = f"would remove {rows} from table {found.name}"
-    if number is not None:
-        text = f"table {found.name} at number {number}: {rows} removed"
-    cli.out.document({**document, "dry_run": dry_run, "number": number}, [text])
+    if version is not None:
+        text = f"table {found.name} at version {version}: {rows} removed"
+    cli.out.document({**document, "dry_run": dry_run, "version": version}, [text])

@@ -1,7 +1,7 @@
 """How an export is shared out: which rows go into which file. Pure: no I/O.
 
-A *cell* is a part of one leaf: a key range, and the files that may have rows there. Cells are in key order, and so are
-the parts made of them; each part becomes one file, so the files of an export follow one another in key order.
+A *cell* is a part of one partition: a key range, and the files that may have rows there. Cells are in key order, and so
+are the parts made of them; each part becomes one file, so the files of an export follow one another in key order.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakebed.files import DataFile
-from lakebed.keys import EncodedRange
-from lakebed.query.plan import QueryPlan
-from lakebed.state.sums import leaf_sums
-from lakebed.state.table import TableState
-from lakebed.summaries import Summary, even_cuts, merged_rank
+from lakebed.model.files import DataFile
+from lakebed.model.key_summaries import Summary, even_cuts, merged_rank
+from lakebed.model.keys import EncodedRange
+from lakebed.read.plan import QueryPlan
+from lakebed.state.sums import partition_sums
+from lakebed.state.table_state import TableState
 
 FORMATS = ("parquet", "csv", "json")
 """What the files of an export may be, and how their names end."""
@@ -25,7 +25,7 @@ PART_BYTES_MIN = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one leaf, about so many, of so many bytes as they are stored; ``exact`` if that is their number."""
+    """Rows of one partition, about so many, of so many bytes as they are stored; ``exact`` if that is their version."""
 
     keys: EncodedRange
     files: tuple[DataFile, ...]
@@ -33,22 +33,23 @@ class Cell:
     size_bytes: int
     exact: bool
     whole: bool
-    """Whether it is all of its leaf and files; otherwise its rows and bytes are the leaf's until they are weighed."""
+    """Whether it is all of its partition and files; otherwise its rows and bytes are the partition's until they are
+    weighed."""
 
 
 def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
     """What there is to export of a plan over that state, in key order; each row counts once."""
-    sums = leaf_sums(state)
+    sums = partition_sums(state)
     found: list[Cell] = []
-    for query in planned.leaves:
-        held = sums[query.leaf]
-        position = state.leaves.position_of(query.leaf)
+    for query in planned.partitions:
+        held = sums[query.partition]
+        position = state.partitions.position_of(query.partition)
         assert position is not None
-        leaf, files_held = state.leaves.range_at(position), len(state.files_of(query.leaf))
+        partition, files_held = state.partitions.range_at(position), len(state.files_of(query.partition))
         for keys in query.ranges:
             files = tuple(file for file in query.files if file.reaches(keys))
             if files:
-                whole = keys == leaf and len(files) == files_held
+                whole = keys == partition and len(files) == files_held
                 found.append(Cell(keys, files, held.rows, held.size_bytes, held.exact and whole, whole))
     return tuple(found)
 
@@ -60,7 +61,9 @@ def parts_wanted(held: Sequence[Cell], file_bytes: int, cores: int) -> int:
 
 
 def unweighed(held: Sequence[Cell], count: int) -> dict[str, DataFile]:
-    """The files, by id, whose summaries tell how to share cells out: of leaves asked for in part, and of large ones."""
+    """The files, by id, whose summaries tell how to share cells out: of partitions asked for in part, and of large
+    ones.
+    """
     share = _share(held, count)
     return {file.id: file for cell in held if not cell.whole or cell.rows > share for file in cell.files}
 
@@ -76,7 +79,7 @@ def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int
         # By the middle of its rows: a piece that ends a little late does not begin another part.
         parts.setdefault(min(count - 1, (passed + piece.rows // 2) // share), []).append(piece)
         passed += piece.rows
-    return tuple(tuple(parts[number]) for number in sorted(parts))
+    return tuple(tuple(parts[version]) for version in sorted(parts))
 
 
 def _share(held: Sequence[Cell], count: int) -> int:

@@ -1,4 +1,4 @@
-"""Exporting a table: its rows at one number, in key order, as files in a folder of their own, whole or not at all.
+"""Exporting a table: its rows at one version, in key order, as files in a folder of their own, whole or not at all.
 
 What makes the folder whole (docs/decisions/0023, docs/format.md 11):
 
@@ -12,8 +12,8 @@ if that does not name it. Each side writes before it reads, so one of them sees 
 stays in the folder that the manifest does not name, and no row is in it twice. Object stores cannot rename; nothing is
 moved.
 
-The number is pinned while the tasks run. Every input is verified against its digest, and where all leaves are whole and
-counted exactly, so is the number of rows. No Spark here: who runs the tasks is the caller's business.
+The version is pinned while the tasks run. Every input is verified against its digest, and where all partitions are
+whole and counted exactly, so is the number of rows. No Spark here: who runs the tasks is the caller's business.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.documents import dump, load, reading
 from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
+from lakebed.export.output_files import check_format, write_export
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
-from lakebed.export.write import check_format, write_export
-from lakebed.files import data_name
-from lakebed.kernels.layout import Layout
-from lakebed.keys import ALL_KEYS, KeyRange
 from lakebed.log.entry import FORMAT
-from lakebed.objects import load_summaries
+from lakebed.model.documents import dump, load, reading
+from lakebed.model.files import data_name
+from lakebed.model.keys import ALL_KEYS, KeyRange
+from lakebed.parquet.layout import Layout
+from lakebed.read.summaries import load_summaries
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakebed.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
-    from lakebed.table import Table
-    from lakebed.view import View
+    from lakebed.table.table import Table
 
 MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
@@ -54,7 +54,7 @@ PUTS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExportRequest:
     """What is to be exported: rows with a key in any of the ranges (none: all), of which ``where`` is true.
 
     ``where`` is a predicate in SQL over the table's columns, named as they are written. ``partitions`` is how many
@@ -100,10 +100,10 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export wrote: the table at ``number``, in ``files`` below ``url``."""
+    """What an export wrote: the table at ``version``, in ``files`` below ``url``."""
 
     table: str
-    number: int
+    version: int
     url: str
     rows: int
     files: int
@@ -117,8 +117,8 @@ Execute = Callable[[Sequence[ExportTask]], Sequence[ExportResult]]
 """Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
 
 
-def export(table: Table, view: View, target: Storage, wanted: Wanted, execute: Execute) -> ExportReport:
-    """Write the rows of a view, which is pinned, below the root of ``target``, which is empty.
+def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequest, execute: Execute) -> ExportReport:
+    """Write the rows of a snapshot, which is pinned, below the root of ``target``, which is empty.
 
     Raises:
         UsageError: an unknown format, one that cannot hold the schema, a predicate that means nothing, bad partitions.
@@ -126,26 +126,28 @@ def export(table: Table, view: View, target: Storage, wanted: Wanted, execute: E
         ExistsError: there is something at the target.
         DamagedError: an input is not what was written; names it. Nothing is left at the target then.
     """
-    check_format(wanted.format, view.schema)
+    check_format(wanted.format, snapshot.schema)
     if wanted.partitions is not None and wanted.partitions < 1:
         raise UsageError(f"partitions = {wanted.partitions}: must be 1 or more")
-    ranges = [view.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
-    planned, _ = view.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
+    ranges = [snapshot.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
+    planned, _ = snapshot.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
     _check_empty(target)
-    held = cells(view.state, planned)
+    held = cells(snapshot.state, planned)
     export_id = clock.new_id()
-    tasks = _tasks(table, view, wanted, held, export_id)
+    tasks = _tasks(table, snapshot, wanted, held, export_id)
     try:
         results = list(execute(tasks)) if tasks else []
         files = [file for result in results if not isinstance(result, Error) for file in result]
         _check_results(held, results, files, wanted)
-        _publish(target, export_id, dump(_manifest(table, view, wanted, files)) + b"\n", [file.name for file in files])
+        _publish(
+            target, export_id, dump(_manifest(table, snapshot, wanted, files)) + b"\n", [file.name for file in files]
+        )
     except BaseException:
         with suppress(Error):
             _delete_but(target, export_id, ())
         raise
     rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-    return ExportReport(table.name, view.number, target.url, rows, len(files), size_bytes)
+    return ExportReport(table.name, snapshot.version, target.url, rows, len(files), size_bytes)
 
 
 def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
@@ -179,11 +181,13 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
 # -- within -----------------------------------------------------------------------------------------------------
 
 
-def _tasks(table: Table, view: View, wanted: Wanted, held: Sequence[Cell], export_id: str) -> list[ExportTask]:
+def _tasks(
+    table: Table, snapshot: Snapshot, wanted: ExportRequest, held: Sequence[Cell], export_id: str
+) -> list[ExportTask]:
     settings = table.settings_in_force()
     count = wanted.partitions or parts_wanted(held, settings.file_bytes, wanted.cores)
-    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), view.schema)
-    layout = Layout.of(view.schema, settings)
+    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
+    layout = Layout.of(snapshot.schema, settings)
     return [
         ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, settings.memory_limit_bytes)
         for index, part in enumerate(share_out(held, summaries, count))
@@ -191,8 +195,8 @@ def _tasks(table: Table, view: View, wanted: Wanted, held: Sequence[Cell], expor
 
 
 def _rows(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
-    from lakebed.kernels.merge import merge_stream
-    from lakebed.kernels.predicate import check_where
+    from lakebed.engine.predicate import check_where
+    from lakebed.sorting.merge import merge_stream
 
     where = None if task.where is None else check_where(task.where, task.layout.schema.arrow)
     for cell in task.cells:
@@ -218,7 +222,7 @@ def _check_empty(target: Storage) -> None:
 
 
 def _check_results(
-    held: Sequence[Cell], results: Sequence[ExportResult], files: Sequence[ExportedFile], wanted: Wanted
+    held: Sequence[Cell], results: Sequence[ExportResult], files: Sequence[ExportedFile], wanted: ExportRequest
 ) -> None:
     failure = next((result for result in results if isinstance(result, Error)), None)
     if failure is not None:
@@ -230,16 +234,16 @@ def _check_results(
         )
 
 
-def _manifest(table: Table, view: View, wanted: Wanted, files: Sequence[ExportedFile]) -> dict[str, Any]:
-    codec = view.schema.codec
+def _manifest(table: Table, snapshot: Snapshot, wanted: ExportRequest, files: Sequence[ExportedFile]) -> dict[str, Any]:
+    codec = snapshot.schema.codec
     encoded = [codec.encode_range(one) for one in wanted.ranges]
     return {
         "format": FORMAT,
         "features": [],
         "table": table.id,
         "name": table.name,
-        "number": view.number,
-        "schema": view.schema.to_json(),
+        "version": snapshot.version,
+        "schema": snapshot.schema.to_json(),
         "ranges": [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded],
         "where": wanted.where,
         "file_format": wanted.format,

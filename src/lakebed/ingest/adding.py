@@ -6,38 +6,38 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed import clock
 from lakebed.errors import SchemaMismatchError
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.run import conformed, open_stream, write_files
 from lakebed.ingest.send import commit_files
-from lakebed.log.outcomes import number_of
-from lakebed.state.transactions import OfferFiles
-from lakebed.travel import based_on, committed_at
+from lakebed.log.outcomes import version_of
+from lakebed.state.time_travel import based_on, committed_at
+from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
-    from lakebed.kernels.layout import Layout
     from lakebed.log.committer import Log
     from lakebed.log.outcomes import Outcome
-    from lakebed.schema import Schema
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.layout import Layout
     from lakebed.settings import Settings
-    from lakebed.state.table import TableState
-    from lakebed.state.transactions import Offer, Transaction
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage
 
 BASE_AGE_S = 60.0
-"""A write without a commit id looks for newer entries if the last look is older: its base number is to be of now."""
+"""A write without a commit id looks for newer entries if the last look is older: its base version is to be of now."""
 
 
-class Target(Protocol):
-    """What rows are added to: a :class:`~lakebed.table.Table`, which does the adding by this module."""
+class AddTarget(Protocol):
+    """What rows are added to: a :class:`~lakebed.table.table.Table`, which does the adding by this module."""
 
     id: str
     name: str
     storage: Storage
-    log: Log[TableState, Offer, Transaction]
+    log: Log[TableState, Proposal, Transaction]
 
     @property
-    def number(self) -> int:
-        """The newest log number known."""
+    def version(self) -> int:
+        """The newest version known."""
         ...
 
     @property
@@ -57,21 +57,21 @@ class Target(Protocol):
         """How data files are written."""
         ...
 
-    def try_commit(self, offer: Offer) -> Outcome:
-        """What became of the offer."""
+    def try_commit(self, proposal: Proposal) -> Outcome:
+        """What became of the proposal."""
         ...
 
 
-def add(table: Target, data: Any, commit_id: str | None, base_number: int | None) -> int:
-    """As :meth:`lakebed.table.Table.write`."""
+def add(table: AddTarget, data: Any, commit_id: str | None, base_version: int | None) -> int:
+    """As :meth:`lakebed.table.table.Table.write`."""
     reader = open_stream(data)
     # Without an id, a look now and then will do: it only tells how long ago the call began.
     state = table.state(BASE_AGE_S if commit_id is None else None)
     first = committed_at(state, "commit_id", commit_id)
     if first is not None:
         return first
-    base = based_on(state, commit_id, base_number)
-    if not Intake(table.schema).fits(reader.schema):
+    base = based_on(state, commit_id, base_version)
+    if not Conformer(table.schema).fits(reader.schema):
         # Another process may have altered the table since this one looked.
         table.state()
     layout = table.layout()
@@ -83,12 +83,12 @@ def add(table: Target, data: Any, commit_id: str | None, base_number: int | None
             layout,
             (table.storage, table.id, clock.new_id()),
             memory_limit_bytes=settings.memory_limit_bytes,
-            cuts=table.log.head.state.leaves.boundaries,
+            cuts=table.log.head.state.partitions.boundaries,
         )
     except SchemaMismatchError:
         # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
         table.state()
         raise
     if not files and commit_id is None:
-        return table.number
-    return number_of(commit_files(table, OfferFiles(files, commit_id, base)), f"table {table.name}")
+        return table.version
+    return version_of(commit_files(table, ProposeFiles(files, commit_id, base)), f"table {table.name}")

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed import types, validity
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
-from lakebed.kernels.inputs import stored_id
-from lakebed.kernels.layout import SortedFile
-from lakebed.kernels.ranks import RankNotes
-from lakebed.kernels.row_groups import read_row_groups
-from lakebed.kernels.sizes import decoded_rows, pages_bytes_max, size_of
-from lakebed.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.model import types, validity
+from lakebed.model.keys import KEY_BYTES_MAX, KeyCodec
+from lakebed.parquet.layout import SortedFile
+from lakebed.parquet.ranks import RankNotes
+from lakebed.parquet.row_groups import read_row_groups
+from lakebed.parquet.sizes import decoded_rows, pages_bytes_max, size_of
 from lakebed.settings import Settings
+from lakebed.sorting.merge_inputs import stored_id
 from lakebed.storage.blocks import digests_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.schema import Schema
+    from lakebed.model.schema import Schema
 
 
 def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two limits
@@ -93,11 +93,11 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
     for schema in reversed(schemas):
         if given == [(field.id, field.name, types.in_parquet(field.type)) for field in schema.fields]:
             return schema
-    if all(number is None for number, _, _ in given):
+    if all(version is None for version, _, _ in given):
         reason = "its columns have no field ids"
     else:
         wanted = [(field.id, field.name, field.type) for field in schemas[-1].fields]
-        shown = [", ".join(f"{number} {name} {kind}" for number, name, kind in some) for some in (given, wanted)]
+        shown = [", ".join(f"{version} {name} {kind}" for version, name, kind in some) for some in (given, wanted)]
         reason = f"its columns are {shown[0]}, and not {shown[1]}, nor those of an earlier schema"
     raise SchemaMismatchError(
         f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name

@@ -19,8 +19,8 @@ import pyarrow as pa
 from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, StorageError, UsageError
 
 if TYPE_CHECKING:
-    from lakebed.ingest.intake import Intake
-    from lakebed.schema import Schema
+    from lakebed.ingest.conformer import Conformer
+    from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.storage.external import ExternalFiles
 
@@ -136,24 +136,24 @@ def read_rows(
     Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
     BadKeyError.
     """
-    from lakebed.ingest.intake import Intake
+    from lakebed.ingest.conformer import Conformer
 
-    intake = Intake(schema, value_bytes_max=value_bytes_max)
-    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, intake, progress))
+    conformer = Conformer(schema, value_bytes_max=value_bytes_max)
+    return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, conformer, progress))
 
 
 def _batches(
-    paths: Sequence[InputFile], schema: Schema, intake: Intake, progress: Callable[[int], None]
+    paths: Sequence[InputFile], schema: Schema, conformer: Conformer, progress: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
-    from lakebed.kernels.sizes import BATCH_BYTES, cut
+    from lakebed.parquet.sizes import BATCH_BYTES, cut
 
     done = 0
     for path in paths:
         with _reading(path), _open(path, schema) as (found, batches):
-            intake.check(found, str(path))
+            conformer.check(found, str(path))
             for batch in batches:
                 for rows in cut(batch, BATCH_BYTES):
-                    yield intake.conform(rows, str(path))
+                    yield conformer.conform(rows, str(path))
                     done += rows.num_rows
                     progress(done)
 
@@ -165,7 +165,7 @@ def _open(path: InputFile, schema: Schema | None) -> Iterator[tuple[pa.Schema, I
             import pyarrow.parquet as pq
 
             from lakebed.ingest.sources import plain
-            from lakebed.kernels.row_groups import read_row_groups
+            from lakebed.parquet.row_groups import read_row_groups
 
             with pa.OSFile(str(path)) if isinstance(path, Path) else _bytes_of(path) as source:
                 found = pq.read_schema(source)
@@ -188,7 +188,7 @@ def _mapped(path: InputFile) -> Any:
 def _open_csv(path: InputFile, schema: Schema | None) -> Any:
     from pyarrow import csv
 
-    # Whether text is UTF-8 is told by the intake, with the column and the row.
+    # Whether text is UTF-8 is told by the conformer, with the column and the row.
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
     options = csv.ConvertOptions(
         column_types=kinds,

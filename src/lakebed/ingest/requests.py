@@ -4,9 +4,9 @@ A request is for one file: the batcher joins them, and a file that cannot be rea
 made of the file's URL, size and version, so that who submits a folder again and again, from anywhere, puts each of its
 files on record once; a file that was written over is another. Who means the same file a second time says so.
 
-Ids are remembered for ``requests_s`` after they were carried out. Below the forget line nobody knows whether a file
-was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by goes
-with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
+Ids are remembered for ``requests_s`` after they were carried out. Below the request watermark nobody knows whether a
+file was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by
+goes with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.checks import check_flag, shown
 from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, UsageError
 from lakebed.ingest.sources import check_parquet, find_files, identity, modified_ns
-from lakebed.log.outcomes import NotCommitted, number_of
-from lakebed.log.stamps import EPOCH, to_us
+from lakebed.log.last_modified_times import EPOCH, to_us
+from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.model.checks import check_flag, shown
 from lakebed.state.resolve import OPEN_REQUESTS_MAX
 from lakebed.state.transactions import RejectRequest, Request, SubmitRequests
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lakebed.log.committer import Log
-    from lakebed.state.table import TableState
-    from lakebed.state.transactions import Offer, Source, Transaction
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Proposal, Source, Transaction
     from lakebed.storage.contract import Storage
 
-    TableLog = Log[TableState, Offer, Transaction]
+    TableLog = Log[TableState, Proposal, Transaction]
 
 BATCH_REQUESTS = 1_000
 """Requests in one entry: some 300 KB of it."""
@@ -50,7 +50,7 @@ WITHDRAW_THREADS = 64
 """Callers that wait for one entry together."""
 
 CLOCKS_APART = timedelta(hours=1)
-"""The clock that stamps a source may be so far from the one that stamps the log."""
+"""The clock that last-modified times a source may be so far from the one that last-modified times the log."""
 
 
 class Standing(StrEnum):
@@ -74,21 +74,21 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedFile:
-    """One file of a submission. ``number`` is that of its request, or of the add that carried it out before."""
+    """One file of a submission. ``version`` is that of its request, or of the add that carried it out before."""
 
     url: str
     size_bytes: int
     request: str
     standing: Standing
-    number: int | None
+    version: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitReport:
-    """What a submission did; the files in order of name. ``number`` is the last that it committed, None if none."""
+    """What a submission did; the files in order of name. ``version`` is the last that it committed, None if none."""
 
     table: str
-    number: int | None
+    version: int | None
     files: tuple[SubmittedFile, ...]
 
     def count(self, standing: Standing) -> int:
@@ -99,13 +99,13 @@ class SubmitReport:
 def submit(
     log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool, home: Storage
 ) -> SubmitReport:
-    """Put the files on record that are not; see :meth:`lakebed.table.Table.submit`."""
+    """Put the files on record that are not; see :meth:`lakebed.table.table.Table.submit`."""
     check_flag("again", again)
     found = find_files(files, home)
     # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
     state = log.follow()
     meant = clock.random_token() if again else ""
-    requests = [Request(request_id(file, meant), (file,), state.number) for file in found]
+    requests = [Request(request_id(file, meant), (file,), state.version) for file in found]
     told = {request.id: _known(request, state) for request in requests}
     oldest_ns = 0 if again else _remembered_ns(log, state)
     for request in requests:
@@ -115,36 +115,36 @@ def submit(
     _check_room(state, len(new), name)
     # Only of these: what is on record was looked at when it came there.
     check_parquet([request.files[0] for request in new], home)
-    number = None
+    version = None
     for start in range(0, len(new), BATCH_REQUESTS):
-        offer = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.forget_line)
-        number = number_of(log.commit(offer), f"table {name}")
+        proposal = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.request_watermark)
+        version = version_of(log.commit(proposal), f"table {name}")
     after = log.head.state
-    return SubmitReport(name, number, tuple(told[r.id] or _submitted(r, after) for r in requests))
+    return SubmitReport(name, version, tuple(told[r.id] or _submitted(r, after) for r in requests))
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawReport:
-    """What a withdrawal did: the ids of the requests that are off the record from ``number`` on (None: none is).
+    """What a withdrawal did: the ids of the requests that are off the record from ``version`` on (None: none is).
 
     Those in ``late`` were ingested or given up in the very moment.
     """
 
     table: str
-    number: int | None
+    version: int | None
     withdrawn: tuple[str, ...]
     late: tuple[str, ...]
 
 
 def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
-    """Take open requests off the record; see :meth:`lakebed.table.Table.withdraw`."""
+    """Take open requests off the record; see :meth:`lakebed.table.table.Table.withdraw`."""
     state = log.follow()
     ids = _asked(state, asked, name)
     # Those that wait at the same time go into one entry.
     with ThreadPoolExecutor(WITHDRAW_THREADS) as pool:
         outcomes = list(pool.map(lambda id_: log.commit(RejectRequest(id_, WITHDRAWN)), ids))
     late = {id_ for id_, outcome in zip(ids, outcomes, strict=True) if isinstance(outcome, NotCommitted)}
-    numbers = [number_of(outcome, f"table {name}") for outcome in outcomes if not isinstance(outcome, NotCommitted)]
+    numbers = [version_of(outcome, f"table {name}") for outcome in outcomes if not isinstance(outcome, NotCommitted)]
     withdrawn = tuple(id_ for id_ in ids if id_ not in late)
     return WithdrawReport(name, max(numbers, default=None), withdrawn, tuple(sorted(late)))
 
@@ -181,7 +181,7 @@ SCHEMA = pa.schema(
         pa.field("url", pa.string(), nullable=False),
         pa.field("files", pa.int64(), nullable=False),
         pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("number", pa.int64(), nullable=False),
+        pa.field("version", pa.int64(), nullable=False),
         pa.field("time", pa.timestamp("us", "UTC")),
         pa.field("failures", pa.int64(), nullable=False),
         pa.field("reason", pa.string()),
@@ -189,13 +189,15 @@ SCHEMA = pa.schema(
 )
 
 
-def requests_table(state: TableState, stamp_of: Callable[[int], datetime]) -> pa.Table:
+def requests_table(state: TableState, last_modified_of: Callable[[int], datetime]) -> pa.Table:
     """One row a request, open ones first, the oldest first: where it stands, since when, and why it failed last."""
     held = sorted(state.open_requests.values(), key=lambda request: (request.submitted, request.files[0].url))
-    stamps = {number: stamp_of(number) for number in {r.rejected or r.submitted for r in (*held, *state.rejected)}}
+    last_modified_times = {
+        version: last_modified_of(version) for version in {r.rejected or r.submitted for r in (*held, *state.rejected)}
+    }
     rows = []
     for request in (*held, *state.rejected):
-        number = request.rejected or request.submitted
+        version = request.rejected or request.submitted
         rows.append(
             {
                 "id": request.id,
@@ -203,9 +205,9 @@ def requests_table(state: TableState, stamp_of: Callable[[int], datetime]) -> pa
                 "url": request.files[0].url,
                 "files": len(request.files),
                 "size_bytes": request.size_bytes,
-                "number": number,
-                # The entry was trimmed: nobody knows any more.
-                "time": None if stamps[number] == EPOCH else stamps[number],
+                "version": version,
+                # The entry was truncated: nobody knows any more.
+                "time": None if last_modified_times[version] == EPOCH else last_modified_times[version],
                 "failures": request.failures,
                 "reason": request.reason or None,
             }
@@ -216,17 +218,17 @@ def requests_table(state: TableState, stamp_of: Callable[[int], datetime]) -> pa
 # -- within -----------------------------------------------------------------------------------------------------
 
 
-def _file(request: Request, standing: Standing, number: int | None) -> SubmittedFile:
+def _file(request: Request, standing: Standing, version: int | None) -> SubmittedFile:
     (file,) = request.files
-    return SubmittedFile(file.url, file.size_bytes, request.id, standing, number)
+    return SubmittedFile(file.url, file.size_bytes, request.id, standing, version)
 
 
 def _known(request: Request, state: TableState) -> SubmittedFile | None:
     """What is on record of it; None if it may be submitted."""
     if (held := state.open_requests.get(request.id)) is not None:
         return _file(request, Standing.OPEN, held.submitted)
-    if (number := state.answered(request.id)) is not None:
-        return _file(request, Standing.INGESTED, number)
+    if (version := state.answered(request.id)) is not None:
+        return _file(request, Standing.INGESTED, version)
     return None
 
 
@@ -235,19 +237,19 @@ def _submitted(request: Request, after: TableState) -> SubmittedFile:
     known = _known(request, after)
     if known is not None and known.standing is Standing.INGESTED:
         return known
-    return _file(request, Standing.SUBMITTED, None if known is None else known.number)
+    return _file(request, Standing.SUBMITTED, None if known is None else known.version)
 
 
 def _remembered_ns(log: TableLog, state: TableState) -> int:
     """A file that was modified at or after this moment (ns since 1970) was never ingested and forgotten."""
-    if not state.forget_line:
+    if not state.request_watermark:
         return 0
-    # What was carried out and is forgotten was submitted before the entry of that number, and found before that.
+    # What was carried out and is forgotten was submitted before the entry of that version, and found before that.
     try:
-        stamp = log.entry_stamp(state.forget_line)
+        last_modified = log.entry_last_modified(state.request_watermark)
     except NotRetainedError:
-        stamp = log.entry_stamp(log.floor() + 1)
-    return to_us(stamp + CLOCKS_APART) * 1000
+        last_modified = log.entry_last_modified(log.log_start() + 1)
+    return to_us(last_modified + CLOCKS_APART) * 1000
 
 
 def _check_room(state: TableState, count: int, name: str) -> None:

@@ -2,7 +2,7 @@
 
 Rows are made to fit the schema batch by batch, sorted in chunks of a bounded size and merged, so that memory does not
 grow with the input. Nothing is sent before the last row was read and found good; nothing is visible before the commit.
-A write makes as few files as their size allows, each with a reference from every leaf it touches.
+A write makes as few files as their size allows, each with a reference from every partition it touches.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Error, SchemaMismatchError, StorageError, UsageError
-from lakebed.foreign import said, told
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
-from lakebed.kernels.sizes import BATCH_BYTES, cut
+from lakebed.model.foreign_errors import said, told
+from lakebed.parquet.sizes import BATCH_BYTES, cut
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.files import NewFile
-    from lakebed.kernels.layout import Layout
-    from lakebed.schema import Schema
+    from lakebed.model.files import NewFile
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.layout import Layout
     from lakebed.storage.contract import Storage
 
 BATCH_ROWS_MAX = 65_536
@@ -56,22 +56,22 @@ def conformed(
     value_bytes_max: int = Settings().value_bytes_max,
 ) -> Iterator[pa.RecordBatch]:
     """The reader's rows as the schema has them; the columns are checked before the first row is read."""
-    intake = Intake(schema, value_bytes_max=value_bytes_max)
-    intake.check(reader.schema, source)
-    return _conform_batches(reader, intake, source)
+    conformer = Conformer(schema, value_bytes_max=value_bytes_max)
+    conformer.check(reader.schema, source)
+    return _conform_batches(reader, conformer, source)
 
 
-def _conform_batches(reader: pa.RecordBatchReader, intake: Intake, source: str) -> Iterator[pa.RecordBatch]:
+def _conform_batches(reader: pa.RecordBatchReader, conformer: Conformer, source: str) -> Iterator[pa.RecordBatch]:
     for batch in _read(reader):
         for rows in _pieces(batch):
-            yield intake.conform(rows, source)
+            yield conformer.conform(rows, source)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     try:
         yield from cut(batch, BATCH_BYTES, BATCH_ROWS_MAX)
     except (ValueError, IndexError):
-        # An array whose offsets lie: the intake says which.
+        # An array whose offsets lie: the conformer says which.
         yield batch
 
 
@@ -106,7 +106,7 @@ def write_files(
     cuts: Sequence[bytes],
 ) -> tuple[NewFile, ...]:
     """Sort the rows into one run and send its files; ``target`` is the storage, the table id and the job id."""
-    from lakebed.kernels.sort import sort_runs
+    from lakebed.sorting.sort import sort_runs
 
     storage, table_id, job = target
     with told(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:

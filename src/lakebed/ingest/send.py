@@ -4,7 +4,7 @@ The data object goes first, then its summary. Both names are fresh, so a lost at
 that fails deletes what it has sent, so that a full disk does not stay full. What it cannot delete, or has sent to a
 store that does not answer any more, is an orphan, which the sweep deletes.
 
-Once files are offered to the log they are deleted only if it is certain that no entry has them, nor ever will: never
+Once files are proposed to the log they are deleted only if it is certain that no entry has them, nor ever will: never
 after an unknown outcome.
 """
 
@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from lakebed import clock
 from lakebed.errors import Error, StorageError
-from lakebed.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
+from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted
-from lakebed.log.stamps import to_us
+from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
 from lakebed.state.transactions import TooManyRuns
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebed.kernels.layout import SortedFile
     from lakebed.log.committer import Log
     from lakebed.log.outcomes import Outcome
-    from lakebed.state.table import TableState
-    from lakebed.state.transactions import Offer, OfferFiles, OfferOutput, Transaction
+    from lakebed.parquet.layout import SortedFile
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Proposal, ProposeFiles, ProposeOutput, Transaction
     from lakebed.storage.contract import Storage
 
 SUMMARY_PUTS_MAX = 5
@@ -36,14 +36,14 @@ SUMMARY_PUTS_MAX = 5
 
 
 class Committer(Protocol):
-    """Where files are committed: a :class:`~lakebed.table.Table`."""
+    """Where files are committed: a :class:`~lakebed.table.table.Table`."""
 
     id: str
     storage: Storage
-    log: Log[TableState, Offer, Transaction]
+    log: Log[TableState, Proposal, Transaction]
 
-    def try_commit(self, offer: Offer) -> Outcome:
-        """What became of the offer; raises StorageError if the store refused it."""
+    def try_commit(self, proposal: Proposal) -> Outcome:
+        """What became of the proposal; raises StorageError if the store refused it."""
         ...
 
 
@@ -63,24 +63,24 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
     return tuple(sent)
 
 
-def commit_files(table: Committer, offer: OfferFiles | OfferOutput) -> Outcome:
-    """Commit files that are offered this once; delete them if it is certain that they are not in the log.
+def commit_files(table: Committer, proposal: ProposeFiles | ProposeOutput) -> Outcome:
+    """Commit files that are proposed this once; delete them if it is certain that they are not in the log.
 
     Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does: then, too, nothing of them is in the log.
     """
     try:
-        outcome = table.try_commit(offer)
+        outcome = table.try_commit(proposal)
     except StorageError as error:
         if not _is_silent(error):
-            _discard_unknown(table, offer.files)
+            _discard_unknown(table, proposal.files)
         raise
     if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns):
-        _discard_unknown(table, offer.files)
+        _discard_unknown(table, proposal.files)
     return outcome
 
 
 def _discard_unknown(table: Committer, files: Iterable[NewFile]) -> None:
-    """As :func:`discard`, but for files that the table has: offered twice, they are rejected for that."""
+    """As :func:`discard`, but for files that the table has: proposed twice, they are rejected for that."""
     with suppress(Error):
         known = table.log.head.state.files
         discard(table.storage, table.id, [new for new in files if new.file.id not in known])
@@ -114,7 +114,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
         min_key=sorted_file.min_key,
         max_key=sorted_file.max_key,
         schema_version=sorted_file.schema_version,
-        stamp_us=to_us(stored.stamp),
+        last_modified_us=to_us(stored.last_modified),
         digest=stored.digest,
         footer_bytes=stored.footer_bytes,
         footer_digest=stored.footer_digest,

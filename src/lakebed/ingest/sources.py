@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed import types
-from lakebed.checks import is_text, shown
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.kernels.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
+from lakebed.model import types
+from lakebed.model.checks import is_text, shown
+from lakebed.parquet.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.state.transactions import Source
 from lakebed.storage.external import ArrowFiles, ExternalFile, ExternalFiles, kind_of, open_external
 
 if TYPE_CHECKING:
-    from lakebed.ingest.intake import Intake
+    from lakebed.ingest.conformer import Conformer
     from lakebed.storage.contract import Storage
 
 SUFFIXES = (".parquet", ".parq", ".pq")
@@ -131,14 +131,15 @@ def modified_ns(file: Source) -> int:
 
 
 def identity(version: str) -> str:
-    """The part of a version that tells whether it is the same file: the ETag, or else the stamp."""
+    """The part of a version that tells whether it is the same file: the ETag, or else the last-modified time."""
     return version.partition(" ")[2] or version
 
 
 def _version(file: ExternalFile) -> str:
-    """A file's modification stamp in ns (0: the store does not tell) and, after a blank, its ETag where it has one.
+    """A file's modification last-modified time in ns (0: the store does not tell) and, after a blank, its ETag where it
+    has one.
 
-    The stamp alone tells no two files apart that an object store was given in one second.
+    The last-modified time alone tells no two files apart that an object store was given in one second.
     """
     return f"{file.modified_ns} {file.etag}" if file.etag else str(file.modified_ns)
 
@@ -258,11 +259,11 @@ def read_rows(
     home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some of its row groups, as they are there but for layouts, in order, on the calling
-    thread. Batches and pages are bounded as :func:`~lakebed.kernels.row_groups.read_row_groups` says.
+    thread. Batches and pages are bounded as :func:`~lakebed.parquet.row_groups.read_row_groups` says.
 
     Raises DamagedError if they are not as many as its footer says.
     """
-    from lakebed.kernels.row_groups import read_row_groups
+    from lakebed.parquet.row_groups import read_row_groups
 
     with open_source(file, home) as (source, parquet):
         wanted = list(range(parquet.num_row_groups) if groups is None else groups)
@@ -279,16 +280,16 @@ def read_rows(
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with text, bytes and lists laid out as in tables: Arrow can neither take nor filter views.
 
-    Dictionaries stay: how large their values are, all together, is for the intake to see first.
+    Dictionaries stay: how large their values are, all together, is for the conformer to see first.
     """
     columns = [column if has_dictionary(column.type) else column.cast(types.canonical(column.type)) for column in rows]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def read_file(
-    file: Source, intake: Intake, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
+    file: Source, conformer: Conformer, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as the intake takes them in; its columns are checked before the first."""
+    """All rows of a file as the conformer takes them in; its columns are checked before the first."""
     with open_parquet(file, home) as parquet:
-        intake.check(parquet.schema_arrow, file.url)
-    return (intake.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))
+        conformer.check(parquet.schema_arrow, file.url)
+    return (conformer.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))

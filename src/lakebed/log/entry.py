@@ -1,10 +1,10 @@
 """Log entries as bytes: NDJSON, a header line and one line a transaction.
 
 The header carries what a reader must check before it believes a line: the format version, required features, the log
-and number the entry belongs to, a digest of the lines below it, and the digest of the previous entry, which chains
+and version the entry belongs to, a digest of the lines below it, and the digest of the previous entry, which chains
 the log. JSON alone does not notice damage: a few changed bytes often still parse. An entry cannot hold the store's
-stamp of itself, so each holds that of the one before. The header also names the side objects that the lines claim, so
-that they are found without reading the lines. Pure.
+last-modified time of itself, so each holds that of the one before. The header also names the sidecars that the lines
+claim, so that they are found without reading the lines. Pure.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from lakebed.checks import is_text, is_whole
-from lakebed.documents import dump, load, reading
-from lakebed.errors import DamagedError, FormatTooNewError
+from lakebed.errors import DamagedError, UnsupportedFormatError
+from lakebed.model.checks import is_text, is_whole
+from lakebed.model.documents import dump, load, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,26 +27,27 @@ if TYPE_CHECKING:
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _TEXTS = ("id", "time", "writer", "previous")
 
-FORMAT = 0
+FORMAT = 1
 """Version 0 may change without migration; every reader refuses a version above its own."""
 
 NAMED_WITHIN = 64
-"""A side object put for entry n may be named by that entry and those after it, so many in all: a writer who has lost a
+"""A sidecar put for entry n may be named by that entry and those after it, so many in all: a writer who has lost a
 race need not put it again, and it can be told when it will never be named."""
 
-STAMP_BYTES = 17
-"""What a stamp adds to an entry without one: its digits, till the year 5138, in place of ``null``, and one to spare."""
+LAST_MODIFIED_BYTES = 17
+"""What a last-modified time adds to an entry without one: its digits, till the year 5138, in place of ``null``, and one
+to spare."""
 
 
 REFERENCE_BYTES = 93
-"""What a reference in a side object weighs beside what is in lines: so much it would be there."""
+"""What a reference in a sidecar weighs beside what is in lines: so much it would be there."""
 
 
 @dataclass(frozen=True, slots=True)
-class SideObject:
-    """What an entry says of a side object: the number it was put for (:mod:`lakebed.log.sides`), digest, and size."""
+class SidecarReference:
+    """What an entry says of a sidecar: the version it was put for (:mod:`lakebed.log.sidecars`), digest, and size."""
 
-    number: int
+    version: int
     digest: str
     references: int
     size_bytes: int
@@ -56,20 +57,20 @@ class SideObject:
 class Entry:
     """One decoded entry; ``documents`` are its transactions.
 
-    ``id`` tells it from any other that was offered for its number; ``time`` and ``writer`` are the writer's own words,
-    for people. ``stamp_us`` is the store's stamp of the entry *before* it, in microseconds since 1970; None: its
-    writer did not know.
+    ``id`` tells it from any other that was proposed for its version; ``time`` and ``writer`` are the writer's own
+    words, for people. ``last_modified_us`` is the store's last-modified time of the entry *before* it, in microseconds
+    since 1970; None: its writer did not know.
     """
 
-    number: int
+    version: int
     id: str
     time: str
     writer: str
-    stamp_us: int | None
+    last_modified_us: int | None
     digest: str
     previous: str
     documents: tuple[Mapping[str, Any], ...]
-    sides: tuple[SideObject, ...] = ()
+    sidecars: tuple[SidecarReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,9 @@ def digest_of(data: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def weight_bytes(data: bytes, sides: Sequence[SideObject]) -> int:
-    """The size of an entry as if its side objects were in its lines: what it costs to read and to keep."""
-    return len(data) + REFERENCE_BYTES * sum(side.references for side in sides)
+def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
+    """The size of an entry as if its sidecars were in its lines: what it costs to read and to keep."""
+    return len(data) + REFERENCE_BYTES * sum(sidecar.references for sidecar in sidecars)
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
@@ -102,12 +103,12 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
         "format": FORMAT,
         "features": [],
         "log": log,
-        "number": entry.number,
+        "version": entry.version,
         "id": entry.id,
         "time": entry.time,
         "writer": entry.writer,
-        "stamp_us": entry.stamp_us,
-        "sides": [list(astuple(side)) for side in entry.sides],
+        "last_modified_us": entry.last_modified_us,
+        "sidecars": [list(astuple(sidecar)) for sidecar in entry.sidecars],
         "count": len(entry.documents),
         "digest": digest_of(body),
         "previous": entry.previous,
@@ -115,101 +116,110 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
     return dump(header) + b"\n" + body
 
 
-def decode(data: bytes, log: str, number: int, previous: str | None) -> Entry:
-    """The entry of these bytes, which must be entry ``number`` of ``log`` after an entry of digest ``previous``.
+def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
+    """The entry of these bytes, which must be entry ``version`` of ``log`` after an entry of digest ``previous``.
 
     Without ``previous`` (whoever reads backwards has not seen it yet) that one claim is for the caller to check.
-    Raises FormatTooNewError for a newer format or an unknown feature, DamagedError for anything else that is wrong.
+    Raises UnsupportedFormatError for a newer format or an unknown feature, DamagedError for anything else that is
+    wrong.
     """
-    name = f"entry {number} of {log}"
+    name = f"entry {version} of {log}"
     head, _, body = data.partition(b"\n")
     header = parse_header(head, name)
     lines = body.split(b"\n")
     wrong = (
         "belongs to another log" if header.get("log") != log
-        else f"says it is number {header.get('number')}" if header.get("number") != number
+        else f"says it is version {header.get('version')}" if header.get("version") != version
         else "is cut short" if lines.pop() or len(lines) != header.get("count")
         else "was changed after it was written" if header.get("digest") != digest_of(body)
         else "does not follow the entry before it" if previous not in (None, header.get("previous"))
-        else "has a header that makes no sense" if not _sensible(header, number)
+        else "has a header that makes no sense" if not _sensible(header, version)
         else None
     )  # fmt: skip
     if wrong:
-        raise DamagedError(f"{name} {wrong}; restore the object from a copy", log=log, number=number)
+        raise DamagedError(f"{name} {wrong}; restore the object from a copy", log=log, version=version)
     try:
         documents = tuple(map(load, lines))
     except ValueError as error:
-        raise DamagedError(f"{name} holds a line that is not JSON ({error})", log=log, number=number) from error
+        raise DamagedError(f"{name} holds a line that is not JSON ({error})", log=log, version=version) from error
     if not all(isinstance(document, dict) for document in documents):
-        raise DamagedError(f"{name} holds a line that is not a transaction", log=log, number=number)
-    facts = (header["id"], header["time"], header["writer"], header["stamp_us"])
-    sides = tuple(SideObject(*side) for side in header["sides"])
-    return Entry(number, *facts, digest_of(data), header["previous"], documents, sides)
+        raise DamagedError(f"{name} holds a line that is not a transaction", log=log, version=version)
+    facts = (header["id"], header["time"], header["writer"], header["last_modified_us"])
+    sidecars = tuple(SidecarReference(*sidecar) for sidecar in header["sidecars"])
+    return Entry(version, *facts, digest_of(data), header["previous"], documents, sidecars)
 
 
-def _sensible(header: Mapping[str, Any], number: int) -> bool:
+def _sensible(header: Mapping[str, Any], version: int) -> bool:
     """Whether the fields are of their types, and those that nothing else checks what they must be."""
-    stamp_us = header.get("stamp_us", "")
-    stamped = stamp_us is None or (is_whole(stamp_us) and number > 1)
-    sides = header.get("sides")
-    named = isinstance(sides, list) and all(_sensible_side(side, number) for side in sides)
-    counted = type(header["number"]) is int and type(header["count"]) is int
-    return stamped and named and counted and all(is_text(header.get(field)) for field in _TEXTS)
+    last_modified_us = header.get("last_modified_us", "")
+    last_modified = last_modified_us is None or (is_whole(last_modified_us) and version > 1)
+    sidecars = header.get("sidecars")
+    named = isinstance(sidecars, list) and all(_sensible_sidecar(sidecar, version) for sidecar in sidecars)
+    counted = type(header["version"]) is int and type(header["count"]) is int
+    return last_modified and named and counted and all(is_text(header.get(field)) for field in _TEXTS)
 
 
-def _sensible_side(side: Any, number: int) -> bool:
-    if not isinstance(side, list) or [type(fact) for fact in side] != [int, str, int, int]:
+def _sensible_sidecar(sidecar: Any, version: int) -> bool:
+    if not isinstance(sidecar, list) or [type(fact) for fact in sidecar] != [int, str, int, int]:
         return False
-    sized = is_whole(side[2]) and is_whole(side[3])
-    return sized and bool(_DIGEST.fullmatch(side[1])) and number - NAMED_WITHIN < side[0] <= number
+    sized = is_whole(sidecar[2]) and is_whole(sidecar[3])
+    return sized and bool(_DIGEST.fullmatch(sidecar[1])) and version - NAMED_WITHIN < sidecar[0] <= version
 
 
 @contextmanager
-def naming(log: str, number: int) -> Iterator[None]:
+def naming(log: str, version: int) -> Iterator[None]:
     """Whatever is wrong with a transaction inside the block is told with the entry that it stands in."""
     try:
         yield
-    except (DamagedError, FormatTooNewError) as error:
-        facts = {**error.facts, "log": log, "number": number}
-        raise type(error)(f"entry {number} of {log}: {error.message}", **facts) from error
+    except (DamagedError, UnsupportedFormatError) as error:
+        facts = {**error.facts, "log": log, "version": version}
+        raise type(error)(f"entry {version} of {log}: {error.message}", **facts) from error
 
 
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
-    """A header line, its format version checked. Raises FormatTooNewError or DamagedError naming ``name``."""
+    """A header line, its format version checked. Raises UnsupportedFormatError or DamagedError."""
     try:
         header = load(line)
         version, features = header["format"], header["features"]
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{name} has no readable header; restore the object from a copy", name=name) from error
+    if type(version) is int and version < FORMAT:
+        raise UnsupportedFormatError(
+            f"{name} is of storage format {version}, which this Lakebed does not read: export the tables with the "
+            "Lakebed that wrote them, and import them into a new instance",
+            format=version,
+        )
     if type(version) is not int or version > FORMAT or features:
         needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
-        raise FormatTooNewError(f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade", format=version)
+        raise UnsupportedFormatError(
+            f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade", format=version
+        )
     return header  # type: ignore[no-any-return]
 
 
-def encode_snapshot(log: str, number: int, entry_digest: str, document: Any) -> bytes:
-    """The bytes of the manifest of the state after entry ``number``, with that entry's digest to go on from."""
+def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
+    """The bytes of the manifest of the state after entry ``version``, with that entry's digest to go on from."""
     body = dump(document) + b"\n"
     header = {
         "format": FORMAT,
         "features": [],
         "log": log,
-        "number": number,
+        "version": version,
         "entry_digest": entry_digest,
         "digest": digest_of(body),
     }
     return dump(header) + b"\n" + body
 
 
-def decode_snapshot(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:
-    """Number, entry digest and document of a snapshot's manifest. Raises as :func:`decode` does."""
+def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:
+    """Number, entry digest and document of a checkpoint's manifest. Raises as :func:`decode` does."""
     head, _, body = data.partition(b"\n")
-    header = parse_header(head, f"the snapshot of {log}")
-    name = f"the snapshot of {log}"
+    header = parse_header(head, f"the checkpoint of {log}")
+    name = f"the checkpoint of {log}"
     if header.get("log") != log or header.get("digest") != digest_of(body):
         raise DamagedError(f"{name} is damaged or belongs to another log", log=log)
     with reading(f"{name} makes no sense", log=log):
-        number, digest, document = header["number"], header["entry_digest"], load(body)
-        if not is_whole(number) or not is_text(digest) or not isinstance(document, dict):
-            raise DamagedError(f"{name} makes no sense: number {number!r}", log=log)
-        return number, digest, document
+        version, digest, document = header["version"], header["entry_digest"], load(body)
+        if not is_whole(version) or not is_text(digest) or not isinstance(document, dict):
+            raise DamagedError(f"{name} makes no sense: version {version!r}", log=log)
+        return version, digest, document

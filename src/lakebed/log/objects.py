@@ -1,12 +1,21 @@
-"""A log as objects of a store, one for each entry and one for the floor: needs nothing but the store of the data."""
+"""A log as objects of a store, one for each entry and one for the log start: needs nothing but the store of the
+data.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.files import entry_folder, entry_name, floor_name, log_of_entry, parse_entry_name, parse_side_name
-from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
+from lakebed.log.log_start import check_rise, decode_log_start, encode_log_start, settled
+from lakebed.model.files import (
+    entry_folder,
+    entry_name,
+    log_of_entry,
+    log_start_name,
+    parse_entry_name,
+    parse_sidecar_name,
+)
 from lakebed.storage import LocalStorage, check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
@@ -23,51 +32,51 @@ class ObjectLog:
     storage: Storage
     prefix: str
 
-    def create(self, number: int, data: bytes) -> PutOutcome:
-        """Put entry ``number`` if there is none."""
-        return self.storage.create(entry_name(self.prefix, number), data)
+    def create(self, version: int, data: bytes) -> PutOutcome:
+        """Put entry ``version`` if there is none."""
+        return self.storage.create(entry_name(self.prefix, version), data)
 
-    def get(self, number: int) -> bytes | None:
+    def get(self, version: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
-        return self.storage.get(entry_name(self.prefix, number))
+        return self.storage.get(entry_name(self.prefix, version))
 
-    def stamp(self, number: int) -> datetime | None:
+    def last_modified(self, version: int) -> datetime | None:
         """When the entry was stored; None: there is none."""
-        return self.storage.stamp(entry_name(self.prefix, number))
+        return self.storage.last_modified(entry_name(self.prefix, version))
 
-    def known_stamp(self, number: int) -> datetime | None:
+    def known_last_modified(self, version: int) -> datetime | None:
         """On local disk a look costs no request; object stores do not say with a create when it was."""
-        return self.stamp(number) if isinstance(self.storage, LocalStorage) else None
+        return self.last_modified(version) if isinstance(self.storage, LocalStorage) else None
 
     def now(self) -> datetime:
         """The store's clock."""
         return self.storage.now()
 
-    def numbers(self) -> Iterator[int]:
+    def versions(self) -> Iterator[int]:
         """The numbers of all entries. Objects that are none are passed over."""
         for listed in self.storage.list(entry_folder(self.prefix)):
-            number = parse_entry_name(self.prefix, listed.name)
-            if number is not None:
-                yield number
+            version = parse_entry_name(self.prefix, listed.name)
+            if version is not None:
+                yield version
 
-    def floor(self) -> int:
-        """The number up to which entries may be deleted; 0: it was never raised."""
-        return decode_floor(self.storage.get(floor_name(self.prefix)), self.prefix)
+    def log_start(self) -> int:
+        """The version up to which entries may be deleted; 0: it was never raised."""
+        return decode_log_start(self.storage.get(log_start_name(self.prefix)), self.prefix)
 
-    def known_floor(self, number: int) -> int | None:  # noqa: ARG002 - as the contract has it
+    def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
         """No store reads one object when it has created another."""
         return None
 
-    def keeps_floor(self) -> bool:
+    def supports_truncation(self) -> bool:
         """Whether the store replaces an object only if it is the version that was read."""
         return keeps_replace_if(self.storage)
 
-    def raise_floor(self, expected: int, to: int) -> bool:
-        """Raise the floor if it is the expected one: a read and a conditional put."""
+    def advance_log_start(self, expected: int, to: int) -> bool:
+        """Raise the log start if it is the expected one: a read and a conditional put."""
         check_rise(expected, to)
-        name, data = floor_name(self.prefix), encode_floor(to)
+        name, data = log_start_name(self.prefix), encode_log_start(to)
         found = self.storage.get_versioned(name)
-        if decode_floor(found.data if found else None, self.prefix) != expected:
+        if decode_log_start(found.data if found else None, self.prefix) != expected:
             return False
 
         def raise_once() -> PutOutcome:
@@ -75,23 +84,23 @@ class ObjectLog:
                 return self.storage.create(name, data)
             return self.storage.replace_if(name, found.version, data)
 
-        return settled(raise_once, lambda: self.floor() == to, self.prefix)
+        return settled(raise_once, lambda: self.log_start() == to, self.prefix)
 
-    def remove(self, numbers: Iterable[int]) -> None:
+    def remove(self, versions: Iterable[int]) -> None:
         """Delete the objects of entries."""
-        self.storage.delete(entry_name(self.prefix, number) for number in numbers)
+        self.storage.delete(entry_name(self.prefix, version) for version in versions)
 
     def foreign(self) -> Iterator[str]:
-        """Objects in the folder that are neither entries, their side objects, nor the floor."""
+        """Objects in the folder that are neither entries, their sidecars, nor the log start."""
         for listed in self.storage.list(entry_folder(self.prefix)):
-            known = parse_entry_name(self.prefix, listed.name) or parse_side_name(self.prefix, listed.name)
-            if known is None and listed.name != floor_name(self.prefix):
+            known = parse_entry_name(self.prefix, listed.name) or parse_sidecar_name(self.prefix, listed.name)
+            if known is None and listed.name != log_start_name(self.prefix):
                 yield listed.name
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLogs:
-    """A :class:`~lakebed.log.backend.LogPlace`: the logs below one root URL."""
+    """A :class:`~lakebed.log.backend.LogLocation`: the logs below one root URL."""
 
     storage: Storage
 

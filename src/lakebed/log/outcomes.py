@@ -11,9 +11,9 @@ from lakebed.state.transactions import TooManyRuns, TooOld
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """In the log as part of entry ``number``; ``repeated`` if an earlier offer of the same request put it there."""
+    """In the log as part of entry ``version``; ``repeated`` if an earlier proposal of the same request put it there."""
 
-    number: int
+    version: int
     repeated: bool = False
 
 
@@ -26,33 +26,33 @@ class NotCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """Others won every number that was tried: nothing of it is in the log, nor will be."""
+    """Others won every version that was tried: nothing of it is in the log, nor will be."""
 
     attempts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """So many callers of this process wait already: it was not offered, and nothing of it will be in the log."""
+    """So many callers of this process wait already: it was not proposed, and nothing of it will be in the log."""
 
     waiting: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The store stopped answering: entry ``number`` may hold it, now or later. Nothing may be deleted."""
+    """The store stopped answering: entry ``version`` may hold it, now or later. Nothing may be deleted."""
 
-    number: int
+    version: int
 
 
 Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | TooManyRuns
 
 
-def number_of(outcome: Outcome, what: str) -> int:
+def version_of(outcome: Outcome, what: str) -> int:
     """The log number of a commit. Raises RejectedError, ContentionError or UnknownOutcomeError for the others."""
     match outcome:
-        case Committed(number):
-            return number
+        case Committed(version):
+            return version
         case NotCommitted(reason):
             raise RejectedError(f"{what}: {reason}", reason=reason)
         case Contended(attempts):
@@ -66,19 +66,19 @@ def number_of(outcome: Outcome, what: str) -> int:
                 "later, or put more rows into each commit",
                 waiting=waiting,
             )
-        case Unknown(number):
+        case Unknown(version):
             raise UnknownOutcomeError(
-                f"{what}: the store stopped answering while entry {number} was written; it may or may not be there. "
+                f"{what}: the store stopped answering while entry {version} was written; it may or may not be there. "
                 "Repeat the call with the same request key, which takes effect at most once",
-                number=number,
+                version=version,
             )
-        case TooOld(base_number, forget_line):
+        case TooOld(base_version, request_watermark):
             raise UnknownOutcomeError(
-                f"{what}: the request was first offered at number {base_number}, and request keys older than number "
-                f"{forget_line} are forgotten (setting requests_s): an earlier offer may have been committed. This one "
-                "was not. Look whether its rows are there; if not, offer them under another request key",
-                base_number=base_number,
-                forget_line=forget_line,
+                f"{what}: the request was first proposed at version {base_version}, and request keys older than number "
+                f"{request_watermark} are forgotten (setting requests_s): an earlier proposal may have been committed. "
+                "This one was not. Look whether its rows are there; if not, proposal them under another request key",
+                base_version=base_version,
+                request_watermark=request_watermark,
             )
         case TooManyRuns():
             raise refusal(outcome, what)
@@ -87,12 +87,12 @@ def number_of(outcome: Outcome, what: str) -> int:
 
 
 def refusal(outcome: TooManyRuns, what: str) -> ContentionError:
-    """The error for files that were refused because a leaf has too many runs."""
+    """The error for files that were refused because a partition has too many runs."""
     return ContentionError(
-        f"{what}: leaf {outcome.leaf} has {outcome.runs} runs, more than {outcome.runs_max} (setting runs_max), and "
-        "reads merge all of them; nothing was changed. Compact the table (lakebed maintain), then write again; write "
-        "more rows at a time; or raise the setting (0: no limit)",
-        leaf=outcome.leaf,
+        f"{what}: partition {outcome.partition} has {outcome.runs} runs, more than {outcome.runs_max} (setting "
+        "runs_max), and reads merge all of them; nothing was changed. Compact the table (lakebed maintain), then "
+        "write again; write more rows at a time; or raise the setting (0: no limit)",
+        partition=outcome.partition,
         runs=outcome.runs,
         runs_max=outcome.runs_max,
     )

@@ -5,7 +5,7 @@ longest then. Each caller sleeps on a lock of its own, and is woken once: with i
 sleep on one lock, those who have their outcome would wait in the same line as those who commit next, each behind a
 whole commit of others.
 
-The queue is bounded: a caller who finds it full is told so at once, and offers again when it likes. No I/O here.
+The queue is bounded: a caller who finds it full is told so at once, and proposals again when it likes. No I/O here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic
 
-from lakebed.state.machine import Offered
+from lakebed.state.machine import Proposed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -28,30 +28,30 @@ QUEUE_MAX = 4096
 """Callers that wait at a time: sixteen groups, so half a second where an entry takes 30 ms."""
 
 
-class Ticket(Generic[Offered]):
-    """One caller: what it offers, and what became of it; None: nothing yet."""
+class Ticket(Generic[Proposed]):
+    """One caller: what it proposals, and what became of it; None: nothing yet."""
 
-    __slots__ = ("asleep", "offer", "outcome")
+    __slots__ = ("asleep", "outcome", "proposal")
 
-    def __init__(self, offer: Offered) -> None:
-        self.offer: Offered = offer
+    def __init__(self, proposal: Proposed) -> None:
+        self.proposal: Proposed = proposal
         self.outcome: Outcome | None = None
         self.asleep = threading.Lock()
         self.asleep.acquire()
 
 
-class Queue(Generic[Offered]):
+class Queue(Generic[Proposed]):
     """The tickets that wait. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._waiting: deque[Ticket[Offered]] = deque()
-        self._leader: Ticket[Offered] | None = None
+        self._waiting: deque[Ticket[Proposed]] = deque()
+        self._leader: Ticket[Proposed] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, ticket: Ticket[Offered]) -> bool:
+    def enter(self, ticket: Ticket[Proposed]) -> bool:
         """Wait at the end of the line; False if it is full."""
         with self._changing:
             if len(self._waiting) >= QUEUE_MAX:
@@ -61,7 +61,7 @@ class Queue(Generic[Offered]):
                 self._lead_next()
         return True
 
-    def leads(self, ticket: Ticket[Offered]) -> bool:
+    def leads(self, ticket: Ticket[Proposed]) -> bool:
         """Sleep until this ticket has its outcome, or leads: True. An interrupt takes it out of the line."""
         try:
             ticket.asleep.acquire()
@@ -75,12 +75,12 @@ class Queue(Generic[Offered]):
             raise
         return ticket.outcome is None
 
-    def take(self) -> list[Ticket[Offered]]:
+    def take(self) -> list[Ticket[Proposed]]:
         """The leader's ticket and those that wait behind it, at most GROUP_MAX in all."""
         with self._changing:
             return [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
 
-    def hand_on(self, group: Sequence[Ticket[Offered]], put: Collection[Ticket[Offered]] = ()) -> None:
+    def hand_on(self, group: Sequence[Ticket[Proposed]], put: Collection[Ticket[Proposed]] = ()) -> None:
         """End the lead: wake who was told, and who leads next. Those in ``put`` are told and woken later.
 
         If the leader failed, the others of its group are in front again: an error (a damaged log, a store that
@@ -95,7 +95,7 @@ class Queue(Generic[Offered]):
             self._lead_next()
         self.wake(t for t in group[1:] if t not in put)
 
-    def wake(self, tickets: Iterable[Ticket[Offered]]) -> None:
+    def wake(self, tickets: Iterable[Ticket[Proposed]]) -> None:
         """Wake those that were told. None of them may be a leader, who is awake."""
         for ticket in tickets:
             if ticket.outcome is not None:

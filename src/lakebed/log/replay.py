@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed.errors import DamagedError, NotRetainedError
 from lakebed.log import entry as entries
-from lakebed.log.snapshot import Head
-from lakebed.log.stamps import gone
+from lakebed.log.checkpoint import Head
+from lakebed.log.last_modified_times import gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
     from lakebed.log.backend import LogBackend
     from lakebed.log.committer import Log
-    from lakebed.log.kept import KeptSnapshots
+    from lakebed.log.retained import RetainedCheckpoints
     from lakebed.state.machine import Machine
 
-ReadSides = Callable[[entries.Entry], Mapping[str, bytes]]
-"""Gives the side objects that an entry names, by digest."""
+ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
+"""Gives the sidecars that an entry names, by digest."""
 
 
 def advance(
@@ -28,73 +28,74 @@ def advance(
     data: bytes,
     identity: str,
     machine: Machine[State, Any, Any],
-    read_sides: ReadSides,
+    read_sidecars: ReadSidecars,
 ) -> tuple[Head[State], entries.Entry]:
-    """The head after the next entry, whose bytes these are, and the entry. ``read_sides`` is asked if it names any.
+    """The head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is asked if it names any.
 
-    Raises FormatTooNewError, DamagedError for bytes that are not the next entry or do not fit the state, or as
-    ``read_sides`` does.
+    Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
+    ``read_sidecars`` does.
     """
-    entry = entries.decode(data, identity, head.number + 1, head.digest)
-    sides = read_sides(entry) if entry.sides else {}
+    entry = entries.decode(data, identity, head.version + 1, head.digest)
+    sidecars = read_sidecars(entry) if entry.sidecars else {}
     state = head.state
     for document in entry.documents:
-        with entries.naming(identity, entry.number):
-            change = machine.decode(document, sides)
-        state = machine.apply(state, change, entry.number)
-    return Head(entry.number, entry.digest, state), entry
+        with entries.naming(identity, entry.version):
+            change = machine.decode(document, sidecars)
+        state = machine.apply(state, change, entry.version)
+    return Head(entry.version, entry.digest, state), entry
 
 
 @dataclass(frozen=True, slots=True)
 class Past(Generic[State]):
-    """What tells of the older numbers of a log: the entries, and behind the floor the snapshots that are kept."""
+    """What tells of the older numbers of a log: the entries, and behind the log start the checkpoints that are kept."""
 
     backend: LogBackend
-    kept: KeptSnapshots[State]
+    retained: RetainedCheckpoints[State]
     identity: str
     machine: Machine[State, Any, Any]
-    read_sides: ReadSides
+    read_sidecars: ReadSidecars
 
-    def at(self, number: int) -> Head[State]:
-        """The head after an entry: from the nearest kept snapshot that is not beyond it, else from the first entry.
+    def at(self, version: int) -> Head[State]:
+        """The head after an entry: from the nearest retained checkpoint that is not beyond it, else from the first
+        entry.
 
-        Raises NotRetainedError if the log is trimmed beyond it, DamagedError if an entry is gone or not the one that
+        Raises NotRetainedError if the log is truncated beyond it, DamagedError if an entry is gone or not the one that
         was written.
         """
-        floor = self.backend.floor()
-        for kept in reversed(self.kept.numbers()):
-            if kept == number or floor <= kept < number:
+        log_start = self.backend.log_start()
+        for retained in reversed(self.retained.versions()):
+            if retained == version or log_start <= retained < version:
                 with contextlib.suppress(DamagedError):
-                    return self.onwards(self.kept.read(kept), number)
-        if floor:
-            raise self._trimmed(number)
-        return self.onwards(Head(0, "", self.machine.empty), number)
+                    return self.onwards(self.retained.read(retained), version)
+        if log_start:
+            raise self._truncated(version)
+        return self.onwards(Head(0, "", self.machine.empty), version)
 
-    def onwards(self, head: Head[State], number: int) -> Head[State]:
+    def onwards(self, head: Head[State], version: int) -> Head[State]:
         """The head with all entries up to a number applied; raises as :meth:`at`."""
-        while head.number < number:
-            data = self.backend.get(head.number + 1)
+        while head.version < version:
+            data = self.backend.get(head.version + 1)
             if data is None:
-                floor = self.backend.floor()
-                raise self._trimmed(number) if floor > head.number else gone(self.identity, head.number + 1)
-            head, _ = advance(head, data, self.identity, self.machine, self.read_sides)
+                log_start = self.backend.log_start()
+                raise self._truncated(version) if log_start > head.version else gone(self.identity, head.version + 1)
+            head, _ = advance(head, data, self.identity, self.machine, self.read_sidecars)
         return head
 
-    def _trimmed(self, number: int) -> NotRetainedError:
+    def _truncated(self, version: int) -> NotRetainedError:
         return NotRetainedError(
-            f"number {number} of {self.identity} cannot be read any more: the log is trimmed, and no snapshot of it is "
-            "kept",
+            f"version {version} of {self.identity} cannot be read any more: the log is truncated, and no checkpoint of "
+            "it is kept",
             log=self.identity,
-            number=number,
+            version=version,
         )
 
 
-def replay(log: Log[State, Any, Any], number: int) -> Head[State]:
-    """The head after an older entry: from the newest snapshot if that is not beyond it, else as :meth:`Past.at`."""
-    floor = log.floor()
+def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
+    """The head after an older entry: from the newest checkpoint if that is not beyond it, else as :meth:`Past.at`."""
+    log_start = log.log_start()
     latest: Head[State] | None = None
     with contextlib.suppress(DamagedError):
-        latest = log.snapshots.read()
-    if latest is not None and floor <= latest.number <= number:
-        return log.past.onwards(latest, number)
-    return log.past.at(number)
+        latest = log.checkpoints.read()
+    if latest is not None and log_start <= latest.version <= version:
+        return log.past.onwards(latest, version)
+    return log.past.at(version)

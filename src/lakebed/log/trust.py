@@ -17,8 +17,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakebed.clock import random_token
-from lakebed.documents import load
 from lakebed.errors import UsageError
+from lakebed.model.documents import load
 
 
 def check_trusted(root_url: str, log_url: str | None, given: str | None, *, trusted: bool) -> None:
@@ -27,9 +27,10 @@ def check_trusted(root_url: str, log_url: str | None, given: str | None, *, trus
     ``given`` is the log URL that the caller expects; ``trusted`` accepts whichever the instance names.
     """
     if given is not None and given != log_url:
-        place = "beside its data" if log_url is None else f"at {log_url}"
+        location = "beside its data" if log_url is None else f"at {log_url}"
         raise UsageError(
-            f"log_url = {given!r}: the instance at {root_url} keeps its log {place}; correct log_url, or leave it out",
+            f"log_url = {given!r}: the instance at {root_url} keeps its log {location}; correct log_url, or leave it "
+            "out",
             log_url=log_url,
         )
     if log_url is None or _is_same_store(root_url, log_url):

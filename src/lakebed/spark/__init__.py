@@ -4,8 +4,8 @@ Spark starts tasks, retries them and moves bytes between them; rows are handled 
 ``pip install lakebed[spark]`` and Java 17 or later.
 """
 
+from lakebed.spark.job_progress import Progress
 from lakebed.spark.launcher import Launcher, Local, Remote, Submit
 from lakebed.spark.pipeline import Pipeline
-from lakebed.spark.progress import Progress
 
 __all__ = ["Launcher", "Local", "Pipeline", "Progress", "Remote", "Submit"]

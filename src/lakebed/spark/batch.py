@@ -29,9 +29,9 @@ from lakebed.version import VERSION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebed.instance import Instance
     from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
+    from lakebed.table.instance import Instance
 
 _VALUES = "item int, payload binary"
 _RESULTS = "item int, ok boolean, payload binary"
@@ -49,7 +49,7 @@ class Place:
 
     def open(self) -> Instance:
         """The instance. Raises as :func:`lakebed.open`."""
-        from lakebed.instance import open as open_instance
+        from lakebed.table.instance import open as open_instance
 
         return open_instance(self.url, storage_options=self.options or None, log_url=self.log_url)
 
@@ -106,7 +106,7 @@ def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
 
 def on_one_core() -> None:
     """Keep the calling worker to the core that Spark counts on; before anything else in a task."""
-    from lakebed.kernels.session import claim_one_core
+    from lakebed.engine.datafusion import claim_one_core
 
     claim_one_core()
 

@@ -1,12 +1,12 @@
-"""Where the reducers of a bulk import divide the keys: even shares by weight, along leaf boundaries where that is
+"""Where the reducers of a bulk import divide the keys: even shares by weight, along partition boundaries where that is
 possible. Pure: no I/O, no Spark.
 
 What is known is a sample: encoded keys, each with the rows it stands for. A key here is the row key and the sort key
 encoded as one, so that even one row key with half of all rows can be shared out. (Every table keeps all rows, so where
 rows of one key part does not matter; the files then touch.)
 
-A leaf as large as a reducer's share is cut by itself, so that no file reaches over its ends; small leaves are put
-together until they make a share, so that thousands of them do not mean thousands of files.
+A partition as large as a reducer's share is cut by itself, so that no file reaches over its ends; small partitions are
+put together until they make a share, so that thousands of them do not mean thousands of files.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lakebed.keys import successor
+from lakebed.model.keys import successor
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class InputPart:
     """Rows of the input that lie together, as far as known: their number, sampled keys, bounds of the first field.
 
     ``keys`` are encoded, in any order, spread evenly over the rows; empty if the part was not sampled. The bounds are
@@ -42,7 +42,7 @@ class WeightedKeys:
     weights: tuple[float, ...]
 
 
-def weigh(parts: Sequence[Part]) -> WeightedKeys:
+def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
     """Share all rows among the sampled keys.
 
     The rows of a part without samples go to the sampled keys within its bounds, evenly: a part of unsorted input
@@ -71,14 +71,16 @@ def weigh(parts: Sequence[Part]) -> WeightedKeys:
     return WeightedKeys(tuple(keys), tuple(found[key] for key in keys))
 
 
-def divide(sample: WeightedKeys, leaves: Sequence[bytes], reducers: int) -> tuple[bytes, ...]:
-    """Ascending keys that divide the rows among about ``reducers`` reducers; ``leaves`` are the leaf boundaries."""
+def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> tuple[bytes, ...]:
+    """Ascending keys that divide the rows among about ``reducers`` reducers; ``partitions`` are the partition
+    boundaries.
+    """
     if reducers < 2 or not sample.keys:
         return ()
     below = np.concatenate([[0.0], np.cumsum(sample.weights)])
     share = float(below[-1]) / reducers
-    edges = [0, *(bisect_left(sample.keys, boundary) for boundary in leaves), len(sample.keys)]
-    lows: list[bytes] = [b"", *leaves]
+    edges = [0, *(bisect_left(sample.keys, boundary) for boundary in partitions), len(sample.keys)]
+    lows: list[bytes] = [b"", *partitions]
     cuts: list[bytes] = []
     held = 0.0
     for low, first, last in zip(lows, edges[:-1], edges[1:], strict=True):
@@ -90,7 +92,7 @@ def divide(sample: WeightedKeys, leaves: Sequence[bytes], reducers: int) -> tupl
         if not large:
             held += rows
             continue
-        # The leaf before ended with a cut, or was small: the large one begins at its own boundary.
+        # The partition before ended with a cut, or was small: the large one begins at its own boundary.
         _append(cuts, low)
         parts = max(1, round(rows / share))
         for part in range(1, parts):

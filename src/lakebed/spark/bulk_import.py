@@ -1,11 +1,11 @@
 """Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
 
-    check -> sample -> cut leaves -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
+    check -> sample -> cut partitions -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
     -> settle -> commit
 
 Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
-Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.frames`), and its staged files take the
-place of the source.
+Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.source_frames`), and its staged files take
+the place of the source.
 
 A reducer owns one span of keys, so its files and those of its neighbours at most touch: all are one run. There is one
 commit, of everything or nothing, under the job id that the caller gave: to repeat an import with the same id adds
@@ -20,37 +20,37 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.checks import are_names, are_texts, is_text, shown
 from lakebed.errors import Error, UnknownOutcomeError, UsageError
 from lakebed.ingest.backpressure import check_runs
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import commit_files
 from lakebed.ingest.sources import find_files
-from lakebed.kernels.sizes import pages_bytes_max
-from lakebed.log.outcomes import Committed, number_of
-from lakebed.spark import frames, wire
+from lakebed.log.outcomes import Committed, version_of
+from lakebed.model.checks import are_names, are_texts, is_text, shown
+from lakebed.parquet.sizes import pages_bytes_max
+from lakebed.spark import source_frames, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
-from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
-from lakebed.spark.inputs import MAP_SHARE, Input, native_input, source_rows
+from lakebed.spark.boundaries import InputPart, WeightedKeys, divide, weigh
 from lakebed.spark.interrupt import Stop, current_stop
+from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.map_inputs import MAP_SHARE, MapInput, native_input, source_rows
 from lakebed.spark.presplit import split_before
-from lakebed.spark.progress import Callback, Span, watched
 from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Rows, Staged, Staging, stage, unstage
-from lakebed.state.transactions import OfferFiles, Source
+from lakebed.state.time_travel import committed_at
+from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
-from lakebed.travel import committed_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.files import NewFile
-    from lakebed.kernels.layout import Layout
-    from lakebed.schema import Schema
-    from lakebed.table import Table
+    from lakebed.model.files import NewFile
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.layout import Layout
+    from lakebed.table.table import Table
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
 """A reducer gets at least so much, whatever cores are idle: small files cost every later read a request."""
@@ -60,8 +60,8 @@ REDUCER_BYTES_MIN = 16 * 1024 * 1024
 class ImportReport:
     """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
 
-    ``number`` is None if there were no rows (and no job id to remember). ``leaves_split`` were too small for what came,
-    and cut before. ``rejected`` rows are in the folder ``quarantine``.
+    ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` were too small for what
+    came, and cut before. ``rejected`` rows are in the folder ``quarantine``.
     """
 
     table: str
@@ -72,15 +72,15 @@ class ImportReport:
     source_files: int
     map_tasks: int
     reduce_tasks: int
-    number: int | None
+    version: int | None
     repeated: bool = False
-    leaves_split: int = 0
+    partitions_split: int = 0
     rejected: int = 0
     quarantine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceReading:
     """How :meth:`Pipeline.bulk_import` reads a source: which columns, casts and query, and what is put aside where."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Reading:
     select: str | None = None
     quarantine: str | None = None
 
-    def intake(self, schema: Schema, format: str) -> Intake:
+    def conformer(self, schema: Schema, format: str) -> Conformer:
         """How rows become those of a table. Text has no types, so all of it is cast."""
         if not are_texts(self.casts):
             raise UsageError(f"casts is a list of names, not {shown(self.casts)}")
@@ -96,8 +96,8 @@ class Reading:
             raise UsageError(
                 f"columns = {shown(self.columns)}, format = {shown(format)}: must be names by field, a text"
             )
-        unasked = schema.names if format in frames.TEXT_FORMATS else ()
-        return Intake(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
+        unasked = schema.names if format in source_frames.TEXT_FORMATS else ()
+        return Conformer(schema, dict(self.columns), frozenset([*self.casts, *unasked]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ class _Request:
     """What makes an import happen once, and the head when it was begun."""
 
     key: str | None
-    base_number: int
+    base_version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """What is the same for every import of a pipeline into one table. ``leaf_rows`` is in place of ``split_rows``.
+    """What is the same for every import of a pipeline into one table. ``partition_rows`` is in place of ``split_rows``.
 
     ``start`` gives the session, which nobody needs to be told that there is nothing to import.
     """
@@ -119,55 +119,55 @@ class Importer:
     table: Table
     place: Place
     progress: Callback | None = None
-    leaf_rows: int | None = None
+    partition_rows: int | None = None
     stop: Stop = field(default_factory=current_stop)
 
-    def run(self, given: Any, format: str, job_id: str | None, reading: Reading | None = None) -> ImportReport:
+    def run(self, given: Any, format: str, job_id: str | None, reading: SourceReading | None = None) -> ImportReport:
         """Import a source; see :meth:`Pipeline.bulk_import`."""
         state = self.table.state()
-        request = _Request(job_id, state.number)
+        request = _Request(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
         check_runs(self.table)
         # One schema from here to the end, whoever alters the table meanwhile.
         layout = self.table.layout()
         shuffle = self._shuffle(layout)
-        reading = reading or Reading()
+        reading = reading or SourceReading()
         is_frame = _is_frame(given)
-        intake = self._limited(reading.intake(layout.schema, "" if is_frame else format))
+        conformer = self._limited(reading.conformer(layout.schema, "" if is_frame else format))
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
-            found = native_input(find_files(given, self.table.storage), shuffle, intake, self.stop)
+            found = native_input(find_files(given, self.table.storage), shuffle, conformer, self.stop)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
             rows: Rows = partial(source_rows, shuffle=shuffle)
             frame, text = scattered(self.start(), found.documents), str(given)
         else:
             with self.stop.job(session := self.start()):
-                frame = frames.typed(frames.read_frame(session, given, format, reading.select), intake)
+                frame = source_frames.typed(source_frames.read_frame(session, given, format, reading.select), conformer)
             text = "the DataFrame" if is_frame else str(given)
-            frames.check_frame(frame, intake, text)
+            source_frames.check_frame(frame, conformer, text)
             if reading.select is None and not is_frame:
-                frame = frames.with_files(frame, format)
-            rows = partial(frames.named_rows, source=text)
+                frame = source_frames.with_files(frame, format)
+            rows = partial(source_frames.named_rows, source=text)
         try:
-            staged = stage(frame, Staging(shuffle, intake, quarantine), rows, self.stop)
+            staged = stage(frame, Staging(shuffle, conformer, quarantine), rows, self.stop)
         except BaseException as error:
             if quarantine is not None:
                 quarantine.discard()
             if not isinstance(error, Error):
                 raise
-            raise frames.refused_text(error, text) from error
+            raise source_frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
 
-    def _limited(self, intake: Intake) -> Intake:
-        return replace(intake, value_bytes_max=self.table.settings_in_force().value_bytes_max)
+    def _limited(self, conformer: Conformer) -> Conformer:
+        return replace(conformer, value_bytes_max=self.table.settings_in_force().value_bytes_max)
 
-    def _quarantine(self, reading: Reading, job: str, attempt: str) -> Quarantine | None:
+    def _quarantine(self, reading: SourceReading, job: str, attempt: str) -> Quarantine | None:
         if reading.quarantine is None:
             return None
         # Tasks run wherever their workers were started.
-        url = frames.absolute(reading.quarantine)
+        url = source_frames.absolute(reading.quarantine)
         quarantine = Quarantine(Place(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
         return quarantine
@@ -191,7 +191,7 @@ class Importer:
                 quarantine.discard()
         if quarantine is None or report.repeated:
             return report
-        quarantine.finish(rejected, {"table": self.table.id, "number": report.number})
+        quarantine.finish(rejected, {"table": self.table.id, "version": report.version})
         rows = sum(one.rows for one in rejected)
         return replace(report, rejected=rows, quarantine=quarantine.url if rows else None)
 
@@ -203,27 +203,27 @@ class Importer:
             layout=layout,
             memory_limit_bytes=self.table.settings_in_force().memory_limit_bytes,
             boundaries=(),
-            leaves=(),
+            partitions=(),
         )
 
     def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
-        found = native_input(files, shuffle, self._limited(Intake(shuffle.layout.schema)), self.stop)
+        found = native_input(files, shuffle, self._limited(Conformer(shuffle.layout.schema)), self.stop)
         return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
 
-    def _divided(self, found: Input, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
-        leaves = self.table.state().leaves.boundaries
-        boundaries = divide(sample, leaves, self._reducers(found, shuffle.layout.file_bytes))
-        return replace(shuffle, boundaries=boundaries, leaves=leaves)
+    def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
+        partitions = self.table.state().partitions.boundaries
+        boundaries = divide(sample, partitions, self._reducers(found, shuffle.layout.file_bytes))
+        return replace(shuffle, boundaries=boundaries, partitions=partitions)
 
-    def _shuffled(self, found: Input, shuffle: Shuffle, request: _Request) -> ImportReport:
+    def _shuffled(self, found: MapInput, shuffle: Shuffle, request: _Request) -> ImportReport:
         sample = weigh(found.parts)
         self.stop.check()
-        leaves_split = self._split_leaves(found, sample)
+        partitions_split = self._split_partitions(found, sample)
         shuffle = self._divided(found, sample, shuffle)
         files = self._exchange(found, shuffle)
-        number, repeated = self._commit(files, request)
+        version, repeated = self._commit(files, request)
         return ImportReport(
             table=self.table.name,
             job=request.key or shuffle.job,
@@ -233,29 +233,29 @@ class Importer:
             source_files=found.files,
             map_tasks=len(found.documents),
             reduce_tasks=len(shuffle.boundaries) + 1 if found.documents else 0,
-            number=number,
+            version=version,
             repeated=repeated,
-            leaves_split=leaves_split,
+            partitions_split=partitions_split,
         )
 
-    def _split_leaves(self, found: Input, sample: WeightedKeys) -> int:
+    def _split_partitions(self, found: MapInput, sample: WeightedKeys) -> int:
         limits = self.table.settings_in_force()
-        if self.leaf_rows is not None:
-            limits = replace(limits, split_rows=self.leaf_rows)
+        if self.partition_rows is not None:
+            limits = replace(limits, split_rows=self.partition_rows)
         return split_before(self.table, self.table.state(), sample, found.size_bytes / max(1, sum(found.rows)), limits)
 
-    def _reducers(self, found: Input, file_bytes: int) -> int:
+    def _reducers(self, found: MapInput, file_bytes: int) -> int:
         with self.stop.job(session := self.start()):
             cores = cores_of(session)
         busy = min(cores, found.size_bytes // REDUCER_BYTES_MIN)
         return max(1, busy, -(-found.size_bytes // file_bytes))
 
-    def _exchange(self, found: Input, shuffle: Shuffle) -> tuple[NewFile, ...]:
+    def _exchange(self, found: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
         if not found.documents:
             return ()
         total = sum(found.rows)
-        span = Span(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
+        span = JobSpan(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
         session = self.start()
         with watched(session, self.progress, span), self.stop.job(session), spark_errors():
             pieces = scattered(session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
@@ -268,10 +268,10 @@ class Importer:
         if not files and request.key is None:
             return None, False
         self.stop.check()
-        outcome = commit_files(self.table, OfferFiles(files, request.key, request.base_number))
+        outcome = commit_files(self.table, ProposeFiles(files, request.key, request.base_version))
         if isinstance(outcome, Committed):
-            return outcome.number, outcome.repeated
-        return number_of(outcome, f"import into {self.table.name}"), False
+            return outcome.version, outcome.repeated
+        return version_of(outcome, f"import into {self.table.name}"), False
 
 
 def _is_frame(given: Any) -> bool:
@@ -283,12 +283,12 @@ def _is_frame(given: Any) -> bool:
 # -- staged files -----------------------------------------------------------------------------------------------
 
 
-def _restaged(staged: Sequence[Staged]) -> Input:
+def _restaged(staged: Sequence[Staged]) -> MapInput:
     files = [new for part in staged for new in part.files]
-    return Input(
+    return MapInput(
         documents=tuple(wire.encode_file(new.file) for new in files),
         rows=tuple(new.file.rows for new in files),
-        parts=tuple(Part(new.file.rows, new.summary.spread()) for new in files),
+        parts=tuple(InputPart(new.file.rows, new.summary.spread()) for new in files),
         size_bytes=sum(new.file.size_bytes for new in files),
         files=0,
         chunks=staged_chunks,
@@ -299,10 +299,10 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
     """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
     import pyarrow as pa
 
-    from lakebed.files import data_name
-    from lakebed.kernels.row_groups import read_row_groups
-    from lakebed.kernels.sizes import decoded_rows, gather
-    from lakebed.kernels.write import as_schema
+    from lakebed.model.files import data_name
+    from lakebed.parquet.file_writer import as_schema
+    from lakebed.parquet.row_groups import read_row_groups
+    from lakebed.parquet.sizes import decoded_rows, gather
 
     file = wire.decode_file(document)
     storage = shuffle.place.connect()

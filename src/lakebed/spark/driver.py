@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import lakebed
 from lakebed.errors import Error, UsageError, encode_error
-from lakebed.files import call_answer_name, call_request_name
+from lakebed.model.files import call_answer_name, call_request_name
 from lakebed.spark import Pipeline, wire
 from lakebed.spark.submission import OPTIONS_VARIABLE, Call, encode_report, report_of
 
@@ -51,13 +51,13 @@ def main(words: Sequence[str]) -> int:
 def _until_withdrawn(instance: lakebed.Instance, request: str) -> Iterator[None]:
     """Raise KeyboardInterrupt in the block, which runs in the main thread, when the request is gone, or on SIGTERM."""
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for version in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(version, signal.default_int_handler)
 
     def look() -> None:
         while not ended.wait(LOOK_S):
             with contextlib.suppress(Error):
-                if instance.storage.stamp(request) is None:
+                if instance.storage.last_modified(request) is None:
                     signal.pthread_kill(main_thread, signal.SIGINT)
                     return
 

@@ -9,26 +9,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from lakebed.compaction.run import run_merge_task
-from lakebed.compaction.waves import Execute as Merge
-from lakebed.compaction.waves import MergeTask
-from lakebed.compaction.waves import TaskResult as MergeResult
 from lakebed.errors import Error, UsageError
 from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
-from lakebed.ingest.jobs import Execute, IngestTask, Target, TaskResult, run_ingest_task
 from lakebed.ingest.plan import Method
+from lakebed.maintenance.compaction.job_batches import Execute as Merge
+from lakebed.maintenance.compaction.job_batches import MergeTask
+from lakebed.maintenance.compaction.job_batches import TaskResult as MergeResult
+from lakebed.maintenance.compaction.run import run_merge_task
+from lakebed.maintenance.ingest_jobs import Execute, IngestTarget, IngestTask, TaskResult, run_ingest_task
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, run_batch, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
-from lakebed.spark.progress import Callback, Span, Together, watched
+from lakebed.spark.job_progress import Callback, JobSpan, Together, watched
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lakebed.instance import Instance
+    from lakebed.table.instance import Instance
 
 
 def merge_executor(
@@ -48,7 +48,7 @@ def merge_executor(
         rows = sum(task.rows for task in tasks)
         tell = None if together is None else together.part()
         stop.check()
-        with watched(session(), tell, Span(0, rows, rows, len(tasks))):
+        with watched(session(), tell, JobSpan(0, rows, rows, len(tasks))):
             found = run_batch(session(), [wire.encode_task(task) for task in tasks], work, stop)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
@@ -68,7 +68,7 @@ def export_executor(
 
     def execute(tasks: Sequence[ExportTask]) -> Sequence[ExportResult]:
         rows = sum(task.rows for task in tasks)
-        with watched(session, progress, Span(0, rows, rows, len(tasks))):
+        with watched(session, progress, JobSpan(0, rows, rows, len(tasks))):
             found = run_batch(session, [wire.encode_export_task(task) for task in tasks], work, stop)
         return [result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found]
 
@@ -88,7 +88,7 @@ def place_of(url: str, instance: Instance) -> Place:
 def ingest_executor(importer: Importer) -> Execute:
     """Runs ingest tasks of the importer's table."""
 
-    def execute(target: Target, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    def execute(target: IngestTarget, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
         small = [task for task in tasks if task.method is Method.SORT]
         made = dict(zip((task.job for task in small), _sorted(importer, target, small), strict=True))
         made |= {task.job: _shuffled(importer, task) for task in tasks if task.method is Method.SHUFFLE}
@@ -97,7 +97,7 @@ def ingest_executor(importer: Importer) -> Execute:
     return execute
 
 
-def _sorted(importer: Importer, target: Target, tasks: Sequence[IngestTask]) -> list[TaskResult]:
+def _sorted(importer: Importer, target: IngestTarget, tasks: Sequence[IngestTask]) -> list[TaskResult]:
     if not tasks:
         return []
     place = importer.place

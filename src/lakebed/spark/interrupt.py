@@ -5,8 +5,8 @@ so it breaks neither a request to Spark's JVM nor a commit. The waiting thread t
 the Spark jobs of the call, by their tag, until the call has ended. No other job of the session is touched.
 
 The call looks at :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished. The
-KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.history`). A second
-KeyboardInterrupt does not wait for the call.
+KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
+second KeyboardInterrupt does not wait for the call.
 
 Source: docs/decisions/0028-a-call-runs-in-a-thread-of-its-own.md.
 """
@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.failures import Attempt, record_failure
-from lakebed.history import committed_on_interrupt
-from lakebed.table import Table
+from lakebed.inspect.failed_calls import Attempt, record_failure
+from lakebed.inspect.history import committed_on_interrupt
+from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,7 @@ def interruptible(
             return method(self, table, *args, **kwargs)
         target = table if isinstance(table, Table) else self.instance.table(table)
         with committed_on_interrupt(target.log):
-            attempt = Attempt(target.id, method.__name__, _job_id(kwargs), target.number)
+            attempt = Attempt(target.id, method.__name__, _job_id(kwargs), target.version)
             try:
                 return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
             except Exception as error:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from lakebed.checks import check_text
 from lakebed.errors import UsageError
+from lakebed.model.checks import check_text
 
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts a task: plain ``local[*]`` never tries one twice."""

@@ -15,41 +15,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed.checks import is_whole, shown
-from lakebed.collection.dropped import DroppedReport, sweep_dropped
-from lakebed.collection.run import CollectionReport, collect_garbage
-from lakebed.collection.sweep import SweepReport, sweep_orphans
-from lakebed.compaction.plan import whole
-from lakebed.compaction.run import CompactionReport, Prepared, compact, prepare
 from lakebed.errors import UsageError
-from lakebed.export.run import ExportReport, Wanted, export
-from lakebed.foreign import extras
-from lakebed.history import committed_on_interrupt
-from lakebed.ingest.jobs import IngestReport, ingest
-from lakebed.ingest.jobs import prepare as prepare_ingest
+from lakebed.export.run import ExportReport, ExportRequest, export
 from lakebed.ingest.plan import Method
-from lakebed.instance import Instance
-from lakebed.spark.attach import AttachReport, attach
+from lakebed.inspect.history import committed_on_interrupt
+from lakebed.maintenance.compaction.plan import whole
+from lakebed.maintenance.compaction.run import CompactionReport, Prepared, compact, prepare
+from lakebed.maintenance.ingest_jobs import IngestReport, ingest
+from lakebed.maintenance.ingest_jobs import prepare as prepare_ingest
+from lakebed.maintenance.splitting.plan import small
+from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.model.checks import is_whole, shown
+from lakebed.model.foreign_errors import extras
+from lakebed.retention.dropped import DroppedReport, delete_dropped
+from lakebed.retention.orphans import OrphanReport, delete_orphans
+from lakebed.retention.run import CollectionReport, collect_garbage
+from lakebed.spark.attach_files import AttachReport, attach
 from lakebed.spark.batch import Place
-from lakebed.spark.bulk_import import Importer, ImportReport, Reading
+from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
 from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.interrupt import current_stop, interruptible
+from lakebed.spark.job_progress import Callback
 from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
-from lakebed.spark.maintenance import MaintenanceReport
-from lakebed.spark.progress import Callback
+from lakebed.spark.maintenance_report import MaintenanceReport
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
-from lakebed.splitting.plan import small
-from lakebed.splitting.run import JoinReport, SplitReport, join, split
-from lakebed.table import Table
+from lakebed.table.instance import Instance
+from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.keys import KeyRange
+    from lakebed.model.keys import KeyRange
 
 MAINTAIN_ROUNDS_MAX = 8
-"""Rounds of compacting, splitting and joining in one call: each makes leaves smaller, and two are enough as a rule."""
+"""Rounds of compacting, splitting and joining in one call: each makes partitions smaller, and two are enough as a
+rule."""
 
 
 class Pipeline:
@@ -143,7 +144,7 @@ class Pipeline:
         select: str | None = None,
         quarantine: str | Path | None = None,
         job_id: str | None = None,
-        leaf_rows: int | None = None,
+        partition_rows: int | None = None,
         progress: Callback | None = None,
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
@@ -157,13 +158,13 @@ class Pipeline:
         place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
         reason, in a folder named by the job, and the others are imported. See docs/import.md.
 
-        Leaves that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
-        ``leaf_rows`` those that would get more than so many rows. They stay cut if the import fails. Small leaves last
-        only in a table whose ``split_rows`` says so too.
+        Partitions that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
+        ``partition_rows`` those that would get more than so many rows. They stay cut if the import fails. Small
+        partitions last only in a table whose ``split_rows`` says so too.
 
         Raises:
             UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
-                ``leaf_rows`` of less than 2.
+                ``partition_rows`` of less than 2.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
@@ -171,12 +172,14 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         target = self._table(table)
-        if leaf_rows is not None and not is_whole(leaf_rows, 2):
-            raise UsageError(f"leaf_rows = {shown(leaf_rows)}: must be 2 or more", leaf_rows=leaf_rows)
-        reading = Reading(
+        if partition_rows is not None and not is_whole(partition_rows, 2):
+            raise UsageError(
+                f"partition_rows = {shown(partition_rows)}: must be 2 or more", partition_rows=partition_rows
+            )
+        reading = SourceReading(
             {} if columns is None else columns, casts, select, None if quarantine is None else str(quarantine)
         )
-        importer = Importer(lambda: self.session, target, self._place, progress, leaf_rows)
+        importer = Importer(lambda: self.session, target, self._place, progress, partition_rows)
         return importer.run(source, format, job_id, reading)
 
     @submitted(AttachReport)
@@ -198,18 +201,18 @@ class Pipeline:
         return attach(lambda: self.session, self._table(table), self._place, source, job_id)
 
     def read(
-        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, number: int | None = None
+        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
     ) -> DataFrame:
         """A DataFrame of all rows with a key in any of the ranges (all if none is given), each task's in key order.
 
-        It is of the newest number, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        It is of the newest version, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
         """
         from lakebed.spark.datasource.options import read_options
 
         target = self._table(table)
         given = read_options(self._place, target.name, target.schema, ranges)
         given |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
-        given |= {} if number is None else {"at": str(number)}
+        given |= {} if version is None else {"at": str(version)}
         return self.session.read.format("lakebed").options(**given).load()
 
     @submitted(IngestReport)
@@ -239,12 +242,12 @@ class Pipeline:
     ) -> CompactionReport:
         """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
 
-        ``full`` merges every leaf of more than one run whole; see :mod:`lakebed.compaction.strategies` for the others.
-        Runs that do not overlap become one without being rewritten.
+        ``full`` merges every partition of more than one run whole; see :mod:`lakebed.maintenance.compaction.strategies`
+        for the others. Runs that do not overlap become one without being rewritten.
 
         Raises:
             UsageError: an unknown strategy.
-            DamagedError: an input is not what was written; names it. Other leaves are compacted all the same.
+            DamagedError: an input is not what was written; names it. Other partitions are compacted all the same.
         """
         target = self._table(table)
         report = self._merge(target, prepare(target, strategy), progress)
@@ -252,24 +255,24 @@ class Pipeline:
         return report
 
     def split(self, table: Table | str) -> SplitReport:
-        """Cut every leaf above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
+        """Cut every partition above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
         target = self._table(table)
         with committed_on_interrupt(target.log):
             return split(target)
 
     @submitted(JoinReport)
     @interruptible
-    def join_leaves(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
-        """Make one leaf of small neighbours, as far as ``join_share`` allows.
+    def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
+        """Make one partition of small neighbours, as far as ``join_share`` allows.
 
-        Metadata only, and without Spark; but leaves that a file keeps apart, for it was merged away in one of them and
-        not in the others, are compacted first.
+        Metadata only, and without Spark; but partitions that a file keeps apart, for it was merged away in one of them
+        and not in the others, are compacted first.
 
-        Raises DamagedError as :meth:`compact` does; leaves that need no compaction are joined all the same.
+        Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined all the same.
         """
         target = self._table(table)
         state = target.state()
-        first = [leaf for group in small(state, target.settings_in_force()) for leaf in group.compact_first]
+        first = [partition for group in small(state, target.settings_in_force()) for partition in group.compact_first]
         compacted = self._merge(target, Prepared(whole(state, first)), progress)
         joined = join(target)
         _raise_failed(compacted)
@@ -291,7 +294,7 @@ class Pipeline:
     ) -> ExportReport:
         """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty place of their own.
 
-        As it was at the log number ``at``, by default the newest; the number is pinned meanwhile.
+        As it was at the version ``at``, by default the newest; the version is pinned meanwhile.
         ``where`` is a predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is how many
         files there are to be at most. The place is whole when ``_SUCCESS`` is there; its ``_manifest.json`` names each
         file with its rows and digest, and the schema. Storage options are the instance's own where the place is of the
@@ -301,15 +304,15 @@ class Pipeline:
             UsageError: an unknown format, a predicate that means nothing, fewer than one partition, a bad URL.
             BadKeyError: a range that does not fit the key.
             ExistsError: the place is not empty.
-            NotRetainedError: files of that number may be deleted.
+            NotRetainedError: files of that version may be deleted.
             DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
         """
         target = self._table(table)
-        wanted = Wanted(tuple(ranges), where, format, partitions, self.cores)
+        wanted = ExportRequest(tuple(ranges), where, format, partitions, self.cores)
         place = place_of(url, self.instance)
-        with target.pin(at) as view:
+        with target.pin(at) as snapshot:
             execute = export_executor(self.session, self._place, place, progress)
-            return export(target, view, place.connect(), wanted, execute)
+            return export(target, snapshot, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
@@ -317,7 +320,7 @@ class Pipeline:
         with committed_on_interrupt(target.log):
             return collect_garbage(target, dry_run=dry_run)
 
-    def sweep_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> SweepReport:
+    def delete_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
         """Delete what was written and never committed, once it is older than ``orphan_age_s``; needs no Spark.
 
         Raises RejectedError, unless ``force`` is given, where someone should look first: a table that misses files,
@@ -325,22 +328,22 @@ class Pipeline:
         """
         target = self._table(table)
         with committed_on_interrupt(target.log):
-            return sweep_orphans(target, dry_run=dry_run, force=force)
+            return delete_orphans(target, dry_run=dry_run, force=force)
 
-    def sweep_dropped(self, *, dry_run: bool = False) -> DroppedReport:
+    def delete_dropped(self, *, dry_run: bool = False) -> DroppedReport:
         """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
 
         And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
         """
-        return sweep_dropped(self.instance, dry_run=dry_run)
+        return delete_dropped(self.instance, dry_run=dry_run)
 
     @submitted(MaintenanceReport)
     @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
 
-        What compaction merges is up to the table's strategy; leaves that can be split only when they are one run are
-        merged whole. A table that is offline is neither compacted nor split nor joined.
+        What compaction merges is up to the table's strategy; partitions that can be split only when they are one run
+        are merged whole. A table that is offline is neither compacted nor split nor joined.
         """
         target = self._table(table)
         ingested = self._ingest(target)
@@ -357,12 +360,12 @@ class Pipeline:
                 first = Prepared(whole(target.state(), cut.compact_first))
                 merged.append(self._merge(target, first, progress))
                 _raise_failed(merged[-1])
-            joined = self.join_leaves(target, progress=progress)
-            worked = [one for one in merged if one.number is not None]
+            joined = self.join_partitions(target, progress=progress)
+            worked = [one for one in merged if one.version is not None]
             compactions += worked
-            splits += [cut] if cut.number is not None else []
-            joins += [joined] if joined.number is not None else []
-            if not worked and cut.number is None and joined.number is None:
+            splits += [cut] if cut.version is not None else []
+            joins += [joined] if joined.version is not None else []
+            if not worked and cut.version is None and joined.version is None:
                 break
         current_stop().check()
         if compactions and ingested.crowded_out:

@@ -28,7 +28,7 @@ _PUTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRows:
     """What one task put aside: how many rows, and the objects' names."""
 
     rows: int = 0
@@ -64,7 +64,7 @@ class Quarantine:
                 name=self.url,
             )
 
-    def finish(self, rejected: Sequence[Rejected], facts: Mapping[str, Any]) -> None:
+    def finish(self, rejected: Sequence[RejectedRows], facts: Mapping[str, Any]) -> None:
         """Say that the rejected rows count. Raises StorageError if the store does not answer clearly."""
         names = [name for one in rejected for name in one.names]
         self.discard(keep=names)
@@ -108,7 +108,7 @@ class Aside:
         self._writers[rows.schema][1].write_batch(rows)
         self._rows += rows.num_rows
 
-    def send(self) -> Rejected:
+    def send(self) -> RejectedRows:
         """Send all; say what was sent."""
         storage: Storage = self._quarantine.place.connect()
         names = []
@@ -116,4 +116,4 @@ class Aside:
             writer.close()
             names.append(f"{self._quarantine.job}/{self._quarantine.attempt}-{clock.new_id()}.parquet")
             storage.send(names[-1], path)
-        return Rejected(self._rows, tuple(names))
+        return RejectedRows(self._rows, tuple(names))

@@ -30,11 +30,11 @@ import pyarrow as pa
 from xxhash import xxh3_128
 
 from lakebed.errors import DamagedError, Error
-from lakebed.files import NewFile
 from lakebed.ingest.send import send_run
-from lakebed.kernels.layout import Layout
-from lakebed.keys import ALL_KEYS, EncodedRange
-from lakebed.schema import Schema
+from lakebed.model.files import NewFile
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.schema import Schema
+from lakebed.parquet.layout import Layout
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, TaskError, on_one_core, task_scratch
 
@@ -56,7 +56,7 @@ def whole_key(schema: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What all tasks of one import share. ``boundaries`` part the reducers, ``leaves`` the table."""
+    """What all tasks of one import share. ``boundaries`` part the reducers, ``partitions`` the table."""
 
     place: Place
     table_id: str
@@ -64,7 +64,7 @@ class Shuffle:
     layout: Layout
     memory_limit_bytes: int
     boundaries: tuple[bytes, ...]
-    leaves: tuple[bytes, ...]
+    partitions: tuple[bytes, ...]
 
 
 Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
@@ -91,7 +91,7 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.Reco
 
 def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[pa.RecordBatch]:
     """The pieces of one map task, then an account for each reducer that got any."""
-    from lakebed.kernels.sort import cut_pieces, encode_piece
+    from lakebed.sorting.sort import cut_pieces, encode_piece
 
     keyed = whole_key(shuffle.layout.schema)
     total = xxh3_128()
@@ -143,7 +143,7 @@ def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], It
 
 def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Any]:
     """Take in all pieces of one reducer, check them, merge them, send the files; None if there were none."""
-    from lakebed.kernels.merge import merge_runs
+    from lakebed.sorting.merge import merge_runs
 
     reducer = -1
     got: dict[int, _FromMap] = defaultdict(_FromMap)
@@ -199,7 +199,7 @@ def _checked(number: int, found: _FromMap) -> tuple[str, int, int]:
 
 def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
     """One sorted file a chunk: a chunk's slice that was sent in several pieces would be as many inputs to the merge."""
-    from lakebed.kernels.spill import write_spill
+    from lakebed.sorting.spill import write_spill
 
     parts = Counter(chunk for chunk, _ in found.pieces)
     paths = []
@@ -223,10 +223,10 @@ def _batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
-    """The leaf boundaries in the reducer's span: the summaries then have their exact ranks."""
+    """The partition boundaries in the reducer's span: the summaries then have their exact ranks."""
     edges = (b"", *shuffle.boundaries)
     span = EncodedRange(edges[reducer], edges[reducer + 1] if reducer + 1 < len(edges) else ALL_KEYS.max)
-    return tuple(b for b in shuffle.leaves if span.contains(b))
+    return tuple(b for b in shuffle.partitions if span.contains(b))
 
 
 # -- the driver's side ------------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Error
-from lakebed.files import NewFile, object_names
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
+from lakebed.model.files import NewFile, object_names
 from lakebed.spark import wire
 from lakebed.spark.batch import TaskError, on_one_core, spark_errors, task_scratch
-from lakebed.spark.quarantine import Aside, Quarantine, Rejected
+from lakebed.spark.quarantine import Aside, Quarantine, RejectedRows
 from lakebed.spark.shuffle import Shuffle
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Staging:
     """What all tasks share. Without a ``quarantine`` a row that does not fit is an error."""
 
     shuffle: Shuffle
-    intake: Intake
+    conformer: Conformer
     quarantine: Quarantine | None
 
 
@@ -54,7 +54,7 @@ class Staged:
 
     rows: int
     files: tuple[NewFile, ...]
-    rejected: Rejected
+    rejected: RejectedRows
 
 
 def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[Staged, ...]:
@@ -86,9 +86,9 @@ def _stage_function(staging: Staging, rows: Rows) -> Callable[[Iterator[pa.Recor
 
 def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Any:
     """Sort and send the rows of one partition, the rejected ones aside; what was sent, as a document."""
-    from lakebed.kernels.sort import sort_runs
+    from lakebed.sorting.sort import sort_runs
 
-    shuffle, intake = staging.shuffle, staging.intake
+    shuffle, conformer = staging.shuffle, staging.conformer
     read = 0
     with task_scratch() as scratch:
         aside = None if staging.quarantine is None else Aside(staging.quarantine, scratch)
@@ -98,16 +98,16 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> An
             for batch, source in given:
                 read += batch.num_rows
                 if aside is None:
-                    yield intake.conform(batch, source)
+                    yield conformer.conform(batch, source)
                     continue
-                kept, rejected = intake.sift(batch, source)
+                kept, rejected = conformer.separate(batch, source)
                 for part in rejected:
                     aside.add(part)
                 yield kept
 
         run_files = sort_runs(fitting(), shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes)
         files = send_run(shuffle.place.connect(), shuffle.table_id, run_files, job=shuffle.job)
-        rejected = Rejected() if aside is None else aside.send()
+        rejected = RejectedRows() if aside is None else aside.send()
     rows = sum(new.file.rows for new in files)
     if rows + rejected.rows != read:
         raise Error(f"of {read} rows {rows} were kept and {rejected.rows} rejected; nothing was imported")
@@ -116,4 +116,4 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> An
 
 def _decode(document: Any) -> Staged:
     count, names = document["rejected"]
-    return Staged(document["rows"], wire.decode_new_files(document["files"]), Rejected(count, tuple(names)))
+    return Staged(document["rows"], wire.decode_new_files(document["files"]), RejectedRows(count, tuple(names)))

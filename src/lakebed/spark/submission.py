@@ -44,15 +44,15 @@ from typing import (
 
 from lakebed import clock
 from lakebed.errors import Error, UnknownOutcomeError, UsageError, decode_error, encode_error
-from lakebed.files import CALLS_FOLDER, call_answer_name, call_request_name
+from lakebed.model.files import CALLS_FOLDER, call_answer_name, call_request_name
 from lakebed.spark import wire
 from lakebed.spark.launcher import Submit
-from lakebed.table import Table
+from lakebed.table.table import Table
 from lakebed.version import VERSION
 
 if TYPE_CHECKING:
-    from lakebed.instance import Instance
     from lakebed.spark.pipeline import Pipeline
+    from lakebed.table.instance import Instance
 
 OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
 
@@ -175,11 +175,11 @@ def carry_out(launcher: Submit, instance: Instance, call: Call) -> Any:
     """
     storage, call_id = instance.storage, clock.new_id()
     table = instance.table(call.arguments["table"])
-    since = table.state().number
+    since = table.state().version
     request, answer = call_request_name(call_id), call_answer_name(call_id)
     storage.create(request, wire.dump(call.to_json()))
     try:
-        _sweep_calls(instance, request)
+        _delete_calls(instance, request)
         log_url = () if instance.log_url is None else (instance.log_url,)
         words = launcher.words(str(PROGRAM), (instance.url, call_id, *log_url))
         code = _run(words, instance.storage_options, lambda: storage.delete([request]))
@@ -212,12 +212,12 @@ def _interrupted(answer: bytes | None, table: Table, since: int) -> str:
     if "interrupted" in document:
         return str(document["interrupted"])
     if "report" in document:
-        return f"the driver had finished already, at number {document['report'].get('number')}"
-    number = table.state().number
-    if number == since:
-        return f"the driver gave no answer; table {table.name} is at number {number}, as before the call"
+        return f"the driver had finished already, at version {document['report'].get('version')}"
+    version = table.state().version
+    if version == since:
+        return f"the driver gave no answer; table {table.name} is at version {version}, as before the call"
     return (
-        f"the driver gave no answer; table {table.name} went from number {since} to {number} meanwhile, and "
+        f"the driver gave no answer; table {table.name} went from version {since} to {version} meanwhile, and "
         "`lakebed history` tells by whom"
     )
 
@@ -247,10 +247,12 @@ def _run(words: Sequence[str], options: Mapping[str, str], withdraw: Callable[[]
         raise
 
 
-def _sweep_calls(instance: Instance, fresh: str) -> None:
-    now = instance.storage.stamp(fresh)
+def _delete_calls(instance: Instance, fresh: str) -> None:
+    now = instance.storage.last_modified(fresh)
     if now is not None:
-        old = [o.name for o in instance.storage.list(CALLS_FOLDER) if now - o.stamp > timedelta(seconds=CALL_AGE_S)]
+        old = [
+            o.name for o in instance.storage.list(CALLS_FOLDER) if now - o.last_modified > timedelta(seconds=CALL_AGE_S)
+        ]
         instance.storage.delete(old)
 
 

@@ -10,17 +10,17 @@ import base64
 import json
 from typing import Any
 
-from lakebed.compaction.waves import MergeTask
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask
-from lakebed.files import DataFile, NewFile
-from lakebed.ingest.jobs import IngestTask, Part
 from lakebed.ingest.plan import Method
-from lakebed.kernels.layout import Layout
-from lakebed.keys import EncodedRange
-from lakebed.schema import Schema
+from lakebed.maintenance.compaction.job_batches import MergeTask
+from lakebed.maintenance.ingest_jobs import IngestTask, JobPart
+from lakebed.model.files import DataFile, NewFile
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import EncodedRange
+from lakebed.model.schema import Schema
+from lakebed.parquet.layout import Layout
 from lakebed.state.transactions import Source
-from lakebed.summaries import Summary
 
 _LAYOUT_NUMBERS = ("file_bytes", "page_rows", "page_bytes", "row_group_rows", "bloom_fpp")
 _FILE_BYTES = ("min_key", "max_key", "bounds")
@@ -163,5 +163,5 @@ def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
 
 def decode_ingest_task(document: Any) -> IngestTask:
     """The inverse of :func:`encode_ingest_task`."""
-    parts = tuple(Part(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
+    parts = tuple(JobPart(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
     return IngestTask(document["job"], Method(document["method"]), parts)

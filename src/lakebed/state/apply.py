@@ -13,48 +13,48 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
 from lakebed.errors import DamagedError
-from lakebed.files import CommittedFile, DataFile, LeafFile, Reference
-from lakebed.partitions import Leaves
+from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
+from lakebed.model.partitions import Partitions
 from lakebed.state.evolution import followed
-from lakebed.state.table import Answer, Fence
+from lakebed.state.table_state import Answer, Fence
 from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
-    ChainRuns,
     CloseJob,
+    ConcatenateRuns,
     CreateTable,
     DropTable,
     FailRequest,
-    ForgetFiles,
-    JoinLeaves,
-    Mark,
-    MarkDead,
+    JoinPartitions,
     OpenJob,
-    RaiseMark,
+    PurgeFiles,
+    RaiseWatermark,
     RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
     Request,
+    RetireFiles,
     SetTag,
-    SplitLeaves,
+    SplitPartitions,
     SubmitRequests,
+    Watermark,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lakebed.state.table import TableState
+    from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Transaction
 
 REJECTED_MAX = 256
-"""Rejected requests that are remembered, the newest: some 100 KB of each snapshot. The log tells of all."""
+"""Rejected requests that are remembered, the newest: some 100 KB of each checkpoint. The log tells of all."""
 
 
-def apply(state: TableState, transaction: Transaction, number: int) -> TableState:
-    """The state after the transaction, which is part of entry ``number``. Raises DamagedError if it does not fit."""
-    state = replace(state, number=number)
+def apply(state: TableState, transaction: Transaction, version: int) -> TableState:
+    """The state after the transaction, which is part of entry ``version``. Raises DamagedError if it does not fit."""
+    state = replace(state, version=version)
     match transaction:
         case CreateTable():
             return replace(
@@ -62,23 +62,23 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
                 table=transaction.table,
                 schemas=followed((), transaction.schema),
                 settings=dict(transaction.settings),
-                leaves=Leaves.at(transaction.boundaries),
+                partitions=Partitions.at(transaction.boundaries),
             )
         case AddFiles():
             _check_whole(transaction.files, transaction.references)
             return _add(_answered(state, transaction), transaction.files, transaction.references, None)
         case OpenJob():
-            job = replace(transaction.job, opened=number)
+            job = replace(transaction.job, opened=version)
             return replace(state, jobs={**state.jobs, job.id: job})
         case Replace():
             return _replace(state, transaction)
         case CloseJob():
             return replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
-        case ChainRuns():
-            return _chain(state, transaction)
-        case SplitLeaves():
+        case ConcatenateRuns():
+            return _concatenate(state, transaction)
+        case SplitPartitions():
             return _split(state, transaction)
-        case JoinLeaves():
+        case JoinPartitions():
             return _join(state, transaction)
         case RemoveRange():
             return _remove(state, transaction)
@@ -87,16 +87,16 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
             return replace(state, settings={k: v for k, v in merged.items() if v is not None})
         case AlterSchema():
             return replace(state, schemas=followed(state.schemas, transaction.schema))
-        case MarkDead():
+        case RetireFiles():
             return _mark_dead(state, transaction)
-        case ForgetFiles():
+        case PurgeFiles():
             for name in transaction.files:
                 _known(state, name)
             return replace(state, files=state.files.updated({}, transaction.files))
-        case RaiseMark():
+        case RaiseWatermark():
             return _raise(state, transaction.mark, transaction.value)
         case SetTag():
-            return replace(state, tags={**state.tags, transaction.name: transaction.number})
+            return replace(state, tags={**state.tags, transaction.name: transaction.version})
         case RemoveTag():
             return replace(state, tags={k: v for k, v in state.tags.items() if k != transaction.name})
         case SubmitRequests():
@@ -113,26 +113,30 @@ def apply(state: TableState, transaction: Transaction, number: int) -> TableStat
 
 def _answered(state: TableState, added: AddFiles) -> TableState:
     """With the request key and the requests that the add carries out on record as done."""
-    done = {name: Answer(state.number, _open_request(state, name).base_number) for name in added.requests}
+    done = {name: Answer(state.version, _open_request(state, name).base_version) for name in added.requests}
     if added.request_key is not None:
-        done[added.request_key] = Answer(state.number, added.base_number)
+        done[added.request_key] = Answer(state.version, added.base_version)
     if not done:
         return state
     left = state.open_requests.updated({}, added.requests)
     return replace(state, requests=state.requests.updated(done), open_requests=left)
 
 
-def _mark_dead(state: TableState, transaction: MarkDead) -> TableState:
-    dead = {name: replace(_known(state, name), dead=True) for name in transaction.files}
-    gone_at = max((committed.dropped or 0 for committed in dead.values()), default=0)
-    return replace(state, files=state.files.updated(dead), retained_from=max(state.retained_from, gone_at))
+def _mark_dead(state: TableState, transaction: RetireFiles) -> TableState:
+    retired = {name: replace(_known(state, name), retired=True) for name in transaction.files}
+    gone_at = max((committed.dropped or 0 for committed in retired.values()), default=0)
+    return replace(
+        state,
+        files=state.files.updated(retired),
+        earliest_retained_version=max(state.earliest_retained_version, gone_at),
+    )
 
 
 def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
-    requests = {request.id: replace(request, submitted=state.number) for request in submitted.requests}
+    requests = {request.id: replace(request, submitted=state.version) for request in submitted.requests}
     known = [name for name in requests if name in state.open_requests or name in state.requests]
     if known or len(requests) != len(submitted.requests):
-        raise DamagedError(f"entry {state.number} submits a request twice: {min(known, default='in one transaction')}")
+        raise DamagedError(f"entry {state.version} submits a request twice: {min(known, default='in one transaction')}")
     rejected = tuple(request for request in state.rejected if request.id not in requests)
     return replace(state, open_requests=state.open_requests.updated(requests), rejected=rejected)
 
@@ -144,7 +148,7 @@ def _fail(state: TableState, failed: FailRequest) -> TableState:
 
 
 def _reject(state: TableState, rejected: RejectRequest) -> TableState:
-    request = replace(_open_request(state, rejected.request), rejected=state.number, reason=rejected.reason)
+    request = replace(_open_request(state, rejected.request), rejected=state.version, reason=rejected.reason)
     left = state.open_requests.updated({}, [request.id])
     return replace(state, open_requests=left, rejected=(*state.rejected, request)[-REJECTED_MAX:])
 
@@ -152,26 +156,28 @@ def _reject(state: TableState, rejected: RejectRequest) -> TableState:
 def _open_request(state: TableState, name: str) -> Request:
     request = state.open_requests.get(name)
     if request is None:
-        raise DamagedError(f"entry {state.number} names request {name}, which is not open", request=name)
+        raise DamagedError(f"entry {state.version} names request {name}, which is not open", request=name)
     return request
 
 
-def _raise(state: TableState, mark: Mark, value: int) -> TableState:
+def _raise(state: TableState, mark: Watermark, value: int) -> TableState:
     if value <= getattr(state, mark.value):
-        raise DamagedError(f"entry {state.number} lowers {mark.value} to {value}; it only rises")
+        raise DamagedError(f"entry {state.version} lowers {mark.value} to {value}; it only rises")
     match mark:
-        case Mark.RETAINED_FROM:
-            return replace(state, retained_from=value)
-        case Mark.FORGET_LINE:
+        case Watermark.EARLIEST_RETAINED_VERSION:
+            return replace(state, earliest_retained_version=value)
+        case Watermark.REQUEST_WATERMARK:
             # Rows of a request of before a fence do not pass it, however late they are ingested.
-            oldest = min((request.base_number for request in state.open_requests.values()), default=state.number)
+            oldest = min((request.base_version for request in state.open_requests.values()), default=state.version)
             fences = tuple(
-                fence for fence in state.fences if fence.number > min(value, oldest) or fence.stops(state.jobs.values())
+                fence
+                for fence in state.fences
+                if fence.version > min(value, oldest) or fence.stops(state.jobs.values())
             )
-            requests = state.requests.at_least("base_number", value)
-            return replace(state, forget_line=value, requests=requests, fences=fences)
-        case Mark.ORPHAN_HORIZON:
-            return replace(state, orphan_horizon_us=value)
+            requests = state.requests.at_least("base_version", value)
+            return replace(state, request_watermark=value, requests=requests, fences=fences)
+        case Watermark.ORPHAN_CUTOFF:
+            return replace(state, orphan_cutoff_us=value)
         case _:
             assert_never(mark)
 
@@ -179,7 +185,7 @@ def _raise(state: TableState, mark: Mark, value: int) -> TableState:
 def _known(state: TableState, name: str) -> CommittedFile:
     committed = state.files.get(name)
     if committed is None:
-        raise DamagedError(f"entry {state.number} names file {name}, which the table does not have", file=name)
+        raise DamagedError(f"entry {state.version} names file {name}, which the table does not have", file=name)
     return committed
 
 
@@ -197,19 +203,19 @@ def _add(
     state: TableState,
     files: Sequence[DataFile],
     references: Sequence[Reference],
-    hull: tuple[int, int] | None,
+    sequence_span: tuple[int, int] | None,
 ) -> TableState:
-    """Add files and references to them. Each takes the next sequence number, or all take the hull of their inputs'."""
+    """Add files and references to them. Each takes the next sequence number, or all take the span of their inputs'."""
     known: dict[str, CommittedFile] = {}
     sequence = state.next_sequence
     for file in files:
         if file.id in known or file.id in state.files:
-            raise DamagedError(f"entry {state.number} adds file {file.id} a second time", file=file.id)
+            raise DamagedError(f"entry {state.version} adds file {file.id} a second time", file=file.id)
         if not 1 <= file.schema_version <= len(state.schemas):
             raise DamagedError(f"file {file.id} is of schema version {file.schema_version}, which there is not")
-        lo, hi = hull or (sequence, sequence)
-        known[file.id] = CommittedFile(lo, hi, added=state.number, file=file)
-        sequence += hull is None
+        lo, hi = sequence_span or (sequence, sequence)
+        known[file.id] = CommittedFile(lo, hi, added=state.version, file=file)
+        sequence += sequence_span is None
     return _refer(state, {file.id: file for file in files}, references, known)
 
 
@@ -225,24 +231,28 @@ def _refer(
     for name, count in Counter([reference.file for reference in references]).items():
         file = files.get(name)
         if file is None:
-            raise DamagedError(f"entry {state.number} references {name}, which it neither adds nor moves", file=name)
+            raise DamagedError(f"entry {state.version} references {name}, which it neither adds nor moves", file=name)
         counted = new.get(name) or _known(state, name)
         known[name] = replace(counted, references=counted.references + count, dropped=None, file=None)
-        spans[name] = state.leaves.position(file.min_key), state.leaves.position(file.max_key)
-    came: dict[int, list[LeafFile]] = {}
-    ids, position = state.leaves.ids, None
+        spans[name] = state.partitions.position(file.min_key), state.partitions.position(file.max_key)
+    came: dict[int, list[PartitionFile]] = {}
+    ids, position = state.partitions.ids, None
     for reference in references:
-        # A file's references come in the order of the leaves, so that the next is mostly of the next leaf.
+        # A file's references come in the order of the partitions, so that the next is mostly of the next partition.
         beyond = 0 if position is None else position + 1
-        following = beyond < len(ids) and ids[beyond] == reference.leaf
-        position = beyond if following else state.leaves.position_of(reference.leaf)
+        following = beyond < len(ids) and ids[beyond] == reference.partition
+        position = beyond if following else state.partitions.position_of(reference.partition)
         if position is None:
-            raise DamagedError(f"entry {state.number} references {reference.file} from leaf {reference.leaf}")
+            raise DamagedError(
+                f"entry {state.version} references {reference.file} from partition {reference.partition}"
+            )
         first, last = spans[reference.file]
         if not first <= position <= last:
-            raise DamagedError(f"entry {state.number}: {reference.file} does not reach leaf {reference.leaf}")
-        held = LeafFile(files[reference.file], reference.rows, reference.exact, reference.run)
-        came.setdefault(reference.leaf, []).append(held)
+            raise DamagedError(
+                f"entry {state.version}: {reference.file} does not reach partition {reference.partition}"
+            )
+        held = PartitionFile(files[reference.file], reference.rows, reference.exact, reference.run)
+        came.setdefault(reference.partition, []).append(held)
     return replace(
         state,
         files=state.files.updated(known),
@@ -252,29 +262,33 @@ def _refer(
 
 
 def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
-    """Drop (file, leaf) references."""
+    """Drop (file, partition) references."""
     held: dict[int, dict[str, DataFile]] = {}
     going: dict[int, list[DataFile]] = {}
-    for name, leaf in pairs:
-        if leaf not in held:
-            held[leaf] = {one.file.id: one.file for one in state.held_by(leaf)}
-        file = held[leaf].pop(name, None)
+    for name, partition in pairs:
+        if partition not in held:
+            held[partition] = {one.file.id: one.file for one in state.held_by(partition)}
+        file = held[partition].pop(name, None)
         if file is None:
-            raise DamagedError(f"entry {state.number} drops {name} from leaf {leaf}, which does not hold it", file=name)
-        going.setdefault(leaf, []).append(file)
+            raise DamagedError(
+                f"entry {state.version} drops {name} from partition {partition}, which does not hold it", file=name
+            )
+        going.setdefault(partition, []).append(file)
     return _let_go(state, going)
 
 
 def _let_go(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> TableState:
-    """Drop files from leaves that hold them; one that loses its last reference has this number and its own facts."""
+    """Drop files from partitions that hold them; one that loses its last reference has this number and its own
+    facts.
+    """
     facts = {file.id: file for files in going.values() for file in files}
     known: dict[str, CommittedFile] = {}
     for name, count in Counter(file.id for files in going.values() for file in files).items():
         counted = _known(state, name)
         left = counted.references - count
-        dropped, own = (None, None) if left else (state.number, facts[name])
+        dropped, own = (None, None) if left else (state.version, facts[name])
         known[name] = replace(counted, references=left, dropped=dropped, file=own)
-    gone = {leaf: {file.id for file in files} for leaf, files in going.items() if files}
+    gone = {partition: {file.id for file in files} for partition, files in going.items() if files}
     return replace(state, files=state.files.updated(known), references=state.references.dropped(gone))
 
 
@@ -282,55 +296,66 @@ def _replace(state: TableState, transaction: Replace) -> TableState:
     job = state.jobs.get(transaction.job)
     if job is None:
         raise DamagedError(
-            f"entry {state.number} commits job {transaction.job}, which is not open", job=transaction.job
+            f"entry {state.version} commits job {transaction.job}, which is not open", job=transaction.job
         )
     # One of which every reference was removed meanwhile may be forgotten by now.
     inputs = [state.files[name] for name in job.inputs if name in state.files]
-    hull = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
+    sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
     state = replace(state, jobs={k: v for k, v in state.jobs.items() if k != transaction.job})
-    return _add(_drop(state, transaction.drop), transaction.files, transaction.references, hull)
+    return _add(_drop(state, transaction.drop), transaction.files, transaction.references, sequence_span)
 
 
-def _chain(state: TableState, transaction: ChainRuns) -> TableState:
-    held = {one.file.id: one for one in state.held_by(transaction.leaf)}
+def _concatenate(state: TableState, transaction: ConcatenateRuns) -> TableState:
+    held = {one.file.id: one for one in state.held_by(transaction.partition)}
     strangers = [name for name in transaction.files if name not in held]
     if strangers:
-        raise DamagedError(f"entry {state.number} chains {strangers[0]} in leaf {transaction.leaf}, which lacks it")
+        raise DamagedError(
+            f"entry {state.version} chains {strangers[0]} in partition {transaction.partition}, which lacks it"
+        )
     renamed = {name: held[name]._replace(run=transaction.run) for name in transaction.files}
     # All go and come, so that they stay in the order of arrival.
-    left = state.references.dropped({transaction.leaf: list(held)})
-    return replace(state, references=left.added({transaction.leaf: [renamed.get(name, held[name]) for name in held]}))
+    left = state.references.dropped({transaction.partition: list(held)})
+    return replace(
+        state, references=left.added({transaction.partition: [renamed.get(name, held[name]) for name in held]})
+    )
 
 
-def _split(state: TableState, transaction: SplitLeaves) -> TableState:
-    going = {leaf: state.files_of(leaf) for leaf in transaction.cuts}
-    after = replace(_let_go(state, going), leaves=state.leaves.split(transaction.cuts))
-    parts = range(state.leaves.next_id, after.leaves.next_id)
-    held = {leaf: {file.id for file in files} for leaf, files in going.items()}
+def _split(state: TableState, transaction: SplitPartitions) -> TableState:
+    going = {partition: state.files_of(partition) for partition in transaction.cuts}
+    after = replace(_let_go(state, going), partitions=state.partitions.split(transaction.cuts))
+    parts = range(state.partitions.next_id, after.partitions.next_id)
+    held = {partition: {file.id for file in files} for partition, files in going.items()}
     for reference in transaction.references:
         # A reference that two exact ranks prove empty may go; one that was never there may not come.
-        if reference.leaf not in parts or reference.file not in held[after.leaves.parents[reference.leaf][0]]:
-            raise DamagedError(f"entry {state.number} brings {reference.file} into leaf {reference.leaf} by a split")
+        if (
+            reference.partition not in parts
+            or reference.file not in held[after.partitions.parents[reference.partition][0]]
+        ):
+            raise DamagedError(
+                f"entry {state.version} brings {reference.file} into partition {reference.partition} by a split"
+            )
     return _refer(after, {file.id: file for files in going.values() for file in files}, transaction.references)
 
 
-def _join(state: TableState, transaction: JoinLeaves) -> TableState:
-    going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
+def _join(state: TableState, transaction: JoinPartitions) -> TableState:
+    going = {partition: state.files_of(partition) for partition in transaction.partitions}
     moved = {file.id: file for files in going.values() for file in files}
     if set(moved) != {r.file for r in transaction.references}:
-        raise DamagedError(f"entry {state.number} joins leaves {transaction.leaves} and changes what they refer to")
+        raise DamagedError(
+            f"entry {state.version} joins partitions {transaction.partitions} and changes what they refer to"
+        )
     state = _let_go(state, going)
-    state = replace(state, leaves=state.leaves.join(transaction.leaves))
+    state = replace(state, partitions=state.partitions.join(transaction.partitions))
     return _refer(state, moved, transaction.references)
 
 
 def _remove(state: TableState, transaction: RemoveRange) -> TableState:
     state = _split(state, transaction.split)
-    going = {leaf: state.files_of(leaf) for leaf in transaction.leaves}
-    for leaf, files in going.items():
+    going = {partition: state.files_of(partition) for partition in transaction.partitions}
+    for partition, files in going.items():
         if not files:
             raise DamagedError(
-                f"entry {state.number} removes from leaf {leaf}, which is not there or refers to nothing"
+                f"entry {state.version} removes from partition {partition}, which is not there or refers to nothing"
             )
-    fences = tuple(Fence(keys, state.number) for keys in transaction.ranges) if transaction.fence else ()
+    fences = tuple(Fence(keys, state.version) for keys in transaction.ranges) if transaction.fence else ()
     return replace(_let_go(state, going), fences=(*state.fences, *fences))

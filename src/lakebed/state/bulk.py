@@ -1,10 +1,10 @@
-"""Lists of references as they are written: in the line of their transaction or, if long, as columns in a side object.
+"""Lists of references as they are written: in the line of their transaction or, if long, as columns in a sidecar.
 
-What then stands in the line is a *claim*, which names the side object by the digest of its bytes and says how much is
-in it, so that whoever only counts need not read it. Pairs of file and leaf are written the same way.
+What then stands in the line is a *claim*, which names the sidecar by the digest of its bytes and says how much is
+in it, so that whoever only counts need not read it. Pairs of file and partition are written the same way.
 
-A file that reaches 132,000 leaves is 12 MB of JSON and 0.2 to 0.6 MB of columns, and its references are read in less
-than half the time. The names of files and runs are dictionaries: each is there once, and once in memory. Pure.
+A file that reaches 132,000 partitions is 12 MB of JSON and 0.2 to 0.6 MB of columns, and its references are read in
+less than half the time. The names of files and runs are dictionaries: each is there once, and once in memory. Pure.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pyarrow as pa
 import xxhash
 
 from lakebed.errors import DamagedError
-from lakebed.files import Reference
-from lakebed.ipc import open_within
+from lakebed.model.files import Reference
+from lakebed.model.ipc import open_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INLINE_MAX = 1024
-"""References in a line: 95 KB. A side object of as many is 4 to 7 KB, read no faster, and takes two more requests."""
+"""References in a line: 95 KB. A sidecar of as many is 4 to 7 KB, read no faster, and takes two more requests."""
 
-_REFERENCE_BYTES, _SIDE_BYTES_MIN = 256, 64 * 1024
+_REFERENCE_BYTES, _SIDECAR_BYTES_MIN = 256, 64 * 1024
 """What one takes as columns at most: 25 bytes of numbers and two ids of up to 64 characters with their offsets."""
 
 _REFERENCES_MAX = 4_000_000
@@ -34,102 +34,105 @@ _REFERENCES_MAX = 4_000_000
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _REFERENCES = pa.schema(
-    [("file", _NAME), ("leaf", pa.int64()), ("rows", pa.int64()), ("exact", pa.bool_()), ("run", _NAME)]
+    [("file", _NAME), ("partition", pa.int64()), ("rows", pa.int64()), ("exact", pa.bool_()), ("run", _NAME)]
 )
-_PAIRS = pa.schema([("file", _NAME), ("leaf", pa.int64())])
+_PAIRS = pa.schema([("file", _NAME), ("partition", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """The bytes of a side object, and how many references they are."""
+class Sidecar:
+    """The bytes of a sidecar, and how many references they are."""
 
     data: bytes
     references: int
 
 
-Sides = dict[str, Side]
-"""Side objects by their digest."""
+Sidecars = dict[str, Sidecar]
+"""Sidecars by their digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How much a list is: references, distinct leaves, rows (None: pairs do not tell)."""
+class ReferenceCounts:
+    """How much a list is: references, distinct partitions, rows (None: pairs do not tell)."""
 
     references: int
-    leaves: int
+    partitions: int
     rows: int | None
 
 
 # -- lists ------------------------------------------------------------------------------------------------------
 
 
-def encode_references(references: Sequence[Reference], sides: Sides) -> Any:
-    """The list in JSON; or the claim that stands in its place, its side object added to ``sides``."""
+def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> Any:
+    """The list in JSON; or the claim that stands in its place, its sidecar added to ``sides``."""
     if len(references) <= INLINE_MAX:
-        return [[r.file, r.leaf, r.rows, r.exact, r.run] for r in references]
+        return [[r.file, r.partition, r.rows, r.exact, r.run] for r in references]
     columns = [list(map(attrgetter(name), references)) for name in _REFERENCES.names]
-    return _aside(_REFERENCES, columns, sides)
+    return _aside(_REFERENCES, columns, sidecars)
 
 
-def decode_references(listed: Any, sides: Mapping[str, bytes]) -> tuple[Reference, ...]:
-    """The references of a list or claim. Raises DamagedError for a side object that is not as claimed."""
+def decode_references(listed: Any, sidecars: Mapping[str, bytes]) -> tuple[Reference, ...]:
+    """The references of a list or claim. Raises DamagedError for a sidecar that is not as claimed."""
     if not claims(listed):
-        return tuple(Reference(file, leaf, rows, exact, run) for file, leaf, rows, exact, run in listed)
-    return tuple(map(Reference, *_claimed(_REFERENCES, listed, sides)))
+        return tuple(Reference(file, partition, rows, exact, run) for file, partition, rows, exact, run in listed)
+    return tuple(map(Reference, *_claimed(_REFERENCES, listed, sidecars)))
 
 
-def encode_pairs(pairs: Sequence[tuple[str, int]], sides: Sides) -> Any:
-    """As :func:`encode_references`, for pairs of file and leaf."""
+def encode_pairs(pairs: Sequence[tuple[str, int]], sidecars: Sidecars) -> Any:
+    """As :func:`encode_references`, for pairs of file and partition."""
     if len(pairs) <= INLINE_MAX:
         return [list(pair) for pair in pairs]
-    return _aside(_PAIRS, list(map(list, zip(*pairs, strict=True))), sides)
+    return _aside(_PAIRS, list(map(list, zip(*pairs, strict=True))), sidecars)
 
 
-def decode_pairs(listed: Any, sides: Mapping[str, bytes]) -> tuple[tuple[str, int], ...]:
-    """As :func:`decode_references`, for pairs of file and leaf."""
+def decode_pairs(listed: Any, sidecars: Mapping[str, bytes]) -> tuple[tuple[str, int], ...]:
+    """As :func:`decode_references`, for pairs of file and partition."""
     if not claims(listed):
-        return tuple((file, leaf) for file, leaf in listed)
-    files, leaves = _claimed(_PAIRS, listed, sides)
-    return tuple(zip(files, leaves, strict=True))
+        return tuple((file, partition) for file, partition in listed)
+    files, partitions = _claimed(_PAIRS, listed, sidecars)
+    return tuple(zip(files, partitions, strict=True))
 
 
 def claims(listed: Any) -> bool:
     """Whether this stands in place of a list, and says where it is."""
-    return isinstance(listed, dict) and "side" in listed
+    return isinstance(listed, dict) and "sidecar" in listed
 
 
-def tally(listed: Any) -> Tally:
+def count_references(listed: Any) -> ReferenceCounts:
     """How much a list in JSON is, or a claim says. Raises KeyError, TypeError or IndexError for what is neither."""
     if claims(listed):
-        return Tally(listed["references"], listed["leaves"], listed["rows"])
+        return ReferenceCounts(listed["references"], listed["partitions"], listed["rows"])
     rows = sum(row[2] for row in listed) if all(len(row) > 2 for row in listed) else None
-    return Tally(len(listed), len({row[1] for row in listed}), rows)
+    return ReferenceCounts(len(listed), len({row[1] for row in listed}), rows)
 
 
-def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sides: Sides) -> dict[str, Any]:
+def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sidecars: Sidecars) -> dict[str, Any]:
     data = _encode(schema, columns)
-    digest, counted = xxhash.xxh3_128_hexdigest(data), _tally(columns)
-    sides[digest] = Side(data, counted.references)
-    return {"side": digest, "references": counted.references, "leaves": counted.leaves, "rows": counted.rows}
+    digest, counted = xxhash.xxh3_128_hexdigest(data), _count_references(columns)
+    sidecars[digest] = Sidecar(data, counted.references)
+    return {"sidecar": digest, "references": counted.references, "partitions": counted.partitions, "rows": counted.rows}
 
 
-def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sides: Mapping[str, bytes]) -> Sequence[list[Any]]:
-    side = claim["side"]
-    if side not in sides:
-        raise DamagedError(f"side object {side} is claimed, but not named by the header of the entry", side=side)
+def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> Sequence[list[Any]]:
+    sidecar = claim["sidecar"]
+    if sidecar not in sidecars:
+        raise DamagedError(f"sidecar {sidecar} is claimed, but not named by the header of the entry", sidecar=sidecar)
     # What a list of so many can take: a name of its own for each file and run.
     columns = _decode(
-        schema, sides[side], side, _SIDE_BYTES_MIN + _REFERENCE_BYTES * min(int(claim["references"]), _REFERENCES_MAX)
+        schema,
+        sidecars[sidecar],
+        sidecar,
+        _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(int(claim["references"]), _REFERENCES_MAX),
     )
-    found = _tally(columns)
-    if found != tally(claim):
-        raise DamagedError(f"side object {side} holds {found}, {tally(claim)} was claimed", side=side)
+    found = _count_references(columns)
+    if found != count_references(claim):
+        raise DamagedError(f"sidecar {sidecar} holds {found}, {count_references(claim)} was claimed", sidecar=sidecar)
     return columns
 
 
-def _tally(columns: Sequence[list[Any]]) -> Tally:
-    leaves = columns[1]
-    return Tally(len(leaves), len(set(leaves)), sum(columns[2]) if len(columns) > 2 else None)
+def _count_references(columns: Sequence[list[Any]]) -> ReferenceCounts:
+    partitions = columns[1]
+    return ReferenceCounts(len(partitions), len(set(partitions)), sum(columns[2]) if len(columns) > 2 else None)
 
 
 # -- columns as bytes -------------------------------------------------------------------------------------------
@@ -153,21 +156,21 @@ def _encode_column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices, kind.index_type), pa.array(places, kind.value_type))
 
 
-def _decode(schema: pa.Schema, data: bytes, side: str, bytes_max: int) -> list[list[Any]]:
+def _decode(schema: pa.Schema, data: bytes, sidecar: str, bytes_max: int) -> list[list[Any]]:
     try:
-        reader = open_within(pa.BufferReader(data), bytes_max, f"side object {side}")
+        reader = open_within(pa.BufferReader(data), bytes_max, f"sidecar {sidecar}")
         batches = list(reader) if reader.schema == schema else []
         if len(batches) != 1:
             raise DamagedError(
-                f"side object {side} is {len(batches)} batches of {reader.schema.names}, not one of {schema.names}",
-                side=side,
+                f"sidecar {sidecar} is {len(batches)} batches of {reader.schema.names}, not one of {schema.names}",
+                sidecar=sidecar,
             )
         (batch,) = batches
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedError(f"side object {side} is not an Arrow file: {error}", side=side) from error
+        raise DamagedError(f"sidecar {sidecar} is not an Arrow file: {error}", sidecar=sidecar) from error
     if any(column.null_count for column in batch.columns):
-        raise DamagedError(f"side object {side} has nulls", side=side)
+        raise DamagedError(f"sidecar {sidecar} has nulls", sidecar=sidecar)
     return [_decode_column(column) for column in batch.columns]
 
 

@@ -1,8 +1,8 @@
 """The catalog: which tables an instance has, by name, and the defaults of their settings.
 
 A log of its own, with the same rules as a table's. A table is addressed by id, so a rename moves nothing. A name is
-won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan log.
-Before such logs are deleted, a fence keeps out every creation that began earlier. Pure.
+won here: a table is created by writing entry 1 of its own log first, and the loser of the name partitions an orphan
+log. Before such logs are deleted, a fence keeps out every creation that began earlier. Pure.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, assert_never
 
-from lakebed.documents import reading
-from lakebed.errors import DamagedError, FormatTooNewError, UsageError
+from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.model.documents import reading
 from lakebed.state import shapes
 from lakebed.state.healing import healed, healed_online
 from lakebed.state.transactions import Rejected, Repeated
@@ -31,7 +31,7 @@ class CatalogTable:
 class CatalogState:
     """All tables of an instance at one number of the catalog's log, by id, and the settings' defaults."""
 
-    number: int = 0
+    version: int = 0
     tables: Mapping[str, CatalogTable] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     creations_from: int = 0
@@ -43,14 +43,14 @@ class CatalogState:
 
 @dataclass(frozen=True, slots=True)
 class RegisterTable:
-    """Give a table, whose log has begun, its name. ``base_number``: the catalog's number when the creation began.
+    """Give a table, whose log has begun, its name. ``base_version``: the catalog's version when the creation began.
 
     ``online``: whether splitting and compaction run on it from the start.
     """
 
     table: str
     name: str
-    base_number: int | None = None
+    base_version: int | None = None
     online: bool = True
 
 
@@ -63,7 +63,7 @@ class RenameTable:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTable:
+class PurgeTable:
     """Take a table out of the catalog; its log's last entry follows."""
 
     table: str
@@ -89,12 +89,12 @@ class FenceCreations:
     """Refuse to name tables whose creation began before this entry: their logs may be deleted."""
 
 
-CatalogChange = RegisterTable | RenameTable | ForgetTable | SetOnline | SetDefaults | FenceCreations
+CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | SetDefaults | FenceCreations
 
 _TYPES: dict[str, type[CatalogChange]] = {
     "register_table": RegisterTable,
     "rename_table": RenameTable,
-    "forget_table": ForgetTable,
+    "purge_table": PurgeTable,
     "set_online": SetOnline,
     "set_defaults": SetDefaults,
     "fence_creations": FenceCreations,
@@ -112,7 +112,7 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
                 return Rejected("the table is gone")
             if isinstance(change, RegisterTable) and _began(change, state) < state.creations_from:
                 return Rejected("logs of tables without a name were deleted meanwhile; create the table again")
-        case ForgetTable() | SetOnline():
+        case PurgeTable() | SetOnline():
             if change.table not in state.tables:
                 return Rejected("the table is gone")
         case SetDefaults() | FenceCreations():
@@ -124,13 +124,13 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
 
 def _began(change: RegisterTable, state: CatalogState) -> int:
     """When the creation began; entries of earlier versions do not say, and are taken as of now."""
-    return state.number if change.base_number is None else change.base_number
+    return state.version if change.base_version is None else change.base_version
 
 
-def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogState:
-    """The catalog after the change, which is part of entry ``number``. Raises DamagedError if it does not fit."""
+def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
+    """The catalog after the change, which is part of entry ``version``. Raises DamagedError if it does not fit."""
     if isinstance(resolve(change, state), Rejected):
-        raise DamagedError(f"catalog entry {number} does not fit the catalog: {change}", number=number)
+        raise DamagedError(f"catalog entry {version} does not fit the catalog: {change}", version=version)
     tables = dict(state.tables)
     defaults, creations_from = state.defaults, state.creations_from
     match change:
@@ -138,17 +138,17 @@ def apply(state: CatalogState, change: CatalogChange, number: int) -> CatalogSta
             tables[change.table] = CatalogTable(change.table, change.name, change.online)
         case RenameTable():
             tables[change.table] = replace(tables[change.table], name=change.name)
-        case ForgetTable():
+        case PurgeTable():
             del tables[change.table]
         case SetOnline():
             tables[change.table] = replace(tables[change.table], online=change.online)
         case SetDefaults():
             defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
         case FenceCreations():
-            creations_from = number
+            creations_from = version
         case _:
             assert_never(change)
-    return CatalogState(number, tables, defaults, creations_from)
+    return CatalogState(version, tables, defaults, creations_from)
 
 
 def encode_change(change: CatalogChange) -> dict[str, Any]:
@@ -166,12 +166,12 @@ def encode_change(change: CatalogChange) -> dict[str, Any]:
 
 
 def decode_change(document: Mapping[str, Any]) -> CatalogChange:
-    """The change of a JSON document. Raises FormatTooNewError for an unknown type, DamagedError for a bad one."""
+    """The change of a JSON document. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
     with reading("not a catalog change"):
         facts = dict(healed(document))
         kind = facts.pop("type", None)
         if kind not in _TYPES:
-            raise FormatTooNewError(
+            raise UnsupportedFormatError(
                 f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it"
             )
         shapes.check(facts, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
@@ -181,7 +181,7 @@ def decode_change(document: Mapping[str, Any]) -> CatalogChange:
 def encode_state(state: CatalogState) -> dict[str, Any]:
     """The JSON document of the whole catalog."""
     tables = [[t.id, t.name, t.online] for t in state.tables.values()]
-    document = {"number": state.number, "tables": tables, "defaults": dict(state.defaults)}
+    document = {"version": state.version, "tables": tables, "defaults": dict(state.defaults)}
     return document | ({"creations_from": state.creations_from} if state.creations_from else {})
 
 
@@ -191,4 +191,4 @@ def decode_state(document: Mapping[str, Any]) -> CatalogState:
         listed = [[table, name, healed_online(online)] for table, name, online in document["tables"]]
         shapes.check({**document, "tables": listed}, shapes.CATALOG_STATE, "a catalog")
         tables = {table: CatalogTable(table, name, online) for table, name, online in listed}
-        return CatalogState(document["number"], tables, document["defaults"], document.get("creations_from", 0))
+        return CatalogState(document["version"], tables, document["defaults"], document.get("creations_from", 0))

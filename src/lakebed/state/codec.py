@@ -3,7 +3,7 @@
 Keys are hex digits, because JSON cannot hold bytes. A document of an unknown type is an error, never skipped: to miss
 one change is to have another table.
 
-A long list of references is in a side object (:mod:`lakebed.state.bulk`): whoever encodes gets its bytes beside the
+A long list of references is in a sidecar (:mod:`lakebed.state.bulk`): whoever encodes gets its bytes beside the
 document, and has to store them; whoever decodes has to bring them. Pure.
 """
 
@@ -13,63 +13,63 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 
-from lakebed.documents import reading
-from lakebed.errors import FormatTooNewError, UsageError
-from lakebed.files import DataFile
-from lakebed.keys import EncodedRange
-from lakebed.schema import Schema
+from lakebed.errors import UnsupportedFormatError, UsageError
+from lakebed.model.documents import reading
+from lakebed.model.files import DataFile
+from lakebed.model.keys import EncodedRange
+from lakebed.model.schema import Schema
 from lakebed.state import bulk, shapes
-from lakebed.state.bulk import Sides, Tally
+from lakebed.state.bulk import ReferenceCounts, Sidecars
 from lakebed.state.healing import healed, healed_request
 from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
     AlterSettings,
-    ChainRuns,
     CloseJob,
+    ConcatenateRuns,
     CreateTable,
     DropTable,
     FailRequest,
-    ForgetFiles,
     Job,
-    JoinLeaves,
-    Mark,
-    MarkDead,
+    JoinPartitions,
     OpenJob,
-    RaiseMark,
+    PurgeFiles,
+    RaiseWatermark,
     RejectRequest,
     RemoveRange,
     RemoveTag,
     Replace,
     Request,
+    RetireFiles,
     SetTag,
     Source,
-    SplitLeaves,
+    SplitPartitions,
     SubmitRequests,
     Transaction,
+    Watermark,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.files import Reference
+    from lakebed.model.files import Reference
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A transaction as it is written: the document, and the side objects that it claims."""
+    """A transaction as it is written: the document, and the sidecars that it claims."""
 
     document: dict[str, Any]
-    sides: Sides
+    sidecars: Sidecars
 
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A transaction without what is in side objects, and how many references it adds and drops, those included."""
+    """A transaction without what is in sidecars, and how many references it adds and drops, those included."""
 
     transaction: Transaction
-    added: Tally
-    dropped: Tally
+    added: ReferenceCounts
+    dropped: ReferenceCounts
 
 
 def encode_transaction(transaction: Transaction) -> Encoded:
@@ -77,16 +77,16 @@ def encode_transaction(transaction: Transaction) -> Encoded:
 
     Raises UsageError for a value of a type or range that the format does not have.
     """
-    sides: Sides = {}
-    document = _encode(transaction, sides)
+    sidecars: Sidecars = {}
+    document = _encode(transaction, sidecars)
     try:
         shapes.check(document, shapes.TRANSACTIONS[document["type"]], f"a transaction {document['type']}")
     except ValueError as error:
         raise UsageError(f"{error}; nothing was written") from error
-    return Encoded(document, sides)
+    return Encoded(document, sidecars)
 
 
-def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
+def _encode(transaction: Transaction, sidecars: Sidecars) -> dict[str, Any]:
     match transaction:
         case CreateTable():
             return {
@@ -100,44 +100,44 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
             return {
                 "type": "add_files",
                 "request_key": transaction.request_key,
-                "base_number": transaction.base_number,
+                "base_version": transaction.base_version,
                 "requests": list(transaction.requests),
-                **_encode_added(transaction, sides),
+                **_encode_added(transaction, sidecars),
             }
         case OpenJob():
             return {"type": "open_job", "job": encode_job(transaction.job)}
         case Replace():
-            drop = bulk.encode_pairs(transaction.drop, sides)
-            return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction, sides)}
+            drop = bulk.encode_pairs(transaction.drop, sidecars)
+            return {"type": "replace", "job": transaction.job, "drop": drop, **_encode_added(transaction, sidecars)}
         case CloseJob():
             return {"type": "close_job", "job": transaction.job, "reason": transaction.reason}
-        case ChainRuns(leaf, files, run):
-            return {"type": "chain_runs", "leaf": leaf, "files": list(files), "run": run}
-        case SplitLeaves():
-            return {"type": "split_leaves", **_encode_split(transaction, sides)}
-        case JoinLeaves():
-            references = bulk.encode_references(transaction.references, sides)
-            return {"type": "join_leaves", "leaves": list(transaction.leaves), "references": references}
+        case ConcatenateRuns(partition, files, run):
+            return {"type": "concatenate_runs", "partition": partition, "files": list(files), "run": run}
+        case SplitPartitions():
+            return {"type": "split_partitions", **_encode_split(transaction, sidecars)}
+        case JoinPartitions():
+            references = bulk.encode_references(transaction.references, sidecars)
+            return {"type": "join_partitions", "partitions": list(transaction.partitions), "references": references}
         case RemoveRange():
-            return {"type": "remove_range", **_encode_removal(transaction, sides)}
+            return {"type": "remove_range", **_encode_removal(transaction, sidecars)}
         case AlterSettings():
             return {"type": "alter_settings", "changes": dict(transaction.changes)}
         case AlterSchema():
             schema = transaction.schema.to_json()
             return {"type": "alter_schema", "schema": schema, "changes": list(transaction.changes)}
-        case MarkDead():
-            return {"type": "mark_dead", "files": list(transaction.files)}
-        case ForgetFiles():
-            return {"type": "forget_files", "files": list(transaction.files)}
-        case RaiseMark():
-            return {"type": "raise_mark", "mark": transaction.mark.value, "value": transaction.value}
+        case RetireFiles():
+            return {"type": "retire_files", "files": list(transaction.files)}
+        case PurgeFiles():
+            return {"type": "purge_files", "files": list(transaction.files)}
+        case RaiseWatermark():
+            return {"type": "raise_watermark", "mark": transaction.mark.value, "value": transaction.value}
         case SetTag():
-            return {"type": "set_tag", "name": transaction.name, "number": transaction.number}
+            return {"type": "set_tag", "name": transaction.name, "version": transaction.version}
         case RemoveTag():
             return {"type": "remove_tag", "name": transaction.name}
         case SubmitRequests():
             requests = [encode_request(request) for request in transaction.requests]
-            return {"type": "submit_requests", "requests": requests, "forget_line": transaction.forget_line}
+            return {"type": "submit_requests", "requests": requests, "request_watermark": transaction.request_watermark}
         case FailRequest():
             return {"type": "fail_request", "request": transaction.request, "reason": transaction.reason}
         case RejectRequest():
@@ -148,32 +148,37 @@ def _encode(transaction: Transaction, sides: Sides) -> dict[str, Any]:
             assert_never(transaction)
 
 
-def decode_transaction(document: Mapping[str, Any], sides: Mapping[str, bytes] = MappingProxyType({})) -> Transaction:
-    """The transaction of a JSON document; ``sides`` are the side objects of its entry, by digest.
+def decode_transaction(
+    document: Mapping[str, Any], sidecars: Mapping[str, bytes] = MappingProxyType({})
+) -> Transaction:
+    """The transaction of a JSON document; ``sides`` are the sidecars of its entry, by digest.
 
-    Raises FormatTooNewError for an unknown type, DamagedError for a bad one, or a side object that is not as claimed.
+    Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one, or a sidecar that is not as claimed.
     """
     with reading("not a transaction of a table"):
         meant = healed(document)
         if shape := shapes.TRANSACTIONS.get(document["type"]):
             shapes.check(meant, shape, f"a transaction {document['type']}")
-        return _decode(meant, sides)
+        return _decode(meant, sidecars)
 
 
 def outline(document: Mapping[str, Any]) -> Outline:
-    """What a JSON document says without its side objects. Raises as :func:`decode_transaction` does."""
+    """What a JSON document says without its sidecars. Raises as :func:`decode_transaction` does."""
     with reading("not a transaction of a table"):
-        added, dropped = bulk.tally(document.get("references", ())), bulk.tally(document.get("drop", ()))
+        added, dropped = (
+            bulk.count_references(document.get("references", ())),
+            bulk.count_references(document.get("drop", ())),
+        )
         inline = _inlined(document)
     return Outline(decode_transaction(inline), added, dropped)
 
 
 def _inlined(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with an empty list for each that is in a side object."""
+    """The document with an empty list for each that is in a sidecar."""
     return {name: [] if bulk.claims(value) else value for name, value in document.items()}
 
 
-def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transaction:
+def _decode(document: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> Transaction:
     match document["type"]:
         case "create_table":
             return CreateTable(
@@ -183,44 +188,45 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
                 tuple(bytes.fromhex(b) for b in document["boundaries"]),
             )
         case "add_files":
-            requests = tuple(document["requests"])
-            return AddFiles(*_decode_added(document, sides), document["request_key"], document["base_number"], requests)
+            added, requests = _decode_added(document, sidecars), tuple(document["requests"])
+            return AddFiles(*added, document["request_key"], document["base_version"], requests)
         case "open_job":
             return OpenJob(decode_job(document["job"]))
         case "replace":
-            drop = bulk.decode_pairs(document["drop"], sides)
-            return Replace(document["job"], drop, *_decode_added(document, sides))
+            drop = bulk.decode_pairs(document["drop"], sidecars)
+            return Replace(document["job"], drop, *_decode_added(document, sidecars))
         case "close_job":
             return CloseJob(document["job"], document["reason"])
-        case "chain_runs":
-            return ChainRuns(document["leaf"], tuple(document["files"]), document["run"])
-        case "split_leaves":
-            return _decode_split(document, sides)
-        case "join_leaves":
-            return JoinLeaves(tuple(document["leaves"]), bulk.decode_references(document["references"], sides))
+        case "concatenate_runs":
+            return ConcatenateRuns(document["partition"], tuple(document["files"]), document["run"])
+        case "split_partitions":
+            return _decode_split(document, sidecars)
+        case "join_partitions":
+            references = bulk.decode_references(document["references"], sidecars)
+            return JoinPartitions(tuple(document["partitions"]), references)
         case "remove_range":
             return RemoveRange(
                 tuple(decode_range(*keys) for keys in document["ranges"]),
                 document["fence"],
-                _decode_split(document, sides),
-                tuple(document["leaves"]),
+                _decode_split(document, sidecars),
+                tuple(document["partitions"]),
             )
         case "alter_settings":
             return AlterSettings(document["changes"])
         case "alter_schema":
             return AlterSchema(Schema.from_json(document["schema"]), tuple(document["changes"]))
-        case "mark_dead":
-            return MarkDead(tuple(document["files"]))
-        case "forget_files":
-            return ForgetFiles(tuple(document["files"]))
-        case "raise_mark":
-            return RaiseMark(_decode_mark(document["mark"]), document["value"])
+        case "retire_files":
+            return RetireFiles(tuple(document["files"]))
+        case "purge_files":
+            return PurgeFiles(tuple(document["files"]))
+        case "raise_watermark":
+            return RaiseWatermark(_decode_mark(document["mark"]), document["value"])
         case "set_tag":
-            return SetTag(document["name"], document["number"])
+            return SetTag(document["name"], document["version"])
         case "remove_tag":
             return RemoveTag(document["name"])
         case "submit_requests":
-            return SubmitRequests(tuple(map(decode_request, document["requests"])), document["forget_line"])
+            return SubmitRequests(tuple(map(decode_request, document["requests"])), document["request_watermark"])
         case "fail_request":
             return FailRequest(document["request"], document["reason"])
         case "reject_request":
@@ -228,14 +234,16 @@ def _decode(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> Transact
         case "drop_table":
             return DropTable()
         case other:
-            raise FormatTooNewError(f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it")
+            raise UnsupportedFormatError(
+                f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it"
+            )
 
 
-def _decode_mark(name: str) -> Mark:
+def _decode_mark(name: str) -> Watermark:
     try:
-        return Mark(name)
+        return Watermark(name)
     except ValueError:
-        raise FormatTooNewError(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
+        raise UnsupportedFormatError(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:
@@ -248,7 +256,7 @@ def _encode_file(file: DataFile) -> dict[str, Any]:
         "min_key": file.min_key.hex(),
         "max_key": file.max_key.hex(),
         "schema_version": file.schema_version,
-        "stamp_us": file.stamp_us,
+        "last_modified_us": file.last_modified_us,
         "digest": file.digest,
         "footer_bytes": file.footer_bytes,
         "footer_digest": file.footer_digest,
@@ -264,7 +272,7 @@ def _decode_file(document: Mapping[str, Any]) -> DataFile:
         min_key=bytes.fromhex(document["min_key"]),
         max_key=bytes.fromhex(document["max_key"]),
         schema_version=document["schema_version"],
-        stamp_us=document["stamp_us"],
+        last_modified_us=document["last_modified_us"],
         digest=document["digest"],
         footer_bytes=document["footer_bytes"],
         footer_digest=document["footer_digest"],
@@ -272,18 +280,18 @@ def _decode_file(document: Mapping[str, Any]) -> DataFile:
     )
 
 
-def _encode_added(transaction: AddFiles | Replace, sides: Sides) -> dict[str, Any]:
+def _encode_added(transaction: AddFiles | Replace, sidecars: Sidecars) -> dict[str, Any]:
     return {
         "files": [_encode_file(f) for f in transaction.files],
-        "references": bulk.encode_references(transaction.references, sides),
+        "references": bulk.encode_references(transaction.references, sidecars),
     }
 
 
 def _decode_added(
-    document: Mapping[str, Any], sides: Mapping[str, bytes]
+    document: Mapping[str, Any], sidecars: Mapping[str, bytes]
 ) -> tuple[tuple[DataFile, ...], tuple[Reference, ...]]:
     files = tuple(_decode_file(f) for f in document["files"])
-    return files, bulk.decode_references(document["references"], sides)
+    return files, bulk.decode_references(document["references"], sidecars)
 
 
 def encode_request(request: Request) -> dict[str, Any]:
@@ -291,7 +299,7 @@ def encode_request(request: Request) -> dict[str, Any]:
     return {
         "id": request.id,
         "files": [[file.url, file.size_bytes, file.version] for file in request.files],
-        "base_number": request.base_number,
+        "base_version": request.base_version,
         "submitted": request.submitted,
         "failures": request.failures,
         "rejected": request.rejected,
@@ -303,30 +311,30 @@ def decode_request(document: Mapping[str, Any]) -> Request:
     """The inverse of :func:`encode_request`."""
     document = healed_request(document)
     files = tuple(Source(*file) for file in document["files"])
-    names = ("base_number", "submitted", "failures", "rejected", "reason")
+    names = ("base_version", "submitted", "failures", "rejected", "reason")
     return Request(document["id"], files, *(document[name] for name in names))
 
 
-def _encode_split(split: SplitLeaves, sides: Sides) -> dict[str, Any]:
+def _encode_split(split: SplitPartitions, sidecars: Sidecars) -> dict[str, Any]:
     return {
-        "cuts": [[leaf, [k.hex() for k in keys]] for leaf, keys in split.cuts.items()],
-        "references": bulk.encode_references(split.references, sides),
+        "cuts": [[partition, [k.hex() for k in keys]] for partition, keys in split.cuts.items()],
+        "references": bulk.encode_references(split.references, sidecars),
     }
 
 
-def _decode_split(document: Mapping[str, Any], sides: Mapping[str, bytes]) -> SplitLeaves:
-    cuts = {leaf: tuple(bytes.fromhex(k) for k in keys) for leaf, keys in document["cuts"]}
+def _decode_split(document: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> SplitPartitions:
+    cuts = {partition: tuple(bytes.fromhex(k) for k in keys) for partition, keys in document["cuts"]}
     if len(cuts) != len(document["cuts"]):
-        raise ValueError("a leaf is cut twice")
-    return SplitLeaves(cuts, bulk.decode_references(document["references"], sides))
+        raise ValueError("a partition is cut twice")
+    return SplitPartitions(cuts, bulk.decode_references(document["references"], sidecars))
 
 
-def _encode_removal(removal: RemoveRange, sides: Sides) -> dict[str, Any]:
+def _encode_removal(removal: RemoveRange, sidecars: Sidecars) -> dict[str, Any]:
     return {
         "ranges": [encode_range(keys) for keys in removal.ranges],
         "fence": removal.fence,
-        **_encode_split(removal.split, sides),
-        "leaves": list(removal.leaves),
+        **_encode_split(removal.split, sidecars),
+        "partitions": list(removal.partitions),
     }
 
 

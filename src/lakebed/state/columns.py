@@ -1,15 +1,15 @@
 """Rows by key as columns: the form in which the many files and references of a state are written and opened.
 
-A *part* holds the rows of a span of keys, ascending; parts follow one another in that order. Of a part the first key,
-the last, and the count of rows are known at once; its rows are there when one of them is asked for, from wherever
-whoever made the part keeps them. A lookup is a binary search over the parts, then over the raw keys of one, and decodes
-one row. So a state of millions of files is there at once, and takes the memory of what is looked at.
+A *part* holds the rows of a span of keys, ascending; segments follow one another in that order. Of a segment the first
+key, the last, and the count of rows are known at once; its rows are there when one of them is asked for, from wherever
+whoever made the segment keeps them. A lookup is a binary search over the segments, then over the raw keys of one, and
+decodes one row. So a state of millions of files is there at once, and takes the memory of what is looked at.
 
-:meth:`Columns.rewritten` merges changes into the parts that they touch and leaves all others as they are, which is
-what makes the cost of a snapshot follow the changes and not the state.
+:meth:`Columns.rewritten` merges changes into the segments that they touch and leaves all others as they are, which is
+what makes the cost of a checkpoint follow the changes and not the state.
 
-Pure, but for what asking for the rows of a part does. Arrow's kernels take 60 ms to import, so they are imported where
-they are needed: who only reads need not pay.
+Pure, but for what asking for the rows of a segment does. Arrow's kernels take 60 ms to import, so they are imported
+where they are needed: who only reads need not pay.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from lakebed.errors import DamagedError
 K = TypeVar("K", int, str)
 V = TypeVar("V")
 
-PART_BYTES = 1024 * 1024
-"""Bytes of a part as it is written; one that has grown to twice as many is written as two. To look at one leaf of a
-table in an object store is to fetch one part: at 100 MB/s as long as the request itself."""
+SEGMENT_BYTES = 1024 * 1024
+"""Bytes of a segment as it is written; one that has grown to twice as many is written as two. To look at one partition
+of a table in an object store is to fetch one segment: at 100 MB/s as long as the request itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form(Generic[K, V]):
-    """How the values of one kind are kept: the columns of a part, the key's first, and the ways to them and back.
+class ColumnarCodec(Generic[K, V]):
+    """How the values of one kind are kept: the columns of a segment, the key's first, and the ways to them and back.
 
-    A part may say once what several of its rows share, so rows are merged in a form in which each stands alone: *flat*.
-    ``upgrade`` gives a part of an earlier version the columns that it lacks; a part of another form is left as it is.
-    ``encode`` makes flat rows of values, ``pack`` a part of flat rows in the order of their keys, ``unpack`` flat rows
-    of a part; ``reader`` decodes one row of a part. Keys are int64 or string; text compares by code point, as its UTF-8
-    does.
+    A segment may say once what several of its rows share, so rows are merged in a form in which each stands alone:
+    *flat*. ``upgrade`` gives a segment of an earlier version the columns that it lacks; a segment of another form is
+    left as it is. ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys,
+    ``unpack`` flat rows of a segment; ``reader`` decodes one row of a segment. Keys are int64 or string; text compares
+    by code point, as its UTF-8 does.
     """
 
     schema: pa.Schema
@@ -51,17 +51,17 @@ class Form(Generic[K, V]):
     upgrade: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
 
 
-class Rows(Generic[K, V]):
-    """The rows of one part, and how to find a key among them."""
+class SegmentRows(Generic[K, V]):
+    """The rows of one segment, and how to find a key among them."""
 
-    __slots__ = ("_form", "_key", "_positions", "_value", "batch")
+    __slots__ = ("_codec", "_key", "_positions", "_value", "batch")
 
-    def __init__(self, form: Form[K, V], batch: pa.RecordBatch) -> None:
-        if form.upgrade is not None and batch.schema != form.schema:
-            batch = form.upgrade(batch)
-        if not batch.num_rows or batch.schema != form.schema:
-            raise DamagedError(f"a part of a state has {batch.num_rows} rows of {batch.schema.names}")
-        self._form: Form[K, V] = form
+    def __init__(self, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> None:
+        if codec.upgrade is not None and batch.schema != codec.schema:
+            batch = codec.upgrade(batch)
+        if not batch.num_rows or batch.schema != codec.schema:
+            raise DamagedError(f"a segment of a state has {batch.num_rows} rows of {batch.schema.names}")
+        self._codec: ColumnarCodec[K, V] = codec
         self.batch = batch
         self._key = _key_reader(batch.column(0))
         self._positions = range(batch.num_rows)
@@ -75,7 +75,7 @@ class Rows(Generic[K, V]):
     def value(self, position: int) -> V:
         """The value in a row."""
         if self._value is None:
-            self._value = self._form.reader(self.batch)
+            self._value = self._codec.reader(self.batch)
         return self._value(position)
 
     def key(self, position: int) -> K:
@@ -87,7 +87,7 @@ class Rows(Generic[K, V]):
         return self.batch.column(0).to_pylist()  # type: ignore[no-any-return]
 
 
-class Part(Generic[K, V]):
+class Segment(Generic[K, V]):
     """The rows of a span of keys, in memory or wherever ``opened`` finds them, each time anew.
 
     ``stored`` names the object that holds them, if one does.
@@ -95,55 +95,55 @@ class Part(Generic[K, V]):
 
     __slots__ = ("_opened", "count", "first", "last", "size_bytes", "stored")
 
-    def __init__(self, span: tuple[K, K], count: int, size_bytes: int, opened: Callable[[], Rows[K, V]]) -> None:
+    def __init__(self, span: tuple[K, K], count: int, size_bytes: int, opened: Callable[[], SegmentRows[K, V]]) -> None:
         self.first: K = span[0]
         self.last: K = span[1]
         self.count = count
         self.size_bytes = size_bytes
         self.stored: Any = None
-        self._opened: Callable[[], Rows[K, V]] = opened
+        self._opened: Callable[[], SegmentRows[K, V]] = opened
 
     @classmethod
-    def of(cls, form: Form[K, V], batch: pa.RecordBatch) -> Part[K, V]:
-        """A part that holds its rows. Raises DamagedError if the batch is not of the form, or has none."""
-        rows = Rows(form, batch)
+    def of(cls, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> Segment[K, V]:
+        """A segment that holds its rows. Raises DamagedError if the batch is not of the form, or has none."""
+        rows = SegmentRows(codec, batch)
         return cls((rows.key(0), rows.key(batch.num_rows - 1)), batch.num_rows, batch.nbytes, lambda: rows)
 
-    def rows(self) -> Rows[K, V]:
+    def rows(self) -> SegmentRows[K, V]:
         """The rows. Raises what fetching them may."""
         return self._opened()
 
-    def rest_on(self, stored: Any, opened: Callable[[], Rows[K, V]]) -> None:
+    def rebase_onto(self, stored: Any, opened: Callable[[], SegmentRows[K, V]]) -> None:
         """From now on the rows, which are the same, are found there."""
         self.stored, self._opened = stored, opened
 
 
 class Columns(Mapping[K, V], Generic[K, V]):
-    """An immutable mapping over parts."""
+    """An immutable mapping over segments."""
 
-    __slots__ = ("_count", "_firsts", "form", "parts")
+    __slots__ = ("_count", "_firsts", "codec", "segments")
 
-    def __init__(self, form: Form[K, V], parts: Sequence[Part[K, V]] = ()) -> None:
-        self.form: Form[K, V] = form
-        self.parts: tuple[Part[K, V], ...] = tuple(parts)
-        self._firsts: list[K] = [part.first for part in self.parts]
-        self._count: int = sum(part.count for part in self.parts)
-        if any(a.last >= b.first for a, b in pairwise(self.parts)):
-            raise DamagedError("the parts of a state overlap")
+    def __init__(self, codec: ColumnarCodec[K, V], segments: Sequence[Segment[K, V]] = ()) -> None:
+        self.codec: ColumnarCodec[K, V] = codec
+        self.segments: tuple[Segment[K, V], ...] = tuple(segments)
+        self._firsts: list[K] = [segment.first for segment in self.segments]
+        self._count: int = sum(segment.count for segment in self.segments)
+        if any(a.last >= b.first for a, b in pairwise(self.segments)):
+            raise DamagedError("the segments of a state overlap")
 
-    def _find(self, key: Any) -> tuple[Rows[K, V], int] | None:
+    def _find(self, key: Any) -> tuple[SegmentRows[K, V], int] | None:
         index = bisect_right(self._firsts, key) - 1
-        # What lies between parts, or beyond them, as new ids do, is known not to be there without a look.
-        if index < 0 or key > self.parts[index].last:
+        # What lies between segments, or beyond them, as new ids do, is known not to be there without a look.
+        if index < 0 or key > self.segments[index].last:
             return None
-        rows = self.parts[index].rows()
+        rows = self.segments[index].rows()
         position = rows.position(key)
         return None if position is None else (rows, position)
 
     def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
         """How many values the key's row has in that column of lists; 0 if its part has less than so many bytes."""
         index = bisect_right(self._firsts, key) - 1
-        if index < 0 or self.parts[index].size_bytes < bytes_min:
+        if index < 0 or self.segments[index].size_bytes < bytes_min:
             return 0
         found = self._find(key)
         return 0 if found is None else len(found[0].batch.column(name)[found[1]])
@@ -159,16 +159,16 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return self._find(key) is not None
 
     def __iter__(self) -> Iterator[K]:
-        for part in self.parts:
-            yield from part.rows().keys()
+        for segment in self.segments:
+            yield from segment.rows().keys()
 
     def __len__(self) -> int:
         return self._count
 
     def having(self, name: str) -> Iterator[tuple[K, V]]:
         """The rows with a value in that column; others are not decoded."""
-        for part in self.parts:
-            rows = part.rows()
+        for segment in self.segments:
+            rows = segment.rows()
             column = rows.batch.column(name)
             if column.null_count < len(column):
                 import pyarrow.compute as pc
@@ -177,89 +177,89 @@ class Columns(Mapping[K, V], Generic[K, V]):
                     yield rows.key(position), rows.value(position)
 
     def at_least(self, name: str, least: int) -> Columns[K, V]:
-        """Without the rows with less in that column of numbers; parts that lose none are the very same."""
+        """Without the rows with less in that column of numbers; segments that lose none are the very same."""
         import pyarrow.compute as pc
 
-        parts: list[Part[K, V]] = []
-        for part in self.parts:
-            batch = part.rows().batch
+        segments: list[Segment[K, V]] = []
+        for segment in self.segments:
+            batch = segment.rows().batch
             kept = batch.filter(pc.greater_equal(batch.column(name), least))
             if kept.num_rows:
-                parts.append(part if kept.num_rows == batch.num_rows else Part.of(self.form, kept))
-        return Columns(self.form, parts)
+                segments.append(segment if kept.num_rows == batch.num_rows else Segment.of(self.codec, kept))
+        return Columns(self.codec, segments)
 
     def between(self, first: K, last: K) -> pa.RecordBatch:
-        """The rows from one key to another, both with it, packed as one part."""
+        """The rows from one key to another, both with it, packed as one segment."""
         import pyarrow.compute as pc
 
-        flat = [self.form.unpack(p.rows().batch) for p in self.parts if p.last >= first and p.first <= last]
-        table = pa.concat_tables(flat or [self.form.encode([])])
+        flat = [self.codec.unpack(p.rows().batch) for p in self.segments if p.last >= first and p.first <= last]
+        table = pa.concat_tables(flat or [self.codec.encode([])])
         keys = table.column(0)
-        return self.form.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
+        return self.codec.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
 
     def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
-        """With these values, None taking a key away; parts that no change touches are the very same.
+        """With these values, None taking a key away; segments that no change touches are the very same.
 
         A value is asked for when its part is made, and not kept.
         """
         touched: dict[int, list[K]] = {}
         for key in sorted(changes):
             index = max(0, bisect_right(self._firsts, key) - 1)
-            # What is new beyond the last key goes into parts of its own, so that growth rewrites nothing.
-            beyond = index == len(self.parts) - 1 and key > self.parts[index].last and self._full(index)
+            # What is new beyond the last key goes into segments of its own, so that growth rewrites nothing.
+            beyond = index == len(self.segments) - 1 and key > self.segments[index].last and self._full(index)
             touched.setdefault(index + beyond, []).append(key)
-        parts: list[Part[K, V]] = []
-        for index in range(max(len(self.parts), *(i + 1 for i in touched)) if touched else len(self.parts)):
+        segments: list[Segment[K, V]] = []
+        for index in range(max(len(self.segments), *(i + 1 for i in touched)) if touched else len(self.segments)):
             here = touched.get(index)
             if here is None:
-                parts.append(self.parts[index])
+                segments.append(self.segments[index])
             else:
-                merged = self._merged(self.parts[index] if index < len(self.parts) else None, here, changes)
-                parts += packed(self.form, merged)
-        return Columns(self.form, parts)
+                merged = self._merged(self.segments[index] if index < len(self.segments) else None, here, changes)
+                segments += packed(self.codec, merged)
+        return Columns(self.codec, segments)
 
     def _full(self, index: int) -> bool:
-        return self.parts[index].size_bytes >= PART_BYTES
+        return self.segments[index].size_bytes >= SEGMENT_BYTES
 
-    def _merged(self, part: Part[K, V] | None, keys: Collection[K], changes: Mapping[K, V | None]) -> pa.Table:
+    def _merged(self, segment: Segment[K, V] | None, keys: Collection[K], changes: Mapping[K, V | None]) -> pa.Table:
         import pyarrow.compute as pc
 
-        flat = [self.form.encode([(key, value) for key in keys if (value := changes[key]) is not None])]
-        if part is not None:
-            rows = self.form.unpack(part.rows().batch)
-            replaced = pc.is_in(rows.column(0), value_set=pa.array(keys, self.form.schema.field(0).type))
+        flat = [self.codec.encode([(key, value) for key in keys if (value := changes[key]) is not None])]
+        if segment is not None:
+            rows = self.codec.unpack(segment.rows().batch)
+            replaced = pc.is_in(rows.column(0), value_set=pa.array(keys, self.codec.schema.field(0).type))
             flat.insert(0, rows.filter(pc.invert(replaced)))
         table = pa.concat_tables(flat)
         return table.take(pc.sort_indices(table.column(0)))
 
 
-def packed(form: Form[K, V], flat: pa.Table) -> Iterator[Part[K, V]]:
-    """Flat rows in the order of their keys as parts of about ``PART_BYTES``; none if there are no rows."""
+def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]]:
+    """Flat rows in the order of their keys as segments of about ``SEGMENT_BYTES``; none if there are no rows."""
     if not flat.num_rows:
         return
-    whole = form.pack(flat)
-    count = min(flat.num_rows, max(1, whole.nbytes // PART_BYTES))
+    whole = codec.pack(flat)
+    count = min(flat.num_rows, max(1, whole.nbytes // SEGMENT_BYTES))
     if count == 1:
-        yield Part.of(form, whole)
+        yield Segment.of(codec, whole)
         return
     edges = [flat.num_rows * index // count for index in range(count + 1)]
     for begin, end in pairwise(edges):
         # Taken, not sliced: a slice would keep, and write, all that it was cut from.
-        yield Part.of(form, form.pack(flat.take(pa.array(range(begin, end), pa.int64()))))
+        yield Segment.of(codec, codec.pack(flat.take(pa.array(range(begin, end), pa.int64()))))
 
 
 # -- values, read where they lie --------------------------------------------------------------------------------
 
 Span = Callable[[int, int], list[Any]]
 """The values from one row to another. Arrow's own way to one value takes ten times as long, and a lookup takes hundreds
-of them; those of one leaf lie side by side."""
+of them; those of one partition lie side by side."""
 
 
 def _key_reader(column: pa.Array) -> Callable[[int], Any]:
     start, buffers = column.offset, column.buffers()
     if pa.types.is_int64(column.type):
-        numbers = memoryview(buffers[1] or b"").cast("q")
-        return lambda row: numbers[start + row]
+        versions = memoryview(buffers[1] or b"").cast("q")
+        return lambda row: versions[start + row]
     offsets = memoryview(buffers[1] or b"").cast("i")
     # A column of empty texts has no bytes.
     content = memoryview(buffers[2] or b"")
@@ -280,14 +280,14 @@ def span_reader(column: pa.Array) -> Span:
 def _plain_span_reader(column: pa.Array) -> Span:
     kind, start, buffers = column.type, column.offset, column.buffers()
     if pa.types.is_integer(kind):
-        numbers = memoryview(buffers[1] or b"").cast("q" if pa.types.is_int64(kind) else "i")
-        return lambda begin, end: numbers[start + begin : start + end].tolist()
+        versions = memoryview(buffers[1] or b"").cast("q" if pa.types.is_int64(kind) else "i")
+        return lambda begin, end: versions[start + begin : start + end].tolist()
     if pa.types.is_boolean(kind):
         return _bits(buffers[1], start)
     offsets = memoryview(buffers[1] or b"").cast("i")
     content = memoryview(buffers[2] or b"")
     if pa.types.is_binary(kind) and len(column) and offsets[start] == offsets[start + len(column)]:
-        # Bounds of later key fields, in a table of a single one: a tenth of what decoding a leaf takes.
+        # Bounds of later key fields, in a table of a single one: a tenth of what decoding a partition takes.
         return lambda begin, end: [b""] * (end - begin)
 
     def binaries(begin: int, end: int) -> list[bytes]:

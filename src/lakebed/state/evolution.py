@@ -3,10 +3,11 @@
 A change is about metadata alone: no file is rewritten. Files carry the ids of their columns, and an id means one field
 for ever, so a reader finds each field of its schema in any file, under whatever name it was written: where it is not
 there, its rows are null (so an added field may be null); where it is narrower, a cast keeps every value (so there is
-one table of what widens, :data:`lakebed.types.WIDENING`). A name that was dropped and added again is another field.
+one table of what widens, :data:`lakebed.model.types.WIDENING`). A name that was dropped and added again is another
+field.
 
-Key fields may be renamed and nothing else: rows are sorted by them, and leaves are cut by their encoding. What they are
-generated from keeps its name and type: an expression means the same for all rows of a table.
+Key fields may be renamed and nothing else: rows are sorted by them, and partitions are cut by their encoding. What they
+are generated from keeps its name and type: an expression means the same for all rows of a table.
 
 Changes are resolved against the newest schema when they are committed. All versions are kept: files of any may still
 come, from a writer or a job that began before, and a field id that any of them used is not given out again.
@@ -18,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
-from lakebed import types
-from lakebed.checks import shown
 from lakebed.errors import DamagedError, UsageError
-from lakebed.schema import Field, Schema, check_field
-from lakebed.state.transactions import AlterSchema, OfferSchema, Rejected
+from lakebed.model import types
+from lakebed.model.checks import shown
+from lakebed.model.schema import Field, Schema, check_field
+from lakebed.state.transactions import AlterSchema, ProposeSchema, Rejected
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,7 @@ class RenameField:
 
 @dataclass(frozen=True, slots=True)
 class WidenField:
-    """A type that keeps every value of the old one, see :data:`lakebed.types.WIDENING`; for a value field."""
+    """A type that keeps every value of the old one, see :data:`lakebed.model.types.WIDENING`; for a value field."""
 
     name: str
     type: Any
@@ -117,12 +118,12 @@ def describe(change: SchemaChange) -> str:
 # -- resolving --------------------------------------------------------------------------------------------------
 
 
-def resolve_changes(offer: OfferSchema, schemas: Sequence[Schema]) -> AlterSchema | Rejected:
+def resolve_changes(proposal: ProposeSchema, schemas: Sequence[Schema]) -> AlterSchema | Rejected:
     """The next schema after those of the table, with all changes made in their order, or why one is refused."""
     newest = schemas[-1]
     next_id = 1 + max(field.id for schema in schemas for field in schema.fields)
     schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
-    for change in offer.changes:
+    for change in proposal.changes:
         reason = _refusal(schema, change)
         if reason:
             return Rejected(reason)
@@ -130,7 +131,7 @@ def resolve_changes(offer: OfferSchema, schemas: Sequence[Schema]) -> AlterSchem
         next_id += isinstance(change, AddField)
     if schema.fields == newest.fields:
         return Rejected("the changes leave the schema as it is")
-    return AlterSchema(schema, tuple(map(describe, offer.changes)))
+    return AlterSchema(schema, tuple(map(describe, proposal.changes)))
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> str:

@@ -1,7 +1,7 @@
 """Values of a wrong type that earlier versions wrote, and what is read in their place. docs/format.md section 5.1.
 
-The methods of earlier versions took a request key, a base number, a fence or a size as it was given. A number for a key
-was then committed, and every checkpoint after it failed. The bytes stay as they are, for digests chain them; what a
+The methods of earlier versions took a request key, a base version, a fence or a size as it was given. A version for a
+key was then committed, and every checkpoint after it failed. The bytes stay as they are, for digests chain them; what a
 reader makes of them is decided here, once, for entries and for checkpoints. Nothing else of a wrong type was ever
 written, so all else is damage. Pure.
 """
@@ -22,10 +22,10 @@ def healed(document: Mapping[str, Any]) -> Mapping[str, Any]:
     none.
     """
     match document:
-        case {"type": "add_files", "request_key": key, "base_number": base}:
+        case {"type": "add_files", "request_key": key, "base_version": base}:
             if type(base) is int and (key is None or type(key) is str):
                 return document
-            return {**document, "request_key": _request_key(key), "base_number": _number(base)}
+            return {**document, "request_key": _request_key(key), "base_version": _number(base)}
         case {"type": "remove_range", "fence": fence} if type(fence) is not bool:
             return {**document, "fence": bool(fence)}
         case {"type": "set_online", "online": online} if type(online) is not bool:

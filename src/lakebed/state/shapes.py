@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from lakebed.checks import INT64_MAX, TABLE_NAME, TAG_NAME, is_text, is_whole, shown
+from lakebed.model.checks import INT64_MAX, TABLE_NAME, TAG_NAME, is_text, is_whole, shown
 
 _ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
 """Ids are parts of object names. Writers make longer ones than a reader insists on."""
@@ -26,7 +26,7 @@ _REFERENCE = [str, int, int, bool, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueShape:
     """What a field may be: in words, and as a predicate. One that is not ``required`` may be missing, too."""
 
     what: str
@@ -34,7 +34,7 @@ class Kind:
     required: bool = True
 
 
-def check(document: Mapping[str, Any], shape: Mapping[str, Kind], name: str) -> None:
+def check(document: Mapping[str, Any], shape: Mapping[str, ValueShape], name: str) -> None:
     """Raise ValueError, which names the field and its value, unless every field of the shape is there and fits."""
     for field, kind in shape.items():
         if field not in document:
@@ -45,24 +45,24 @@ def check(document: Mapping[str, Any], shape: Mapping[str, Kind], name: str) -> 
             raise ValueError(f"{field} of {name} is {shown(document[field])}, not {kind.what}")
 
 
-def _text_like(what: str, pattern: re.Pattern[str]) -> Kind:
-    return Kind(what, lambda value: is_text(value) and pattern.fullmatch(value) is not None)
+def _text_like(what: str, pattern: re.Pattern[str]) -> ValueShape:
+    return ValueShape(what, lambda value: is_text(value) and pattern.fullmatch(value) is not None)
 
 
-def _listed(kind: Kind) -> Kind:
-    return Kind(f"a list, each {kind.what}", lambda value: type(value) is list and all(map(kind.holds, value)))
+def _listed(kind: ValueShape) -> ValueShape:
+    return ValueShape(f"a list, each {kind.what}", lambda value: type(value) is list and all(map(kind.holds, value)))
 
 
-def _optional(kind: Kind) -> Kind:
-    return Kind(f"{kind.what} or null", lambda value: value is None or kind.holds(value))
+def _optional(kind: ValueShape) -> ValueShape:
+    return ValueShape(f"{kind.what} or null", lambda value: value is None or kind.holds(value))
 
 
-def _newer(kind: Kind) -> Kind:
+def _newer(kind: ValueShape) -> ValueShape:
     """Of a field that writers of earlier versions did not know."""
-    return Kind(kind.what, kind.holds, required=False)
+    return ValueShape(kind.what, kind.holds, required=False)
 
 
-def _row(*kinds: Kind) -> Kind:
+def _row(*kinds: ValueShape) -> ValueShape:
     """A list of one value of each kind."""
 
     def holds(value: Any) -> bool:
@@ -72,16 +72,16 @@ def _row(*kinds: Kind) -> Kind:
             and all(kind.holds(one) for kind, one in zip(kinds, value, strict=True))
         )
 
-    return Kind(f"a list of {', '.join(kind.what for kind in kinds)}", holds)
+    return ValueShape(f"a list of {', '.join(kind.what for kind in kinds)}", holds)
 
 
-def _object(shape: Mapping[str, Kind], what: str) -> Kind:
+def _object(shape: Mapping[str, ValueShape], what: str) -> ValueShape:
     def holds(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
             kind.holds(value[field]) if field in value else not kind.required for field, kind in shape.items()
         )
 
-    return Kind(what, holds)
+    return ValueShape(what, holds)
 
 
 def _is_setting(value: Any) -> bool:
@@ -94,7 +94,7 @@ def _is_reference(row: Any) -> bool:
 
 _FILE = {
     "id": str, "job": str, "min_key": str, "max_key": str, "digest": str, "footer_digest": str, "rows": int,
-    "size_bytes": int, "schema_version": int, "stamp_us": int, "footer_bytes": int,
+    "size_bytes": int, "schema_version": int, "last_modified_us": int, "footer_bytes": int,
 }  # fmt: skip
 _FILE_TYPES = tuple(_FILE.values())
 _file_values = itemgetter(*_FILE)
@@ -108,31 +108,31 @@ def _is_file(value: Any) -> bool:
     facts = _file_values(value)
     if tuple(map(type, facts)) != _FILE_TYPES:
         return False
-    id_, job, low, high, digest, footer, rows, size, version, stamp, footer_bytes = facts
+    id_, job, low, high, digest, footer, rows, size, version, last_modified, footer_bytes = facts
     bounds = value.get("bounds", "")
     if type(bounds) is not str or not _hex_like(bounds):
         return False
     texts = _id_like(id_) and _id_like(job) and _hex_like(low) and _hex_like(high) and is_text(digest + footer)
     return (
         bool(texts)
-        and 0 < min(rows, size, version) <= max(rows, size, version, stamp, footer_bytes) <= INT64_MAX
-        and (min(stamp, footer_bytes) >= 0)
+        and 0 < min(rows, size, version) <= max(rows, size, version, last_modified, footer_bytes) <= INT64_MAX
+        and (min(last_modified, footer_bytes) >= 0)
     )
 
 
-TEXT = Kind("a text", is_text)
-WHOLE = Kind("a whole number, 0 or more", is_whole)
-POSITIVE = Kind("a whole number above 0", lambda value: is_whole(value, 1))
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+TEXT = ValueShape("a text", is_text)
+WHOLE = ValueShape("a whole number, 0 or more", is_whole)
+POSITIVE = ValueShape("a whole number above 0", lambda value: is_whole(value, 1))
+FLAG = ValueShape("true or false", lambda value: isinstance(value, bool))
 ID = _text_like("an id", _ID)
 HEX = _text_like("hex digits", _HEX)
 TABLE = _text_like("a name of a table", TABLE_NAME)
 TAG = _text_like("a name of a tag", TAG_NAME)
-SETTINGS = Kind(
+SETTINGS = ValueShape(
     "an object of numbers and texts",
     lambda value: isinstance(value, Mapping) and all(is_text(name) and _is_setting(one) for name, one in value.items()),
 )
-CHANGES = Kind(
+CHANGES = ValueShape(
     "an object of numbers, texts and nulls",
     lambda value: (
         isinstance(value, Mapping)
@@ -140,24 +140,24 @@ CHANGES = Kind(
         and all(map(is_text, value))
     ),
 )
-SCHEMA = Kind("an object", lambda value: isinstance(value, Mapping))
-"""A schema checks itself (:mod:`lakebed.schema`)."""
+SCHEMA = ValueShape("an object", lambda value: isinstance(value, Mapping))
+"""A schema checks itself (:mod:`lakebed.model.schema`)."""
 
 CLAIM = _object(
-    {"side": TEXT, "references": WHOLE, "leaves": WHOLE, "rows": _optional(WHOLE)}, "the claim of a side object"
+    {"sidecar": TEXT, "references": WHOLE, "partitions": WHOLE, "rows": _optional(WHOLE)}, "the claim of a sidecar"
 )
-IDS, TEXTS, LEAVES, KEYS = _listed(ID), _listed(TEXT), _listed(POSITIVE), _listed(HEX)
+IDS, TEXTS, PARTITIONS, KEYS = _listed(ID), _listed(TEXT), _listed(POSITIVE), _listed(HEX)
 RANGES = _listed(_row(HEX, _optional(HEX)))
-REFERENCES = Kind(
+REFERENCES = ValueShape(
     "a list of references, or a claim",
     lambda value: all(map(_is_reference, value)) if type(value) is list else CLAIM.holds(value),
 )
 _PAIRS = _listed(_row(ID, POSITIVE))
-PAIRS = Kind(
-    "a list of file and leaf, or a claim",
+PAIRS = ValueShape(
+    "a list of file and partition, or a claim",
     lambda value: _PAIRS.holds(value) if type(value) is list else CLAIM.holds(value),
 )
-FILE = Kind("a file", _is_file)
+FILE = ValueShape("a file", _is_file)
 JOB = _object(
     {
         "id": ID, "min": HEX, "max": _optional(HEX), "inputs": IDS, "owner": TEXT, "deadline_s": WHOLE,
@@ -166,13 +166,13 @@ JOB = _object(
     "a job",
 )  # fmt: skip
 _SOURCE = _row(TEXT, WHOLE, TEXT)
-_SOURCES = Kind(
+_SOURCES = ValueShape(
     "a list of files, one or more",
     lambda value: type(value) is list and bool(value) and all(map(_SOURCE.holds, value)),
 )
 REQUEST = _object(
     {
-        "id": TEXT, "files": _SOURCES, "base_number": WHOLE, "submitted": WHOLE,
+        "id": TEXT, "files": _SOURCES, "base_version": WHOLE, "submitted": WHOLE,
         "failures": WHOLE, "rejected": WHOLE, "reason": TEXT,
     },
     "a request",
@@ -180,58 +180,58 @@ REQUEST = _object(
 _CUTS = {"cuts": _listed(_row(POSITIVE, KEYS)), "references": REFERENCES}
 _ADDED = {"files": _listed(FILE), "references": REFERENCES}
 
-TRANSACTIONS: Mapping[str, Mapping[str, Kind]] = {
+TRANSACTIONS: Mapping[str, Mapping[str, ValueShape]] = {
     "create_table": {"table": ID, "schema": SCHEMA, "settings": SETTINGS, "boundaries": KEYS},
-    "add_files": {"request_key": _optional(TEXT), "base_number": WHOLE, "requests": TEXTS, **_ADDED},
+    "add_files": {"request_key": _optional(TEXT), "base_version": WHOLE, "requests": TEXTS, **_ADDED},
     "open_job": {"job": JOB},
     "replace": {"job": ID, "drop": PAIRS, **_ADDED},
     "close_job": {"job": ID, "reason": TEXT},
-    "chain_runs": {"leaf": POSITIVE, "files": IDS, "run": TEXT},
-    "split_leaves": _CUTS,
-    "join_leaves": {"leaves": LEAVES, "references": REFERENCES},
-    "remove_range": {"ranges": RANGES, "fence": FLAG, "leaves": LEAVES, **_CUTS},
+    "concatenate_runs": {"partition": POSITIVE, "files": IDS, "run": TEXT},
+    "split_partitions": _CUTS,
+    "join_partitions": {"partitions": PARTITIONS, "references": REFERENCES},
+    "remove_range": {"ranges": RANGES, "fence": FLAG, "partitions": PARTITIONS, **_CUTS},
     "alter_settings": {"changes": CHANGES},
     "alter_schema": {"schema": SCHEMA, "changes": TEXTS},
-    "mark_dead": {"files": IDS},
-    "forget_files": {"files": IDS},
-    "raise_mark": {"mark": TEXT, "value": WHOLE},
-    "set_tag": {"name": TAG, "number": POSITIVE},
+    "retire_files": {"files": IDS},
+    "purge_files": {"files": IDS},
+    "raise_watermark": {"mark": TEXT, "value": WHOLE},
+    "set_tag": {"name": TAG, "version": POSITIVE},
     "remove_tag": {"name": TAG},
-    "submit_requests": {"requests": _listed(REQUEST), "forget_line": WHOLE},
+    "submit_requests": {"requests": _listed(REQUEST), "request_watermark": WHOLE},
     "fail_request": {"request": TEXT, "reason": TEXT},
     "reject_request": {"request": TEXT, "reason": TEXT},
     "drop_table": {},
 }
 """The fields of each type of transaction of a table."""
 
-CATALOG_CHANGES: Mapping[str, Mapping[str, Kind]] = {
-    "register_table": {"table": ID, "name": TABLE, "base_number": _newer(WHOLE), "online": _newer(FLAG)},
+CATALOG_CHANGES: Mapping[str, Mapping[str, ValueShape]] = {
+    "register_table": {"table": ID, "name": TABLE, "base_version": _newer(WHOLE), "online": _newer(FLAG)},
     "rename_table": {"table": ID, "name": TABLE},
-    "forget_table": {"table": ID},
+    "purge_table": {"table": ID},
     "set_online": {"table": ID, "online": FLAG},
     "set_defaults": {"changes": CHANGES},
     "fence_creations": {},
 }
 """Those of the catalog."""
 
-CATALOG_STATE: Mapping[str, Kind] = {
-    "number": WHOLE,
+CATALOG_STATE: Mapping[str, ValueShape] = {
+    "version": WHOLE,
     "tables": _listed(_row(ID, TABLE, FLAG)),
     "defaults": SETTINGS,
     "creations_from": _newer(WHOLE),
 }
 
 
-def _parts(key: Kind) -> Kind:
+def _parts(key: ValueShape) -> ValueShape:
     """Parts by their keys: named, with digest, bytes, rows, first and last key; or in base64."""
     named = _row(ID, TEXT, WHOLE, POSITIVE, key, key)
-    return Kind(
+    return ValueShape(
         "a list of parts",
         lambda value: type(value) is list and all(is_text(one) or named.holds(one) for one in value),
     )
 
 
-PARTS: Mapping[str, Kind] = {
+PARTS: Mapping[str, ValueShape] = {
     "files": _parts(TEXT),
     "references": _parts(WHOLE),
     "requests": _parts(TEXT),
@@ -239,25 +239,25 @@ PARTS: Mapping[str, Kind] = {
 }
 """What a checkpoint says of its parts; the catalog's has none."""
 
-TABLE_STATE: Mapping[str, Kind] = {
-    "number": WHOLE,
+TABLE_STATE: Mapping[str, ValueShape] = {
+    "version": WHOLE,
     "table": TEXT,
     "schemas": _listed(SCHEMA),
     "settings": SETTINGS,
     "boundaries": KEYS,
-    "leaves": LEAVES,
-    "next_leaf": POSITIVE,
+    "partitions": PARTITIONS,
+    "next_partition": POSITIVE,
     "parents": _listed(_row(POSITIVE, POSITIVE)),
     "jobs": _listed(JOB),
     "rejected": _listed(REQUEST),
     "next_sequence": POSITIVE,
-    "tags": Kind(
+    "tags": ValueShape(
         "an object of numbers", lambda value: isinstance(value, Mapping) and all(map(POSITIVE.holds, value.values()))
     ),
     "fences": _listed(_row(HEX, _optional(HEX), POSITIVE)),
-    "retained_from": WHOLE,
-    "forget_line": WHOLE,
-    "orphan_horizon_us": WHOLE,
+    "earliest_retained_version": WHOLE,
+    "request_watermark": WHOLE,
+    "orphan_cutoff_us": WHOLE,
     "dropped": FLAG,
 }
 """The document of a table's checkpoint; what there may be millions of is in its parts, which are columns."""

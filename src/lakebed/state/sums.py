@@ -1,6 +1,6 @@
-"""What the leaves of a table hold, in numbers: reckoned over whole parts, so that no single file is looked at.
+"""What the partitions of a table hold, in numbers: reckoned over whole segments, so that no single file is looked at.
 
-What was committed since the snapshot is few, and is added up one by one. Pure. Without Arrow's own kernels: they take
+What was committed since the checkpoint is few, and is added up one by one. Pure. Without Arrow's own kernels: they take
 60 ms to import, and pandas with them where that is installed.
 """
 
@@ -17,14 +17,16 @@ from lakebed.state.columns import Columns, span_reader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.files import LeafFile
-    from lakebed.state.table import TableState
+    from lakebed.model.files import PartitionFile
+    from lakebed.state.table_state import TableState
 
 
-class LeafSums(NamedTuple):
-    """What one leaf holds; ``size_bytes`` are those of its files in proportion to their rows inside the leaf."""
+class PartitionSums(NamedTuple):
+    """What one partition holds; ``size_bytes`` are those of its files in proportion to their rows inside the
+    partition.
+    """
 
-    leaf: int
+    partition: int
     rows: int
     exact: bool
     size_bytes: int
@@ -32,10 +34,10 @@ class LeafSums(NamedTuple):
     runs: int
 
 
-def sums_of(leaf: int, held: tuple[LeafFile, ...]) -> LeafSums:
-    """The sums of one leaf."""
-    return LeafSums(
-        leaf,
+def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
+    """The sums of one partition."""
+    return PartitionSums(
+        partition,
         rows=sum(one.rows for one in held),
         exact=all(one.exact for one in held),
         size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in held),
@@ -44,12 +46,12 @@ def sums_of(leaf: int, held: tuple[LeafFile, ...]) -> LeafSums:
     )
 
 
-def leaf_sums(state: TableState) -> dict[int, LeafSums]:
-    """The sums of every leaf that holds anything, by its id."""
+def partition_sums(state: TableState) -> dict[int, PartitionSums]:
+    """The sums of every partition that holds anything, by its id."""
     batches, held = _split(state)
     changes = state.references.changes
-    found = {one.leaf: one for batch in batches for one in _batch_sums(batch) if one.leaf not in changes}
-    return found | {leaf: sums_of(leaf, every) for leaf, every in held.items()}
+    found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
+    return found | {partition: sums_of(partition, every) for partition, every in held.items()}
 
 
 def table_rows(state: TableState) -> tuple[int, int]:
@@ -57,18 +59,18 @@ def table_rows(state: TableState) -> tuple[int, int]:
 
     The estimated shares of a file come in sum to its rows without the exact shares, and without those that it lost.
     """
-    sums = leaf_sums(state).values()
+    sums = partition_sums(state).values()
     rows = sum(one.rows for one in sums)
     if all(one.exact for one in sums):
         return rows, 0
-    leaves = state.leaves
+    partitions = state.partitions
     files = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
     known, guessed = _shares(state, files)
     error_rows = 0
     for name, (file_rows, low, high) in files.items():
         most, thought = max(0, file_rows - known[name]), guessed[name]
-        if state.files[name].references == leaves.position(high) - leaves.position(low) + 1:
-            # All of its leaves have it, so that nothing was lost.
+        if state.files[name].references == partitions.position(high) - partitions.position(low) + 1:
+            # All of its partitions have it, so that nothing was lost.
             rows += most - thought
         else:
             error_rows += max(thought, most - thought)
@@ -76,12 +78,12 @@ def table_rows(state: TableState) -> tuple[int, int]:
 
 
 def file_sizes(state: TableState) -> dict[str, int]:
-    """The bytes of every file that a leaf refers to, by its id."""
+    """The bytes of every file that a partition refers to, by its id."""
     return _of_files(state, "size_bytes")
 
 
 def file_jobs(state: TableState) -> dict[str, str]:
-    """The jobs that wrote the files that a leaf refers to, by the file's id."""
+    """The jobs that wrote the files that a partition refers to, by the file's id."""
     return _of_files(state, "job")
 
 
@@ -110,7 +112,7 @@ def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
 
 
 def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Counter[str]]:
-    """The rows of some files that all leaves together have, by the file's id: in exact shares, and in estimates."""
+    """The rows of some files that all partitions together have, by the file's id: in exact shares, and in estimates."""
     batches, held = _split(state)
     known, guessed = Counter[str](), Counter[str]()
     for one in (one for every in held.values() for one in every if one.file.id in names):
@@ -127,16 +129,18 @@ def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Cou
     return known, guessed
 
 
-def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[LeafFile, ...]]]:
-    """The references of a state: parts, of which those leaves count that did not change, and what all others hold."""
+def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[PartitionFile, ...]]]:
+    """The references of a state: segments, of which those partitions count that did not change, and what all others
+    hold.
+    """
     references = state.references
-    changed = {leaf: held for leaf, held in references.changes.items() if held}
+    changed = {partition: held for partition, held in references.changes.items() if held}
     if isinstance(references.base, Columns):
-        return (part.rows().batch for part in references.base.parts), changed
+        return (segment.rows().batch for segment in references.base.segments), changed
     return iter(()), dict(references)
 
 
-def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
+def _batch_sums(batch: pa.RecordBatch) -> Iterator[PartitionSums]:
     places = _numbers(batch.column("file").flatten())
     rows = _numbers(batch.column("rows").flatten())
     exact = _truths(batch.column("exact").flatten())
@@ -145,21 +149,21 @@ def _batch_sums(batch: pa.RecordBatch) -> Iterator[LeafSums]:
     # The same as size * rows // file_rows, in two steps that do not overflow.
     shares = size_bytes // file_rows * rows + size_bytes % file_rows * rows // file_rows
     edges = _edges(batch.column("file"))
-    leaves = np.repeat(np.arange(batch.num_rows), np.diff(edges))
+    partitions = np.repeat(np.arange(batch.num_rows), np.diff(edges))
     numbered: dict[str, int] = {}
     names = span_reader(files.field("run"))(0, len(files))
     codes = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
-    pairs = np.unique(leaves * len(codes) + codes[places])
+    pairs = np.unique(partitions * len(codes) + codes[places])
     runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
     columns = (
-        _numbers(batch.column("leaf")),
+        _numbers(batch.column("partition")),
         _added(rows, edges),
         _added(~exact, edges) == 0,
         _added(shares, edges),
         np.diff(edges),
         runs,
     )
-    return map(LeafSums, *(column.tolist() for column in columns))
+    return map(PartitionSums, *(column.tolist() for column in columns))
 
 
 def _edges(column: pa.ListArray) -> Any:
@@ -185,13 +189,13 @@ def _truths(column: pa.BooleanArray) -> Any:
 
 
 def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each reference of a part, whether its leaf did not change since."""
+    """For each reference of a segment, whether its partition did not change since."""
     changes = state.references.changes
-    kept = np.array([leaf not in changes for leaf in batch.column("leaf").to_pylist()], bool)
+    kept = np.array([partition not in changes for partition in batch.column("partition").to_pylist()], bool)
     return np.repeat(kept, np.diff(_edges(batch.column("file"))))
 
 
 def _used(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each file of a part, whether a leaf that did not change since refers to it."""
+    """For each file of a segment, whether a partition that did not change since refers to it."""
     places = _numbers(batch.column("file").flatten())[_kept(state, batch)]
     return np.bincount(places, minlength=len(batch.column("files").flatten())) > 0

@@ -1,10 +1,10 @@
-"""Offers and transactions: closed unions of values.
+"""Proposals and transactions: closed unions of values.
 
-An *offer* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, leaves and counts
-outright, so that a reader in another language only adds and drops. Most offers need no resolving and are their own
-transaction; :class:`OfferFiles`, :class:`OfferOutput`, :class:`OfferSplit`, :class:`OfferJoin` and
-:class:`OfferRemove` are mapped onto the leaves in force when they are committed, :class:`OfferSchema` onto the newest
-schema. A split offers leaves and keys only: the references it moves are those found at commit.
+An *proposal* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, partitions and
+counts outright, so that a reader in another language only adds and drops. Most proposals need no resolving and are
+their own transaction; :class:`ProposeFiles`, :class:`ProposeOutput`, :class:`ProposeSplit`, :class:`ProposeJoin` and
+:class:`ProposeRemoval` are mapped onto the partitions in force when they are committed, :class:`ProposeSchema` onto the
+newest schema. A split proposals partitions and keys only: the references it moves are those found at commit.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from lakebed.keys import EncodedRange
+from lakebed.model.keys import EncodedRange
 
 if TYPE_CHECKING:
-    from lakebed.files import DataFile, NewFile, Reference
-    from lakebed.schema import Schema
+    from lakebed.model.files import DataFile, NewFile, Reference
+    from lakebed.model.key_summaries import Summary
+    from lakebed.model.schema import Schema
     from lakebed.state.evolution import SchemaChange
-    from lakebed.summaries import Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Job:
     """An open unit of work over the references that ``inputs`` have inside ``keys``.
 
     ``owner`` names the process that opened it (a hint, to release what a dead process left); the job may be closed by
-    anyone once its opening entry is ``deadline_s`` old. ``began_us`` is a stamp of the store of the data, taken before
-    the job was offered: none of its files is older. (Stamps of entries are no measure of that: the log may lie
-    elsewhere, under another clock.) ``opened`` is the number of the entry that opened it, 0 before.
+    anyone once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the store of the data,
+    taken before the job was proposed: none of its files is older. (LastModifiedTimes of entries are no measure of that:
+    the log may lie elsewhere, under another clock.) ``opened`` is the number of the entry that opened it, 0 before.
     """
 
     id: str
@@ -42,22 +42,25 @@ class Job:
     opened: int = 0
 
 
-class Mark(Enum):
+class Watermark(Enum):
     """What a table only ever raises. The value is the name of the field of the state."""
 
-    RETAINED_FROM = "retained_from"
-    """The least number whose files are all kept. Marking files dead raises it too."""
+    EARLIEST_RETAINED_VERSION = "earliest_retained_version"
+    """The least version whose files are all kept. Retiring files raises it too."""
 
-    FORGET_LINE = "forget_line"
-    """Request keys of a lower base number are dropped, and offers of one are not judged any more."""
+    REQUEST_WATERMARK = "request_watermark"
+    """Request keys of a lower base version are dropped, and proposals of one are not validated any more."""
 
-    ORPHAN_HORIZON = "orphan_horizon_us"
-    """A stamp of the store of the data: no file that is older may be added, so a sweep may delete those."""
+    ORPHAN_CUTOFF = "orphan_cutoff_us"
+    """A last-modified time of the store of the data: no file that is older may be added, so a sweep may delete
+    those."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A user's file as it was found. ``version`` is stamp and ETag: the same URL with other bytes is another file."""
+    """A user's file as it was found. ``version`` is last-modified time and ETag: the same URL with other bytes is
+    another file.
+    """
 
     url: str
     size_bytes: int
@@ -68,14 +71,14 @@ class Source:
 class Request:
     """What a user has asked for and is not done yet: to ingest these files, all or none. ``id`` is a request key.
 
-    ``base_number`` is that of its first offer, ``submitted`` the number that it is on record from (0 before),
-    ``failures`` how often it was tried in vain, ``rejected`` the number that it was given up at (0: it was not), and
+    ``base_version`` is that of its first proposal, ``submitted`` the version that it is on record from (0 before),
+    ``failures`` how often it was tried in vain, ``rejected`` the version that it was given up at (0: it was not), and
     ``reason`` why, or why it failed last.
     """
 
     id: str
     files: tuple[Source, ...]
-    base_number: int = 0
+    base_version: int = 0
     submitted: int = 0
     failures: int = 0
     rejected: int = 0
@@ -98,17 +101,17 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferFiles:
-    """New files, for every leaf they reach. A repeated ``request_key`` answers with the first outcome.
+class ProposeFiles:
+    """New files, for every partition they reach. A repeated ``request_key`` answers with the first outcome.
 
-    ``base_number`` is the head as it was when the request was offered first, in whichever process; 0 is older than any.
-    ``requests`` are the open requests that the files carry out, all of which it closes. They are refused for a leaf
-    that has more than ``runs_max`` runs; 0: never.
+    ``base_version`` is the head as it was when the request was proposed first, in whichever process; 0 is older than
+    any. ``requests`` are the open requests that the files carry out, all of which it closes. They are refused for a
+    partition that has more than ``runs_max`` runs; 0: never.
     """
 
     files: tuple[NewFile, ...]
     request_key: str | None = None
-    base_number: int = 0
+    base_version: int = 0
     requests: tuple[str, ...] = ()
     runs_max: int = 0
 
@@ -120,7 +123,7 @@ class AddFiles:
     files: tuple[DataFile, ...]
     references: tuple[Reference, ...]
     request_key: str | None = None
-    base_number: int = 0
+    base_version: int = 0
     requests: tuple[str, ...] = ()
 
 
@@ -132,7 +135,7 @@ class OpenJob:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferOutput:
+class ProposeOutput:
     """The files that a job made of its inputs; may be none if no row was left."""
 
     job: str
@@ -141,7 +144,7 @@ class OfferOutput:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """A job's commit, resolved: drop ``(file, leaf)`` pairs, add files and references, close the job."""
+    """A job's commit, resolved: drop ``(file, partition)`` pairs, add files and references, close the job."""
 
     job: str
     drop: tuple[tuple[str, int], ...]
@@ -158,54 +161,57 @@ class CloseJob:
 
 
 Cuts = Mapping[int, tuple[bytes, ...]]
-"""Leaves by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new ids."""
+"""Partitions by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new
+ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChainRuns:
-    """Make one run of what a leaf has of these files, which do not overlap: the references take another run id."""
+class ConcatenateRuns:
+    """Make one run of what a partition has of these files, which do not overlap: the references take another run id."""
 
-    leaf: int
+    partition: int
     files: tuple[str, ...]
     run: str
 
 
 @dataclass(frozen=True, slots=True)
-class OfferSplit:
-    """Cut leaves, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
+class ProposeSplit:
+    """Cut partitions, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
 
     cuts: Cuts
     summaries: Mapping[str, Summary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class SplitLeaves:
-    """A split, resolved: the references of the new leaves, which take the next leaf ids, cut by cut in key order."""
+class SplitPartitions:
+    """A split, resolved: the references of the new partitions, which take the next partition ids, cut by cut in key
+    order.
+    """
 
     cuts: Cuts
     references: tuple[Reference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OfferJoin:
-    """Make one leaf of two or more neighbours, given in key order."""
+class ProposeJoin:
+    """Make one partition of two or more neighbours, given in key order."""
 
-    leaves: tuple[int, ...]
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLeaves:
-    """A join, resolved: the references of the one leaf, which takes the next leaf id."""
+class JoinPartitions:
+    """A join, resolved: the references of the one partition, which takes the next partition id."""
 
-    leaves: tuple[int, ...]
+    partitions: tuple[int, ...]
     references: tuple[Reference, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class OfferRemove:
-    """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`OfferSplit`.
+class ProposeRemoval:
+    """Take away all rows in the ranges that are there at the commit. ``summaries`` as in :class:`ProposeSplit`.
 
-    With a ``fence``, files offered first before it, and jobs opened before it, are kept out of the ranges as well.
+    With a ``fence``, files proposed first before it, and jobs opened before it, are kept out of the ranges as well.
     """
 
     ranges: tuple[EncodedRange, ...]
@@ -215,12 +221,14 @@ class OfferRemove:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRange:
-    """A removal, resolved: first this split, if it cuts any leaf, then every reference of these leaves goes."""
+    """A removal, resolved: first this split, if it cuts any partition, then every reference of these partitions
+    goes.
+    """
 
     ranges: tuple[EncodedRange, ...]
     fence: bool
-    split: SplitLeaves
-    leaves: tuple[int, ...]
+    split: SplitPartitions
+    partitions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +239,7 @@ class AlterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferSchema:
+class ProposeSchema:
     """Changes of the schema, one after another; all of them, or none."""
 
     changes: tuple[SchemaChange, ...]
@@ -246,7 +254,7 @@ class AlterSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class MarkDead:
+class RetireFiles:
     """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion.
 
     Those that a tag needs are left out when it is committed.
@@ -256,26 +264,26 @@ class MarkDead:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetFiles:
+class PurgeFiles:
     """Dead files whose objects are gone. Last step of a deletion."""
 
     files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class RaiseMark:
+class RaiseWatermark:
     """Raise a mark; one that would not rise is refused."""
 
-    mark: Mark
+    mark: Watermark
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """Give a number a name: its files, and its snapshot, are kept as long as the tag is there."""
+    """Give a number a name: its files, and its checkpoint, are kept as long as the tag is there."""
 
     name: str
-    number: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +297,11 @@ class RemoveTag:
 class SubmitRequests:
     """Put requests on record. Those that are there already, or were carried out, are left out when it is committed.
 
-    ``forget_line`` is the one that the submitter knew: he asks for files only that were not there before it.
+    ``request_watermark`` is the one that the submitter knew: he asks for files only that were not there before it.
     """
 
     requests: tuple[Request, ...]
-    forget_line: int = 0
+    request_watermark: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,24 +322,24 @@ class RejectRequest:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """The table's last entry; every later offer is refused."""
+    """The table's last entry; every later proposal is refused."""
 
 
-Offer = (
+Proposal = (
     CreateTable
-    | OfferFiles
+    | ProposeFiles
     | OpenJob
-    | OfferOutput
+    | ProposeOutput
     | CloseJob
-    | ChainRuns
-    | OfferSplit
-    | OfferJoin
-    | OfferRemove
+    | ConcatenateRuns
+    | ProposeSplit
+    | ProposeJoin
+    | ProposeRemoval
     | AlterSettings
-    | OfferSchema
-    | MarkDead
-    | ForgetFiles
-    | RaiseMark
+    | ProposeSchema
+    | RetireFiles
+    | PurgeFiles
+    | RaiseWatermark
     | SetTag
     | RemoveTag
     | SubmitRequests
@@ -345,15 +353,15 @@ Transaction = (
     | OpenJob
     | Replace
     | CloseJob
-    | ChainRuns
-    | SplitLeaves
-    | JoinLeaves
+    | ConcatenateRuns
+    | SplitPartitions
+    | JoinPartitions
     | RemoveRange
     | AlterSettings
     | AlterSchema
-    | MarkDead
-    | ForgetFiles
-    | RaiseMark
+    | RetireFiles
+    | PurgeFiles
+    | RaiseWatermark
     | SetTag
     | RemoveTag
     | SubmitRequests
@@ -365,27 +373,28 @@ Transaction = (
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The state does not allow the offer; ``reason`` says why and what to do."""
+    """The state does not allow the proposal; ``reason`` says why and what to do."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TooOld:
-    """First offered below the forget line, and not on record: an earlier offer may be in the log, and forgotten.
+    """First proposed below the request watermark, and not on record: an earlier proposal may be in the log, and
+    forgotten.
 
-    So it is unknown whether the request was committed; this offer was not. (Decision 0011.)
+    So it is unknown whether the request was committed; this proposal was not. (Decision 0011.)
     """
 
-    base_number: int
-    forget_line: int
+    base_version: int
+    request_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class TooManyRuns:
-    """A leaf that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
+    """A partition that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
 
-    leaf: int
+    partition: int
     runs: int
     runs_max: int
     job_open: bool
@@ -393,6 +402,6 @@ class TooManyRuns:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The request was committed before, at ``number``; the offer changes nothing."""
+    """The request was committed before, at ``version``; the proposal changes nothing."""
 
-    number: int
+    version: int

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from lakebed.checks import check_text, shown
 from lakebed.errors import UsageError
+from lakebed.model.checks import check_text, shown
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
@@ -95,7 +95,7 @@ def _local(path: str, options: dict[str, str]) -> Storage:
 
 def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> Storage:
     from lakebed.storage.clients import open_clients
-    from lakebed.storage.remote import ObjectStorage
+    from lakebed.storage.object_store import ObjectStorage
 
     if not bucket:
         raise UsageError(f"{scheme}:// needs a {'name' if scheme == 'memory' else 'bucket'}: {scheme}://name")

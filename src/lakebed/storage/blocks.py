@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from lakebed.documents import load
+from lakebed.model.documents import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ class BlockList:
         return text
 
     @property
-    def place(self) -> Place:
+    def byte_range(self) -> Place:
         """Offset and length of the list."""
         return self.offset, DIGEST_BYTES * -(-self.offset // self.block_bytes)
 
@@ -84,7 +84,7 @@ class BlockList:
 
     def fits(self, size_bytes: int, footer_bytes: int) -> bool:
         """Whether a file of this size can be the one that the list was made for: the list lies before its footer."""
-        return sum(self.place) + footer_bytes == size_bytes
+        return sum(self.byte_range) + footer_bytes == size_bytes
 
 
 class Blocks:
@@ -95,17 +95,17 @@ class Blocks:
     def __init__(self, listed: BlockList, digests: bytes) -> None:
         """``digests`` is the list. Raises OSError if it is not the one that the footer tells of."""
         found = xxhash.xxh3_128_hexdigest(digests)
-        if len(digests) != listed.place[1] or found != listed.digest:
+        if len(digests) != listed.byte_range[1] or found != listed.digest:
             raise OSError(f"the digest of its block digests is {found}, {listed.digest} was written")
         self.block_bytes = listed.block_bytes
         self._digests = digests
         self._size = listed.offset
         self._seen = bytearray(len(digests) // DIGEST_BYTES)
 
-    def around(self, place: Place) -> Place:
+    def around(self, byte_range: Place) -> Place:
         """The whole blocks that the bytes lie in."""
-        begin = place[0] // self.block_bytes * self.block_bytes
-        end = -(-(place[0] + place[1]) // self.block_bytes) * self.block_bytes
+        begin = byte_range[0] // self.block_bytes * self.block_bytes
+        end = -(-(byte_range[0] + byte_range[1]) // self.block_bytes) * self.block_bytes
         return begin, min(end, self._size) - begin
 
     @property
@@ -113,9 +113,9 @@ class Blocks:
         """Where the last block ends."""
         return self._size
 
-    def ends_before(self, place: Place) -> bool:
+    def ends_before(self, byte_range: Place) -> bool:
         """Whether the bytes lie behind the blocks: in their digests, or in the footer."""
-        return place[0] >= self._size
+        return byte_range[0] >= self._size
 
     def check(self, begin: int, content: bytes | memoryview) -> None:
         """Hold whole blocks that begin at this offset against their digests. Raises OSError for one that differs."""
@@ -127,12 +127,12 @@ class Blocks:
                 raise OSError(f"bytes {begin + start} to {end} are not what was written")
             at += DIGEST_BYTES
 
-    def read(self, descriptor: int, place: Place) -> bytes:
+    def read(self, descriptor: int, byte_range: Place) -> bytes:
         """These bytes of an open local file. Whole blocks are read around them where one was not verified before.
 
         Raises OSError if a block differs, or the file ends before the bytes do.
         """
-        offset, length = place
+        offset, length = byte_range
         first, end = offset // self.block_bytes, -(-(offset + length) // self.block_bytes)
         if self._seen.find(0, first, end) < 0:
             content = os.pread(descriptor, length, offset)
@@ -143,17 +143,17 @@ class Blocks:
             raise OSError(f"{len(content)} of {length} bytes at {offset}")
         return content
 
-    def have_seen(self, places: Iterable[Place]) -> bool:
+    def have_seen(self, byte_ranges: Iterable[Place]) -> bool:
         """Whether all blocks of the bytes were verified. Behind the blocks is what was verified to open the file."""
         size, find = self.block_bytes, self._seen.find
-        for offset, length in places:  # noqa: SIM110 - a generator is a call for each place
+        for offset, length in byte_ranges:  # noqa: SIM110 - a generator is a call for each place
             if find(0, offset // size, -(-(offset + length) // size)) >= 0:
                 return False
         return True
 
-    def verify(self, path: Path, places: Iterable[Place]) -> None:
+    def verify(self, path: Path, byte_ranges: Iterable[Place]) -> None:
         """Verify the blocks of these places of a local file, each once. Raises OSError."""
-        unseen = [place for place in places if not self.have_seen([place])]
+        unseen = [byte_range for byte_range in byte_ranges if not self.have_seen([byte_range])]
         if unseen:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:

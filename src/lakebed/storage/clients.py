@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import StorageError, UsageError
-from lakebed.storage.failures import scrubbed
+from lakebed.storage.client_errors import scrubbed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -1,15 +1,16 @@
 """What Lakebed asks of a store: the one door for every byte that lands.
 
-A store is a flat map from names to immutable-looking objects. Everything above it (the log, data files, snapshots)
+A store is a flat map from names to immutable-looking objects. Everything above it (the log, data files, checkpoints)
 rests on five promises, which the conformance suite in :mod:`lakebed.testing.conformance` checks:
 
 * :meth:`Storage.create` never overwrites, and of any number of racing creates of one name at most one takes effect.
 * :meth:`Storage.replace_if` never overwrites but the version it was given: of any number of racing ones at most one
-  takes effect. Only the trimming of a log needs it, so a store without it is one that keeps its whole log
+  takes effect. Only the truncation of a log needs it, so a store without it is one that keeps its whole log
   (:func:`~lakebed.storage.probe.keeps_replace_if`).
 * What was acknowledged is durable, and is seen by every later read of that name and by every later listing.
 * An object is there whole or not at all.
-* An object's stamp is the store's own clock; a listing and :meth:`Storage.stamp` give the same value for it.
+* An object's last-modified time is the store's own clock; a listing and :meth:`Storage.last-modified time` give the
+  same value for it.
 
 Outcomes are values where losing is normal. :attr:`PutOutcome.UNCLEAR` says that the request may have taken effect, or
 may yet do so; the caller settles it by putting *the same bytes to the same name again* until the answer is CREATED or
@@ -20,8 +21,8 @@ Every failure is a :class:`~lakebed.errors.StorageError` whose ``transient`` fac
 succeed later (time-out, 5xx, throttling) or someone must mend something first (permission, space, a missing bucket).
 A ``create`` that raises has stored nothing.
 
-An object that is put as bytes has at most OBJECT_BYTES_MAX (:mod:`lakebed.storage.whole`), and one that is read as
-bytes is refused before it is read if it has more. Files of any size are sent and fetched.
+An object that is put as bytes has at most OBJECT_BYTES_MAX (:mod:`lakebed.storage.object_size`), and one that is read
+as bytes is refused before it is read if it has more. Files of any size are sent and fetched.
 
 Names are relative paths of plain segments (:func:`check_name`), so that no name can leave the root, and segments that
 begin with a dot belong to the store (temporaries, clock and probe objects): listings never show them.
@@ -98,7 +99,7 @@ class Stored:
     digest: str
     footer_bytes: int
     footer_digest: str
-    stamp: datetime
+    last_modified: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Listed:
 
     name: str
     size_bytes: int
-    stamp: datetime
+    last_modified: datetime
 
 
 class Storage(Protocol):
@@ -154,7 +155,7 @@ class Storage(Protocol):
             UnsafeStoreError: the store does not tell versions.
         """
 
-    def stamp(self, name: str) -> datetime | None:
+    def last_modified(self, name: str) -> datetime | None:
         """The store's last-modified time of the object, aware UTC; None: not there."""
 
     def now(self) -> datetime:
@@ -186,8 +187,9 @@ class Storage(Protocol):
         A hint only where objects come and go meanwhile; never the proof that something is not there.
         """
 
-    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove the store's own objects below a folder whose stamp is older, left by processes that died; how many.
+    def delete_temporaries(self, prefix: str, before: datetime) -> int:
+        """Remove the store's own objects below a folder whose last-modified time is older, left by processes that died;
+        how many.
 
         Choose a time that no put can last: a day before :meth:`now`. One that lasts longer fails.
         """

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from lakebed.errors import NotFoundError, StorageError, UsageError
+from lakebed.storage.client_errors import explained, is_missing_root, scrubbed
 from lakebed.storage.clients import Clients, open_clients
-from lakebed.storage.failures import explained, is_missing_root, scrubbed
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs

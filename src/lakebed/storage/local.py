@@ -16,8 +16,8 @@ success as "exists"; the inode tells. A ``link`` that the server did not answer 
 A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which others
 of its kind respect and nothing else does. A version is the digest of the bytes.
 
-A file that is sent is hard-linked into place when it lies on the same file system, else copied. Its stamp is the time
-of sending. Directories exist only as long as they hold something. POSIX only.
+A file that is sent is hard-linked into place when it lies on the same file system, else copied. Its last-modified time
+is the time of sending. Directories exist only as long as they hold something. POSIX only.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from lakebed.clock import random_token
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
 from lakebed.storage.contract import PROBE, Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
 from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
+from lakebed.storage.object_size import check_get, check_put
 from lakebed.storage.syscalls import (
     LOCK,
     entries,
     explained,
+    last_modified_of,
     link,
     locked,
     remove_lock,
-    stamp_of,
     unlink_quietly,
     write_all,
 )
-from lakebed.storage.whole import check_get, check_put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -137,19 +137,19 @@ class LocalStorage:
         data = self.get(name)
         return None if data is None else Versioned(data, Version(digest_bytes(data)))
 
-    def stamp(self, name: str) -> datetime | None:
+    def last_modified(self, name: str) -> datetime | None:
         """The file's modification time; None: not there."""
         target = self._path(name)
         with explained("stat", target):
             found = self._found(target)
-        return stamp_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
+        return last_modified_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def now(self) -> datetime:
         """The file system's clock: that of the file server where the root is a network mount."""
         with explained("read the clock of", self._root):
             temporary, descriptor = self._open_temporary(os.path.join(self._root, "clock"))
             try:
-                return stamp_of(os.fstat(descriptor))
+                return last_modified_of(os.fstat(descriptor))
             finally:
                 os.close(descriptor)
                 unlink_quietly(temporary)
@@ -171,10 +171,10 @@ class LocalStorage:
             finally:
                 unlink_quietly(temporary)
             self._sync_directory(os.path.dirname(target))
-            stamp = stamp_of(os.stat(target))
+            last_modified = last_modified_of(os.stat(target))
             with suppress(FileNotFoundError):
                 os.unlink(path)
-        return Stored(digests.size_bytes, digests.digest, digests.footer_bytes, digests.footer_digest, stamp)
+        return Stored(digests.size_bytes, digests.digest, digests.footer_bytes, digests.footer_digest, last_modified)
 
     @contextmanager
     def fetch(self, name: str, *, digest: str | None = None) -> Iterator[Path]:
@@ -215,13 +215,13 @@ class LocalStorage:
                     with suppress(FileNotFoundError, UsageError):
                         name = check_name(os.path.relpath(entry.path, self._root))
                         found = entry.stat(follow_symlinks=False)
-                        yield Listed(name, found.st_size, stamp_of(found))
+                        yield Listed(name, found.st_size, last_modified_of(found))
 
     def object_url(self, name: str) -> str:
         """``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
-    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+    def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Remove temporaries, locks and probe objects, left by processes that died in a put or a probe."""
         swept = 0
         folder = check_prefix(prefix)
@@ -232,7 +232,7 @@ class LocalStorage:
                     waiting.append(entry.path)
                 elif _LEFT_OVER.fullmatch(os.path.relpath(entry.path, self._root)):
                     with explained("sweep", entry.path), suppress(FileNotFoundError):
-                        if stamp_of(entry.stat(follow_symlinks=False)) < before:
+                        if last_modified_of(entry.stat(follow_symlinks=False)) < before:
                             swept += self._sweep(entry.path)
         return swept
 
@@ -329,7 +329,9 @@ class LocalStorage:
             try:
                 if self._linked_over(temporary, path):
                     digests = digest_descriptor(source)
-                    with suppress(PermissionError):  # someone else's file keeps its older stamp: the careful direction
+                    with suppress(
+                        PermissionError
+                    ):  # someone else's file keeps its older last-modified time: the careful direction
                         os.utime(source)
                     self._sync(source)
                 else:

@@ -5,7 +5,7 @@ told that they won, and one's commit is gone. So a store is tried before it is t
 and whenever a service starts. The same objects reveal a cache in front of the store that answers with old bytes or
 with an old "not there".
 
-Replace-if-unchanged is asked for when a log is first trimmed: a store without it is safe, and keeps its whole log.
+Replace-if-unchanged is asked for when a log is first truncated: a store without it is safe, and keeps its whole log.
 """
 
 from __future__ import annotations

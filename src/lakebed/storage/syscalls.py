@@ -109,8 +109,8 @@ def entries(directory: str) -> Iterator[os.DirEntry[str]]:
             return
 
 
-def stamp_of(found: os.stat_result) -> datetime:
-    """In microseconds, the most a datetime holds; integer arithmetic, so that one file has one stamp."""
+def last_modified_of(found: os.stat_result) -> datetime:
+    """In microseconds, the most a datetime holds; integer arithmetic, so that one file has one last-modified time."""
     return _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
@@ -172,7 +172,7 @@ def _locked(descriptor: int, path: str) -> bool:
         if error.errno not in _LOCKLESS:
             raise
         raise UnsafeStoreError(
-            f"{path} cannot be locked ({error.strerror}), so a log in this file system cannot be trimmed: keep it "
+            f"{path} cannot be locked ({error.strerror}), so a log in this file system cannot be truncated: keep it "
             "whole, or use a file system with flock",
             path=path,
             transient=False,

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.storage import whole
+from lakebed.storage import object_size
 from lakebed.storage.contract import PutOutcome, Storage, Version, Versioned
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
@@ -78,8 +78,8 @@ class StorageConformance:
         assert storage.create("empty", b"x") is PutOutcome.EXISTS
 
     def test_no_more_is_put_than_can_be_read_back(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """By no kind of put; and a refused one leaves what was there."""
-        monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+        """By no kind of put; and a refused one partitions what was there."""
+        monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
         assert storage.create("t/log/1", bytes(1000)) is PutOutcome.CREATED
         found = storage.get_versioned("t/log/1")
         assert found is not None
@@ -96,7 +96,7 @@ class StorageConformance:
     def test_more_than_anybody_puts_is_not_read(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """A crafted object under a name that is read whole."""
         storage.create("t/log/1", bytes(1001))
-        monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+        monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
         for get in (storage.get, storage.get_versioned):
             with pytest.raises(DamagedError, match=r"t/log/1 has 1001 bytes, and nothing .* has more than 1000"):
                 get("t/log/1")
@@ -118,9 +118,9 @@ class StorageConformance:
 
     def test_replace_takes_the_place_of_what_is_there(self, storage: Storage) -> None:
         """There or not before."""
-        storage.replace("snapshots/latest", b"1")
-        storage.replace("snapshots/latest", b"22")
-        assert storage.get("snapshots/latest") == b"22"
+        storage.replace("checkpoints/latest", b"1")
+        storage.replace("checkpoints/latest", b"22")
+        assert storage.get("checkpoints/latest") == b"22"
 
     def test_a_replaced_object_is_read_whole(self, storage: Storage) -> None:
         """A reader beside a writer sees one version or the other, never a mixture or nothing."""
@@ -142,26 +142,26 @@ class StorageConformance:
             assert {found for reader in readers for found in reader.result()} <= set(versions)
 
     def test_a_version_is_replaced_once(self, storage: Storage) -> None:
-        """The floor of a log, 3 -> 5; who still has 3 in mind learns that it moved, and the 5 stays."""
-        assert storage.get_versioned("log/floor") is None
-        storage.create("log/floor", b"3")
-        three = versioned(storage, "log/floor")
+        """The log start of a log, 3 -> 5; who still has 3 in mind learns that it moved, and the 5 stays."""
+        assert storage.get_versioned("log/log-start") is None
+        storage.create("log/log-start", b"3")
+        three = versioned(storage, "log/log-start")
         assert three.data == b"3"
-        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.CREATED
-        assert storage.replace_if("log/floor", three.version, b"4") is PutOutcome.EXISTS
-        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.EXISTS
-        five = versioned(storage, "log/floor")
+        assert storage.replace_if("log/log-start", three.version, b"5") is PutOutcome.CREATED
+        assert storage.replace_if("log/log-start", three.version, b"4") is PutOutcome.EXISTS
+        assert storage.replace_if("log/log-start", three.version, b"5") is PutOutcome.EXISTS
+        five = versioned(storage, "log/log-start")
         assert five.data == b"5"
         assert five.version != three.version
-        assert storage.replace_if("log/floor", five.version, b"") is PutOutcome.CREATED
-        assert versioned(storage, "log/floor").data == b""
+        assert storage.replace_if("log/log-start", five.version, b"") is PutOutcome.CREATED
+        assert versioned(storage, "log/log-start").data == b""
 
     def test_what_is_gone_is_not_replaced(self, storage: Storage) -> None:
         """Nor does the attempt leave anything behind."""
-        storage.create("log/floor", b"3")
-        three = versioned(storage, "log/floor")
-        storage.delete(["log/floor"])
-        assert storage.replace_if("log/floor", three.version, b"5") is PutOutcome.EXISTS
+        storage.create("log/log-start", b"3")
+        three = versioned(storage, "log/log-start")
+        storage.delete(["log/log-start"])
+        assert storage.replace_if("log/log-start", three.version, b"5") is PutOutcome.EXISTS
         assert storage.replace_if("nowhere/at/all", three.version, b"5") is PutOutcome.EXISTS
         assert list(storage.list("")) == []
 
@@ -205,7 +205,7 @@ class StorageConformance:
         stored = storage.send("data/j/f.summary", sent)
         assert (stored.size_bytes, stored.digest) == (10, digest_bytes(b"some bytes"))
         assert (stored.footer_bytes, stored.footer_digest) == (0, "")
-        assert stored.stamp == storage.stamp("data/j/f.summary")
+        assert stored.last_modified == storage.last_modified("data/j/f.summary")
         with storage.fetch("data/j/f.summary", digest=stored.digest) as path:
             assert path.read_bytes() == b"some bytes"
 
@@ -248,16 +248,16 @@ class StorageConformance:
         with pytest.raises(NotFoundError, match="data/none"), storage.fetch("data/none"):
             pytest.fail("entered without an object")
 
-    def test_stamps_are_the_stores_own_time(self, storage: Storage) -> None:
+    def test_last_modified_times_are_the_stores_own_time(self, storage: Storage) -> None:
         """Aware, UTC, not after the store's clock, and the same in a listing."""
-        assert storage.stamp("log/1") is None
+        assert storage.last_modified("log/1") is None
         before = storage.now()
         storage.create("log/1", b"1")
-        stamp = storage.stamp("log/1")
-        assert stamp is not None
-        assert stamp.tzinfo is UTC
-        assert before - timedelta(seconds=1) <= stamp <= storage.now() + timedelta(seconds=1)
-        assert [listed.stamp for listed in storage.list("log")] == [stamp]
+        last_modified = storage.last_modified("log/1")
+        assert last_modified is not None
+        assert last_modified.tzinfo is UTC
+        assert before - timedelta(seconds=1) <= last_modified <= storage.now() + timedelta(seconds=1)
+        assert [listed.last_modified for listed in storage.list("log")] == [last_modified]
 
     def test_a_listing_is_recursive_and_by_whole_segments(self, storage: Storage) -> None:
         """``data/j1`` is no prefix of ``data/j10``."""
@@ -281,13 +281,13 @@ class StorageConformance:
         storage.now()
         assert [listed.name for listed in storage.list("")] == ["log/1"]
 
-    def test_sweeping_temporaries_takes_nothing_that_a_listing_shows(self, storage: Storage) -> None:
+    def test_deleting_temporaries_takes_nothing_that_a_listing_shows(self, storage: Storage) -> None:
         """However old."""
         storage.create("t/log/1", b"x")
         storage.now()
         later = storage.now() + timedelta(days=1)
         for prefix in ("", "t", "none"):
-            storage.sweep_temporaries(prefix, later)
+            storage.delete_temporaries(prefix, later)
         assert [listed.name for listed in storage.list("")] == ["t/log/1"]
 
     def test_deleting_what_is_not_there_is_fine(self, storage: Storage) -> None:
@@ -300,7 +300,7 @@ class StorageConformance:
         assert [listed.name for listed in storage.list("")] == ["d/2"]
 
     def test_a_deleted_name_can_be_created_again(self, storage: Storage) -> None:
-        """Why a log number that was trimmed needs the floor: the store does not remember."""
+        """Why a log version that was truncated needs the log start: the store does not remember."""
         storage.create("d/deep/1", b"first")
         storage.delete(["d/deep/1"])
         assert storage.get("d/deep/1") is None
@@ -322,7 +322,7 @@ class StorageConformance:
         with pytest.raises(UsageError):
             storage.get_versioned(name)
         with pytest.raises(UsageError):
-            storage.stamp(name)
+            storage.last_modified(name)
         with pytest.raises(UsageError):
             storage.send(name, local)
         with pytest.raises(UsageError), storage.fetch(name):

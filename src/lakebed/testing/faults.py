@@ -112,11 +112,11 @@ class FaultyStorage:
         found = self.inner.get_versioned(name)
         return found if found is None or fault is None else Versioned(_damaged(found.data, fault), found.version)
 
-    def stamp(self, name: str) -> datetime | None:
+    def last_modified(self, name: str) -> datetime | None:
         """As the contract says, or by the plan."""
-        if self._next("stamp", name) is not None:
+        if self._next("last_modified", name) is not None:
             raise _lost("stat", self.object_url(name))
-        return self.inner.stamp(name)
+        return self.inner.last_modified(name)
 
     def now(self) -> datetime:
         """As the contract says, or by the plan (the name to match is "")."""
@@ -158,7 +158,7 @@ class FaultyStorage:
             yield path
 
     def delete(self, names: Iterable[str]) -> None:
-        """As the contract says, or by the plan, judged by the first name."""
+        """As the contract says, or by the plan, validated by the first name."""
         doomed = list(names)
         if doomed:
             self._change("delete", doomed[0], lambda: self.inner.delete(doomed))
@@ -169,11 +169,11 @@ class FaultyStorage:
             raise _lost("list", f"{self.url}/{prefix}")
         return self.inner.list(prefix)
 
-    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+    def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """As the contract says, or by the plan (the name to match is the prefix)."""
-        if self._next("sweep_temporaries", prefix) is not None:
+        if self._next("delete_temporaries", prefix) is not None:
             raise _lost("sweep", f"{self.url}/{prefix}")
-        return self.inner.sweep_temporaries(prefix, before)
+        return self.inner.delete_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
         """The inner store's."""
@@ -296,10 +296,10 @@ class CountingStorage:
         self._count("get", name)
         return self.inner.get_versioned(name)
 
-    def stamp(self, name: str) -> datetime | None:
+    def last_modified(self, name: str) -> datetime | None:
         """Counted."""
-        self._count("stamp", name)
-        return self.inner.stamp(name)
+        self._count("last_modified", name)
+        return self.inner.last_modified(name)
 
     def now(self) -> datetime:
         """Counted."""
@@ -328,10 +328,10 @@ class CountingStorage:
         self._count("list", prefix)
         return self.inner.list(prefix)
 
-    def sweep_temporaries(self, prefix: str, before: datetime) -> int:
+    def delete_temporaries(self, prefix: str, before: datetime) -> int:
         """Counted."""
-        self._count("sweep_temporaries", prefix)
-        return self.inner.sweep_temporaries(prefix, before)
+        self._count("delete_temporaries", prefix)
+        return self.inner.delete_temporaries(prefix, before)
 
     def object_url(self, name: str) -> str:
         """The inner store's; not counted, for it asks nobody."""

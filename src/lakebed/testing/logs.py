@@ -31,13 +31,13 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.log.backend import LogBackend, LogPlace
+from lakebed.log.backend import LogBackend, LogLocation
+from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
-from lakebed.log.judging import LINE_BYTES_MAX
+from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
-from lakebed.log.places import connect_logs
-from lakebed.log.snapshot import SnapshotPlace
+from lakebed.log.validation import LINE_BYTES_MAX
 from lakebed.state.catalog import CatalogChange, CatalogState, RegisterTable
 from lakebed.state.machine import CATALOG
 from lakebed.storage import connect
@@ -46,10 +46,10 @@ from lakebed.storage.contract import PutOutcome
 CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
 
 SKEW = timedelta(seconds=1)
-"""A store may stamp in whole seconds."""
+"""A store may last-modified time in whole seconds."""
 
 ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
-"""One transaction of the greatest size, and a header that names side objects."""
+"""One transaction of the greatest size, and a header that names sidecars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class LogUrl:
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     instance: str = field(default_factory=clock.new_id)
 
-    def connect(self) -> LogPlace:
+    def connect(self) -> LogLocation:
         """The place, anew. Options reach a store of the data's kind alone."""
         data = connect(*((self.log_url, self.storage_options) if self.log_url[:3] == "s3:" else ("memory://unused",)))
         return connect_logs(self.log_url, data, self.instance, storage_options=self.storage_options)
 
-    def catalog(self, snapshots: Path) -> CatalogLog:
+    def catalog(self, checkpoints: Path) -> CatalogLog:
         """A log that takes names, for a test of commits; any machine would do."""
-        beside = SnapshotPlace(connect(snapshots), "catalog")
+        beside = CheckpointLocation(connect(checkpoints), "catalog")
         return Log(self.connect().open("catalog"), beside, self.instance, CATALOG)
 
 
@@ -77,23 +77,23 @@ class LogConformance:
     threads = 8
 
     @pytest.fixture
-    def place(self) -> LogUrl:
+    def location(self) -> LogUrl:
         """Override: where a fresh log can be kept."""
         raise NotImplementedError
 
     @pytest.fixture
-    def log(self, place: LogUrl) -> LogBackend:
+    def log(self, location: LogUrl) -> LogBackend:
         """An empty log."""
-        logs = place.connect()
+        logs = location.connect()
         logs.check()
         return logs.open("catalog")
 
-    def test_a_place_can_be_checked_again_and_the_check_leaves_nothing(self, place: LogUrl) -> None:
+    def test_a_place_can_be_checked_again_and_the_check_leaves_nothing(self, location: LogUrl) -> None:
         """By many at once, as services start together; a log of no entries is no log at all."""
         with ThreadPoolExecutor(self.threads) as pool:
-            for checked in [pool.submit(place.connect().check) for _ in range(self.threads)]:
+            for checked in [pool.submit(location.connect().check) for _ in range(self.threads)]:
                 checked.result()
-        assert list(place.connect().open("catalog").numbers()) == []
+        assert list(location.connect().open("catalog").versions()) == []
 
     def test_an_entry_is_there_once_it_was_acknowledged(self, log: LogBackend) -> None:
         """And not before."""
@@ -109,20 +109,20 @@ class LogConformance:
         assert log.create(1, b"first") is PutOutcome.EXISTS
         assert log.get(1) == b"first"
 
-    def test_of_racing_creates_one_wins(self, place: LogUrl, log: LogBackend) -> None:
+    def test_of_racing_creates_one_wins(self, location: LogUrl, log: LogBackend) -> None:
         """Eight connections, ten numbers: each has one winner, and holds the winner's bytes."""
-        racers = [place.connect().open("catalog") for _ in range(self.threads)]
-        for number in range(1, 11):
+        racers = [location.connect().open("catalog") for _ in range(self.threads)]
+        for version in range(1, 11):
             barrier = threading.Barrier(self.threads)
 
-            def put(writer: int, number: int = number, barrier: threading.Barrier = barrier) -> PutOutcome:
+            def put(writer: int, version: int = version, barrier: threading.Barrier = barrier) -> PutOutcome:
                 barrier.wait()
-                return racers[writer].create(number, b"writer %d" % writer)
+                return racers[writer].create(version, b"writer %d" % writer)
 
             with ThreadPoolExecutor(self.threads) as pool:
                 outcomes = list(pool.map(put, range(self.threads)))
             assert sorted(outcome.value for outcome in outcomes) == ["created"] + ["exists"] * (self.threads - 1)
-            assert log.get(number) == b"writer %d" % outcomes.index(PutOutcome.CREATED)
+            assert log.get(version) == b"writer %d" % outcomes.index(PutOutcome.CREATED)
 
     @pytest.mark.parametrize(
         "data",
@@ -135,148 +135,159 @@ class LogConformance:
         assert log.get(1) == data
         assert log.create(1, b"other") is PutOutcome.EXISTS
 
-    def test_a_stamp_is_the_places_own_time(self, log: LogBackend) -> None:
+    def test_a_last_modified_is_the_places_own_time(self, log: LogBackend) -> None:
         """Aware, UTC, and by the clock that ``now`` reads."""
-        assert log.stamp(1) is None
+        assert log.last_modified(1) is None
         before = log.now()
         log.create(1, b"1")
-        stamp = log.stamp(1)
-        assert stamp is not None
-        assert stamp.tzinfo is UTC
-        assert before - SKEW <= stamp <= log.now() + SKEW
-        assert log.stamp(1) == stamp
+        last_modified = log.last_modified(1)
+        assert last_modified is not None
+        assert last_modified.tzinfo is UTC
+        assert before - SKEW <= last_modified <= log.now() + SKEW
+        assert log.last_modified(1) == last_modified
 
-    def test_stamps_do_not_go_back(self, log: LogBackend) -> None:
+    def test_last_modified_times_do_not_go_back(self, log: LogBackend) -> None:
         """Entry n+1 is written by someone who saw entry n."""
-        for number in range(1, 21):
-            log.create(number, b"x")
-        stamps = [log.stamp(number) for number in range(1, 21)]
-        assert None not in stamps
-        assert stamps == sorted(stamp for stamp in stamps if stamp is not None)
+        for version in range(1, 21):
+            log.create(version, b"x")
+        last_modified_times = [log.last_modified(version) for version in range(1, 21)]
+        assert None not in last_modified_times
+        assert last_modified_times == sorted(
+            last_modified for last_modified in last_modified_times if last_modified is not None
+        )
 
     def test_all_numbers_are_told(self, log: LogBackend) -> None:
         """In any order, none twice; beyond a page of a listing."""
-        assert list(log.numbers()) == []
+        assert list(log.versions()) == []
         with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(lambda number: log.create(number, b"x"), range(1, 1201)))
-        assert sorted(log.numbers()) == list(range(1, 1201))
+            list(pool.map(lambda version: log.create(version, b"x"), range(1, 1201)))
+        assert sorted(log.versions()) == list(range(1, 1201))
 
-    def test_logs_of_one_place_do_not_see_each_other(self, place: LogUrl, log: LogBackend) -> None:
+    def test_logs_of_one_place_do_not_see_each_other(self, location: LogUrl, log: LogBackend) -> None:
         """One name may be the beginning of another."""
-        others = [place.connect().open(prefix) for prefix in ("tables/t", "tables/t1", "tables/t-1")]
+        others = [location.connect().open(prefix) for prefix in ("tables/t", "tables/t1", "tables/t-1")]
         for count, other in enumerate([log, *others]):
-            assert list(other.numbers()) == []
+            assert list(other.versions()) == []
             assert other.create(1, b"%d" % count) is PutOutcome.CREATED
         assert [other.get(1) for other in [log, *others]] == [b"0", b"1", b"2", b"3"]
-        assert others[0].stamp(2) is None
-        others[0].raise_floor(0, 1)  # is no log
-        assert sorted(place.connect().prefixes()) == ["catalog", "tables/t", "tables/t-1", "tables/t1"]
+        assert others[0].last_modified(2) is None
+        others[0].advance_log_start(0, 1)  # is no log
+        assert sorted(location.connect().prefixes()) == ["catalog", "tables/t", "tables/t-1", "tables/t1"]
 
-    def test_a_place_opened_anew_has_it_all(self, place: LogUrl, log: LogBackend) -> None:
+    def test_a_place_opened_anew_has_it_all(self, location: LogUrl, log: LogBackend) -> None:
         """What was acknowledged is not in the memory of who was told."""
-        for number in range(1, 6):
-            log.create(number, b"%d" % number)
-        again = place.connect().open("catalog")
-        assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
-        assert [again.stamp(number) for number in range(1, 6)] == [log.stamp(number) for number in range(1, 6)]
+        for version in range(1, 6):
+            log.create(version, b"%d" % version)
+        again = location.connect().open("catalog")
+        assert [again.get(version) for version in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
+        assert [again.last_modified(version) for version in range(1, 6)] == [
+            log.last_modified(version) for version in range(1, 6)
+        ]
         assert again.create(5, b"x") is PutOutcome.EXISTS
 
-    def test_the_floor_rises_from_nothing_and_by_compare_and_set(self, place: LogUrl, log: LogBackend) -> None:
+    def test_the_log_start_rises_from_nothing_and_by_compare_and_set(self, location: LogUrl, log: LogBackend) -> None:
         """0 -> 3 -> 5; who takes it for 0 or 3 is told to look again. It is no entry, and stays."""
-        assert log.floor() == 0
-        assert log.raise_floor(0, 3)
-        assert not log.raise_floor(0, 4)
-        assert log.floor() == 3
-        assert log.raise_floor(3, 5)
-        assert not log.raise_floor(3, 5)
-        assert not log.raise_floor(9, 10)
-        assert log.floor() == place.connect().open("catalog").floor() == 5
-        assert list(log.numbers()) == []
+        assert log.log_start() == 0
+        assert log.advance_log_start(0, 3)
+        assert not log.advance_log_start(0, 4)
+        assert log.log_start() == 3
+        assert log.advance_log_start(3, 5)
+        assert not log.advance_log_start(3, 5)
+        assert not log.advance_log_start(9, 10)
+        assert log.log_start() == location.connect().open("catalog").log_start() == 5
+        assert list(log.versions()) == []
         assert list(log.foreign()) == []
         assert log.get(0) is None
 
     @pytest.mark.parametrize(("expected", "to"), [(0, 0), (3, 3), (3, 2), (-1, 1)])
-    def test_the_floor_never_falls(self, log: LogBackend, expected: int, to: int) -> None:
+    def test_the_log_start_never_falls(self, log: LogBackend, expected: int, to: int) -> None:
         """Nor stays: to raise it by nothing is a mistake."""
-        log.raise_floor(0, 3)
+        log.advance_log_start(0, 3)
         with pytest.raises(UsageError, match="only rises"):
-            log.raise_floor(expected, to)
-        assert log.floor() == 3
+            log.advance_log_start(expected, to)
+        assert log.log_start() == 3
 
-    def test_of_racing_raises_one_wins(self, place: LogUrl, log: LogBackend) -> None:
-        """Eight connections, ten rounds, the first from nothing; the floor is the winner's."""
-        racers = [place.connect().open("catalog") for _ in range(self.threads)]
-        for number in range(10):
+    def test_of_racing_raises_one_wins(self, location: LogUrl, log: LogBackend) -> None:
+        """Eight connections, ten rounds, the first from nothing; the log start is the winner's."""
+        racers = [location.connect().open("catalog") for _ in range(self.threads)]
+        for version in range(10):
             barrier = threading.Barrier(self.threads)
-            floor = log.floor()
-            assert floor > 0 or number == 0
+            log_start = log.log_start()
+            assert log_start > 0 or version == 0
 
-            def rise(racer: int, floor: int = floor, barrier: threading.Barrier = barrier) -> bool:
+            def rise(racer: int, log_start: int = log_start, barrier: threading.Barrier = barrier) -> bool:
                 barrier.wait()
-                return racers[racer].raise_floor(floor, floor + 1 + racer)
+                return racers[racer].advance_log_start(log_start, log_start + 1 + racer)
 
             with ThreadPoolExecutor(self.threads) as pool:
                 raised = list(pool.map(rise, range(self.threads)))
             assert sum(raised) == 1
-            assert log.floor() == floor + 1 + raised.index(True)
+            assert log.log_start() == log_start + 1 + raised.index(True)
 
-    def test_each_log_has_a_floor_of_its_own(self, place: LogUrl, log: LogBackend) -> None:
+    def test_each_log_has_a_log_start_of_its_own(self, location: LogUrl, log: LogBackend) -> None:
         """One name may be the beginning of another."""
-        others = [place.connect().open(prefix) for prefix in ("tables/t", "tables/t1")]
-        assert others[0].raise_floor(0, 7)
-        assert [log.floor(), others[0].floor(), others[1].floor()] == [0, 7, 0]
+        others = [location.connect().open(prefix) for prefix in ("tables/t", "tables/t1")]
+        assert others[0].advance_log_start(0, 7)
+        assert [log.log_start(), others[0].log_start(), others[1].log_start()] == [0, 7, 0]
 
-    def test_entries_are_removed_and_those_above_stay(self, place: LogUrl, log: LogBackend) -> None:
+    def test_entries_are_removed_and_those_above_stay(self, location: LogUrl, log: LogBackend) -> None:
         """1 2 3 4 5 -> 4 5; again, and what never was, is fine. Beyond a batch of deletions."""
-        for number in (1, 2, 3, 1500, 1501):
-            log.create(number, b"%d" % number)
-        log.raise_floor(0, 1499)
+        for version in (1, 2, 3, 1500, 1501):
+            log.create(version, b"%d" % version)
+        log.advance_log_start(0, 1499)
         log.remove(range(1, 1500))
         log.remove([3, 1, 2])
         log.remove([])
-        again = place.connect().open("catalog")
+        again = location.connect().open("catalog")
         for found in (log, again):
-            assert sorted(found.numbers()) == [1500, 1501]
-            assert [found.get(number) for number in (1, 2, 3, 1500)] == [None, None, None, b"1500"]
-            assert [found.stamp(3), found.known_stamp(3)] == [None, None]
-            assert found.stamp(1501) is not None
-            assert found.floor() == 1499
+            assert sorted(found.versions()) == [1500, 1501]
+            assert [found.get(version) for version in (1, 2, 3, 1500)] == [None, None, None, b"1500"]
+            assert [found.last_modified(3), found.known_last_modified(3)] == [None, None]
+            assert found.last_modified(1501) is not None
+            assert found.log_start() == 1499
 
     def test_the_newest_entry_of_a_process_is_not_known_once_it_is_removed(self, log: LogBackend) -> None:
         """What the place told with the create goes with the entry."""
         log.create(1, b"one")
-        log.raise_floor(0, 1)
+        log.advance_log_start(0, 1)
         log.remove([1])
-        assert log.known_stamp(1) is None
-        assert log.floor() == 1
+        assert log.known_last_modified(1) is None
+        assert log.log_start() == 1
 
-    def test_a_floor_that_is_told_with_a_create_is_as_new_as_the_entry(self, place: LogUrl, log: LogBackend) -> None:
-        """Others raise it and delete a number, which one who slept wins: told or asked, the floor is against him."""
-        other = place.connect().open("catalog")
-        for number in range(1, 21):
-            assert log.create(number, b"first") is PutOutcome.CREATED
-            assert log.known_floor(number) in (None, number - 1)
+    def test_a_log_start_that_is_told_with_a_create_is_as_new_as_the_entry(
+        self, location: LogUrl, log: LogBackend
+    ) -> None:
+        """Others raise it and delete a number, which one who slept wins: told or asked, the log start is against
+        him.
+        """
+        other = location.connect().open("catalog")
+        for version in range(1, 21):
+            assert log.create(version, b"first") is PutOutcome.CREATED
+            assert log.known_log_start(version) in (None, version - 1)
             with ThreadPoolExecutor(1) as pool:
-                trimmed = pool.submit(other.raise_floor, number - 1, number), pool.submit(other.remove, [number])
-                while log.create(number, b"second") is not PutOutcome.CREATED:
+                truncated = (
+                    pool.submit(other.advance_log_start, version - 1, version),
+                    pool.submit(other.remove, [version]),
+                )
+                while log.create(version, b"second") is not PutOutcome.CREATED:
                     pass
-                told = log.known_floor(number)
-                assert (log.floor() if told is None else told) == number
-                assert [step.result() for step in trimmed] == [True, None]
+                told = log.known_log_start(version)
+                assert (log.log_start() if told is None else told) == version
+                assert [step.result() for step in truncated] == [True, None]
         assert log.create(20, b"third") is PutOutcome.EXISTS
-        assert log.known_floor(21) is None
+        assert log.known_log_start(21) is None
 
     def test_a_removed_number_can_be_created_again(self, log: LogBackend) -> None:
-        """Why there is a floor: the place does not remember."""
+        """Why there is a log start: the place does not remember."""
         log.create(1, b"first")
-        log.raise_floor(0, 1)
+        log.advance_log_start(0, 1)
         log.remove([1])
         assert log.create(1, b"second") is PutOutcome.CREATED
 
-    def test_many_threads_on_many_log_objects_lose_and_double_nothing(self, place: LogUrl, tmp_path: Path) -> None:
-        """Four objects race for the numbers, four threads of each share the entries."""
-        place.connect().check()
-        logs = [place.catalog(tmp_path / "snapshots") for _ in range(4)]
+    def test_many_threads_on_many_log_objects_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
+        """Four objects race for the versions, four threads of each share the entries."""
+        location.connect().check()
+        logs = [location.catalog(tmp_path / "checkpoints") for _ in range(4)]
         told: dict[str, int] = {}
 
         def write(writer: int) -> None:
@@ -288,7 +299,7 @@ class LogConformance:
             for written in [pool.submit(write, writer) for writer in range(16)]:
                 written.result()
         assert len(told) == 160
-        assert logged(place, tmp_path) == told
+        assert logged(location, tmp_path) == told
         assert {log.follow() == logs[0].follow() for log in logs} == {True}
 
 
@@ -296,37 +307,37 @@ class LogProcesses:
     """Commits from processes that share nothing but the place, and from some that are killed."""
 
     @pytest.fixture
-    def place(self) -> LogUrl:
+    def location(self) -> LogUrl:
         """Override, as for :class:`LogConformance`."""
         raise NotImplementedError
 
-    def test_two_processes_lose_and_double_nothing(self, place: LogUrl, tmp_path: Path) -> None:
+    def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
         """Each with four threads; every name that a process was told of is in the entry it was told."""
-        place.connect().check()
-        children = [start(place, tmp_path, f"p{number}", commits=80) for number in range(2)]
+        location.connect().check()
+        children = [start(location, tmp_path, f"p{version}", commits=80) for version in range(2)]
         told: dict[str, int] = {}
         for child in children:
             out, err = child.communicate(timeout=120)
             assert child.returncode == 0, err
             told |= told_in(out)
         assert len(told) == 160
-        assert logged(place, tmp_path) == told
+        assert logged(location, tmp_path) == told
 
-    def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, place: LogUrl, tmp_path: Path) -> None:
+    def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, location: LogUrl, tmp_path: Path) -> None:
         """Three are killed in the midst of their commits; at most what was under way is there beside it."""
-        place.connect().check()
+        location.connect().check()
         told: dict[str, int] = {}
-        for number in range(3):
-            child = start(place, tmp_path, f"k{number}", commits=100_000)
+        for version in range(3):
+            child = start(location, tmp_path, f"k{version}", commits=100_000)
             assert child.stdout is not None
             with child:
-                seen = "".join(child.stdout.readline() for _ in range(20 + 7 * number))
+                seen = "".join(child.stdout.readline() for _ in range(20 + 7 * version))
                 child.kill()
                 told |= told_in(seen + child.stdout.read())
-        found = logged(place, tmp_path)
+        found = logged(location, tmp_path)
         assert told.items() <= found.items()
         assert len(found) - len(told) <= 3 * THREADS
-        assert commit(place.catalog(tmp_path / "snapshots"), "after") == max(found.values()) + 1
+        assert commit(location.catalog(tmp_path / "checkpoints"), "after") == max(found.values()) + 1
 
 
 THREADS = 4
@@ -337,27 +348,27 @@ def commit(log: CatalogLog, name: str) -> int:
     """Commit a name; the number of its entry."""
     outcome = log.commit(RegisterTable(name, name))
     assert isinstance(outcome, Committed), outcome
-    return outcome.number
+    return outcome.version
 
 
-def logged(place: LogUrl, folder: Path) -> dict[str, int]:
-    """Every name in the entries and the number it has, read one by one and checked against a state opened anew."""
-    log = place.connect().open("catalog")
+def logged(location: LogUrl, folder: Path) -> dict[str, int]:
+    """Every name in the entries and the version it has, read one by one and checked against a state opened anew."""
+    log = location.connect().open("catalog")
     found: dict[str, int] = {}
     previous = ""
-    for number in sorted(log.numbers()):
-        assert number == 1 or previous, f"no entry {number - 1}"
-        entry = decode(log.get(number) or b"", place.instance, number, previous)
+    for version in sorted(log.versions()):
+        assert version == 1 or previous, f"no entry {version - 1}"
+        entry = decode(log.get(version) or b"", location.instance, version, previous)
         names = [document["name"] for document in entry.documents]
         assert not found.keys() & set(names), "doubled"
         assert len(set(names)) == len(names), "doubled"
-        found |= dict.fromkeys(names, number)
+        found |= dict.fromkeys(names, version)
         previous = entry.digest
-    assert place.catalog(folder / "snapshots").follow().tables.keys() == found.keys()
+    assert location.catalog(folder / "checkpoints").follow().tables.keys() == found.keys()
     return found
 
 
-def start(place: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
+def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subprocess.Popen[str]:
     """A process that commits, and prints a line for each that it was told of. Options may be secret, so go by stdin."""
     child = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", __name__],
@@ -367,7 +378,7 @@ def start(place: LogUrl, folder: Path, writer: str, *, commits: int) -> subproce
         text=True,
     )
     assert child.stdin is not None
-    order = {"place": asdict(place), "folder": str(folder), "writer": writer, "commits": commits}
+    order = {"location": asdict(location), "folder": str(folder), "writer": writer, "commits": commits}
     child.stdin.write(json.dumps(order) + "\n")
     child.stdin.flush()
     return child
@@ -376,12 +387,12 @@ def start(place: LogUrl, folder: Path, writer: str, *, commits: int) -> subproce
 def told_in(out: str) -> dict[str, int]:
     """The names and numbers of a child's lines; one that was cut short by its death was not told."""
     lines = [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
-    return {name: int(number) for name, number in lines}
+    return {name: int(version) for name, version in lines}
 
 
 def _work() -> None:
     order = json.loads(sys.stdin.readline())  # noqa: TID251 - of the test itself
-    log = LogUrl(**order["place"]).catalog(Path(order["folder"]) / "snapshots")
+    log = LogUrl(**order["location"]).catalog(Path(order["folder"]) / "checkpoints")
 
     def write(thread: int) -> None:
         for count in range(order["commits"] // THREADS):

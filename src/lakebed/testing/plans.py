@@ -11,7 +11,17 @@ from typing import Literal, get_args
 import xxhash
 
 Operation = Literal[
-    "create", "replace", "replace_if", "get", "stamp", "now", "send", "fetch", "delete", "list", "sweep_temporaries"
+    "create",
+    "replace",
+    "replace_if",
+    "get",
+    "last_modified",
+    "now",
+    "send",
+    "fetch",
+    "delete",
+    "list",
+    "delete_temporaries",
 ]
 """A ``get_versioned`` is a ``get``."""
 

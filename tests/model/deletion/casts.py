@@ -56,7 +56,7 @@ class Aged(Store):
 
     def __init__(self, chooser: Chooser, rules: Rules, cast: Cast) -> None:
         super().__init__(chooser, rules, cast.faults)
-        self.history, self.stamps = list(PAST), list(range(len(PAST)))
+        self.history, self.last_modified_times = list(PAST), list(range(len(PAST)))
         self.objects = {"a": 0, "b": 1, "c": 3}
         self.committed = {"a", "b"}
         self.ticks = TICKS * len(PAST) - 3  # the next object is as old as the newest entry
@@ -74,12 +74,12 @@ class Aged(Store):
                 self._hold(f"{letter}{index}", make, cast)
 
     def _hold(self, name: str, make: Callable[[Store, str], Steps[None]], cast: Cast) -> None:
-        view = self.views[name] = self.history[-1 - self.chooser.below(cast.age + 1)]
-        self.spawn(name, partial(make, self, name), knows=view)
+        snapshot = self.snapshots[name] = self.history[-1 - self.chooser.below(cast.age + 1)]
+        self.spawn(name, partial(make, self, name), knows=snapshot)
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser; each draw leaves much out."""
+    """A cast drawn by the chooser; each draw partitions much out."""
     below = chooser.below
     return Cast(
         writers=below(3),

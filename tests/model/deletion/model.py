@@ -1,6 +1,6 @@
 """The model of deletion on show."""
 
-from ..museum import Model
+from ..known_bad import Model
 from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG, Aged, Cast, swarm
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
@@ -14,8 +14,8 @@ QUOTA: dict[str, int] = {
     "added": 500,
     "jobs changed": 500,
     "tags changed": 100,
-    "horizon changed": 300,
-    "retained_from changed": 200,
+    "cutoff changed": 300,
+    "earliest_retained_version changed": 200,
     "object deleted": 200,
     "orphan swept": 50,
     "refused for its age": 20,

@@ -9,16 +9,16 @@ from .rules import Rules
 
 
 class File(NamedTuple):
-    """A file on record: in which state it came, in which its last reference went, whether it is marked dead."""
+    """A file on record: in which state it came, in which its last reference went, whether it is retired."""
 
     name: str
     added: int
     dropped: int = 0
-    dead: bool = False
+    retired: bool = False
 
 
 class Job(NamedTuple):
-    """An open job: its inputs, and a stamp of the store that is not later than its opening."""
+    """An open job: its inputs, and a last-modified time of the store that is not later than its opening."""
 
     id: str
     inputs: tuple[str, ...]
@@ -26,15 +26,15 @@ class Job(NamedTuple):
 
 
 class State(NamedTuple):
-    """A table at one number."""
+    """A table at one version."""
 
-    number: int = 0
+    version: int = 0
     files: tuple[File, ...] = ()
     keys: frozenset[str] = frozenset()
     jobs: tuple[Job, ...] = ()
     tags: frozenset[int] = frozenset()
-    horizon: int = 0
-    retained_from: int = 0
+    cutoff: int = 0
+    earliest_retained_version: int = 0
 
     def file(self, name: str) -> File | None:
         return next((file for file in self.files if file.name == name), None)
@@ -43,18 +43,18 @@ class State(NamedTuple):
         return tuple(file.name for file in self.files if not file.dropped)
 
     def next(self, **changes: object) -> "State":
-        return self._replace(number=self.number + 1, **changes)  # type: ignore[arg-type]
+        return self._replace(version=self.version + 1, **changes)  # type: ignore[arg-type]
 
 
-def needed_by(state: State, number: int) -> tuple[str, ...]:
-    """The files that the state of this number refers to, as the given later state has them on record."""
-    return tuple(f.name for f in state.files if f.added <= number and (not f.dropped or f.dropped > number))
+def needed_by(state: State, version: int) -> tuple[str, ...]:
+    """The files that the state of this version refers to, as the given later state has them on record."""
+    return tuple(f.name for f in state.files if f.added <= version and (not f.dropped or f.dropped > version))
 
 
 def add(state: State, key: str, name: str) -> State | None:
     if state.file(name) is not None or key in state.keys:
         return None
-    return state.next(files=(*state.files, File(name, state.number + 1)), keys=state.keys | {key})
+    return state.next(files=(*state.files, File(name, state.version + 1)), keys=state.keys | {key})
 
 
 def open_job(state: State, job: Job) -> State | None:
@@ -74,19 +74,19 @@ def replace(state: State, job: Job, output: str, rules: Rules) -> State | None:
         return None
     if any(name not in state.live() for name in job.inputs):
         return None
-    number = state.number + 1
-    files = tuple(f._replace(dropped=number) if f.name in job.inputs else f for f in state.files)
+    version = state.version + 1
+    files = tuple(f._replace(dropped=version) if f.name in job.inputs else f for f in state.files)
     jobs = tuple(other for other in state.jobs if other.id != job.id)
-    return state.next(files=(*files, File(output, number)), jobs=jobs)
+    return state.next(files=(*files, File(output, version)), jobs=jobs)
 
 
-def raise_horizon(state: State, horizon: int, rules: Rules) -> State | None:
-    """Nothing older than the horizon may be added any more. An open job's outputs must stay young enough."""
-    if horizon <= state.horizon:
+def raise_cutoff(state: State, cutoff: int, rules: Rules) -> State | None:
+    """Nothing older than the cutoff may be added any more. An open job's outputs must stay young enough."""
+    if cutoff <= state.cutoff:
         return None
-    if rules.open_jobs == "hold the horizon" and any(job.start < horizon for job in state.jobs):
+    if rules.open_jobs == "hold the cutoff" and any(job.start < cutoff for job in state.jobs):
         return None
-    return state.next(horizon=horizon)
+    return state.next(cutoff=cutoff)
 
 
 def collectable(state: State) -> tuple[str, ...]:
@@ -94,23 +94,25 @@ def collectable(state: State) -> tuple[str, ...]:
     return tuple(
         f.name
         for f in state.files
-        if f.dropped and not f.dead and not any(f.added <= tag < f.dropped for tag in state.tags)
+        if f.dropped and not f.retired and not any(f.added <= tag < f.dropped for tag in state.tags)
     )
 
 
-def mark_dead(state: State, names: tuple[str, ...]) -> State | None:
-    """Mark what will be deleted: no tag and no reader may come to need it after this."""
-    marked = [f for f in state.files if f.name in names and not f.dead]
+def retire_files(state: State, names: tuple[str, ...]) -> State | None:
+    """Watermark what will be deleted: no tag and no reader may come to need it after this."""
+    marked = [f for f in state.files if f.name in names and not f.retired]
     if not marked:
         return None
-    files = tuple(f._replace(dead=True) if f in marked else f for f in state.files)
-    return state.next(files=files, retained_from=max(state.retained_from, *(f.dropped for f in marked)))
+    files = tuple(f._replace(retired=True) if f in marked else f for f in state.files)
+    return state.next(
+        files=files, earliest_retained_version=max(state.earliest_retained_version, *(f.dropped for f in marked))
+    )
 
 
-def forget(state: State, names: tuple[str, ...]) -> State | None:
+def drop(state: State, names: tuple[str, ...]) -> State | None:
     files = tuple(f for f in state.files if f.name not in names)
     return state.next(files=files) if files != state.files else None
 
 
-def tag(state: State, number: int) -> State | None:
-    return state.next(tags=state.tags | {number}) if number not in state.tags else None
+def tag(state: State, version: int) -> State | None:
+    return state.next(tags=state.tags | {version}) if version not in state.tags else None

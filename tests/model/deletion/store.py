@@ -16,25 +16,25 @@ from .state import State, needed_by
 
 FAULTS = ("answer lost", "request lost", "crash after effect", "crash before effect")
 CHANGED = {field: f"{field} changed" for field in State._fields}
-TICKS = 2  # requests to the store that get one stamp: stamps are coarse, two objects may share one
+TICKS = 2  # requests in one tick: last-modified times are coarse, two objects may share one
 
 
 class Store(World):
-    """One run: the objects with their stamps, the pins, all states, and the faults left."""
+    """One run: the objects with their last-modified times, the pins, all states, and the faults left."""
 
     def __init__(self, chooser: Chooser, rules: Rules, faults_max: int) -> None:
         super().__init__(chooser)
         self.rules = rules
         self.faults_left = faults_max
         self.history = [State()]
-        self.stamps = [0]  # of the entries
+        self.last_modified_times = [0]  # of the entries
         self.objects: dict[str, int] = {}
         self.committed: set[str] = set()
         self.pins: dict[str, int] = {}
-        self.views: dict[str, State] = {}
+        self.snapshots: dict[str, State] = {}
         self.ticks = 0
         self.names = 0
-        self.oldest_safe = 0  # what a wrong form takes for the horizon: a delay before now, by a clock
+        self.oldest_safe = 0  # what a wrong form takes for the cutoff: a delay before now, by a clock
 
     def name(self, prefix: str) -> str:
         """A name never used before. No request."""
@@ -46,8 +46,8 @@ class Store(World):
         return self.history[-1]
 
     def put_entry(self, after: State) -> Literal["won", "lost", "unknown"]:
-        """Put the entry that leads to this state, if none of its number is there."""
-        if after.number != len(self.history):
+        """Put the entry that leads to this state, if none of its version is there."""
+        if after.version != len(self.history):
             self.counts["race lost"] += 1
             return "lost"
         fault = self.chooser.fault(len(FAULTS)) if self.faults_left else None
@@ -64,8 +64,8 @@ class Store(World):
         return "unknown"
 
     def put_object(self, name: str) -> int:
-        """Write an object; its stamp."""
-        self.objects[name] = self._stamp()
+        """Write an object; its last-modified time."""
+        self.objects[name] = self._last_modified()
         return self.objects[name]
 
     def get_object(self, name: str) -> bool:
@@ -73,19 +73,19 @@ class Store(World):
         return name in self.objects
 
     def list_objects(self) -> tuple[tuple[str, int], ...]:
-        """All objects with their stamps."""
+        """All objects with their last-modified times."""
         return tuple(self.objects.items())
 
     def delete_object(self, name: str) -> None:
         """Delete an object, if it is there."""
         head = self.history[-1]
         if name in head.live() or any(name in needed_by(head, tag) for tag in head.tags):
-            raise Violation("live deleted", f"{name} at {head.number}")
+            raise Violation("live deleted", f"{name} at {head.version}")
         self.counts["object deleted"] += self.objects.pop(name, None) is not None
 
-    def put_pin(self, reader: str, number: int) -> None:
-        """Say that a reader needs the state of this number."""
-        self.pins[reader] = number
+    def put_pin(self, reader: str, version: int) -> None:
+        """Say that a reader needs the state of this version."""
+        self.pins[reader] = version
 
     def drop_pin(self, reader: str) -> None:
         """The reader is done."""
@@ -95,7 +95,7 @@ class Store(World):
         """The numbers that are pinned."""
         return tuple(sorted(self.pins.values()))
 
-    def _stamp(self) -> int:
+    def _last_modified(self) -> int:
         self.ticks += 1
         return self.ticks // TICKS
 
@@ -109,12 +109,12 @@ class Store(World):
         new = {f.name for f in after.files} - {f.name for f in before.files}
         new.update(name for tag in after.tags - before.tags for name in needed_by(self.history[tag], tag))
         if gone := sorted(new - self.objects.keys()):
-            raise Violation("dangling", f"{gone} at {after.number}")
+            raise Violation("dangling", f"{gone} at {after.version}")
         for what, was, now in zip(State._fields, before, after, strict=True):
             if was != now:
                 self.counts[CHANGED[what]] += 1
         self.history.append(after)
-        self.stamps.append(self._stamp())
+        self.last_modified_times.append(self._last_modified())
 
     def finish(self) -> None:
         head = self.history[-1]
@@ -125,10 +125,10 @@ class Store(World):
     def fingerprint(self) -> Hashable:
         return (
             self.history[-1],
-            tuple(self.stamps),
+            tuple(self.last_modified_times),
             tuple(self.objects.items()),
             tuple(self.pins.items()),
-            tuple(self.views.items()),
+            tuple(self.snapshots.items()),
             self.ticks,
             self.oldest_safe,
             self.faults_left,

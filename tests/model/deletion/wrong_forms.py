@@ -1,6 +1,6 @@
-"""The museum of deletions by a rule stated too simply. The model must find each of them."""
+"""The known-bad variants of deletions by a rule stated too simply. The model must find each of them."""
 
-from ..museum import WrongForm
+from ..known_bad import WrongForm
 from .casts import LATE_JOB, OLD_PIN, PIN, REPEAT, SWEEP, SWEPT_JOB, TAG
 from .rules import Rules
 
@@ -61,7 +61,7 @@ WRONG_FORMS = (
         TAG,
     ),
     WrongForm(
-        "a tag is judged when planned",
+        "a tag is validated when planned",
         Rules(tag="retained, when planned"),
         "its files were marked since",
         "live deleted, dangling",
@@ -92,25 +92,25 @@ WRONG_FORMS = (
         REPEAT,
     ),
     WrongForm(
-        "a writer stamps its files",
-        Rules(stamp="of the writer"),
+        "a writer last-modified times its files",
+        Rules(last_modified="of the writer"),
         "its clock is ahead, and the sweep goes by the store's",
         "live deleted, dangling",
         40,
         SWEEP,
     ),
     WrongForm(
-        "the clock is the horizon",
-        Rules(horizon="of the clock"),
-        "the file was young when judged; the sweep came before the put",
+        "the clock is the cutoff",
+        Rules(cutoff="of the clock"),
+        "the file was young when validated; the sweep came before the put",
         "live deleted, dangling, job for nothing",
         90,
         SWEEP,
     ),
     WrongForm(
-        "age is judged once",
-        Rules(age="judged once"),
-        "the horizon was raised by the entry that won the race",
+        "age is validated once",
+        Rules(age="validated once"),
+        "the cutoff was raised by the entry that won the race",
         "live deleted, dangling",
         40,
         SWEEP,
@@ -118,20 +118,20 @@ WRONG_FORMS = (
     WrongForm(
         "the sweep takes those of T too",
         Rules(swept="T and older"),
-        "stamps are coarse; what is as old as the horizon may still be added",
+        "last-modified times are coarse; what is as old as the cutoff may still be added",
         "live deleted, dangling",
         38,
         SWEEP,
     ),
     WrongForm(
-        "known before the horizon",
-        Rules(known="read before the horizon"),
+        "known before the cutoff",
+        Rules(known="read before the cutoff"),
         "a file was added in between, and is swept as unknown",
         "live deleted",
         7,
     ),
     WrongForm(
-        "open jobs do not hold the horizon",
+        "open jobs do not hold the cutoff",
         Rules(open_jobs="not minded"),
         "a slow job is refused for the age of its output, again and again",
         "job for nothing",
@@ -141,7 +141,7 @@ WRONG_FORMS = (
     WrongForm(
         "outputs may be of any age",
         Rules(outputs="whenever"),
-        "a job that was closed does not hold the horizon any more",
+        "a job that was closed does not hold the cutoff any more",
         "live deleted, dangling",
         None,
         LATE_JOB,

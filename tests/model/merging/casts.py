@@ -12,7 +12,7 @@ from .store import Store
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """`files` and `batches` are drawings, a character a key: `+` puts, `-` deletes, `.` leaves alone."""
+    """`files` and `batches` are drawings, a character a key: `+` puts, `-` deletes, `.` partitions alone."""
 
     files: tuple[str, ...]
     batches: tuple[str, ...] = ()  # each a writer's
@@ -48,7 +48,7 @@ def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser; each draw leaves much out."""
+    """A cast drawn by the chooser; each draw partitions much out."""
     below = chooser.below
 
     def drawing() -> str:

@@ -1,6 +1,6 @@
 """The model of ordered tables on show."""
 
-from ..museum import Model
+from ..known_bad import Model
 from .casts import EMPTIED, ERASED, HALVES, LATE_ADD, REMOVED, SPANS, SUBSETS, Cast, swarm, world_of
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
@@ -12,14 +12,14 @@ QUOTA: dict[str, int] = {
     "open refused: another file is in their span": 100,
     "open refused: an input is gone": 50,
     "open refused: an input is in another open job": 40,
-    "open refused: no such leaf": 100,
+    "open refused: no such partition": 100,
     "replace committed": 500,
     "replace refused: under a fence": 1,
     "close committed": 3,
     "split committed": 300,
     "join committed": 100,
     "join refused: a file reaches over": 100,
-    "join refused: a leaf has an open job": 30,
+    "join refused: a partition has an open job": 30,
     "remove committed": 200,
 }
 

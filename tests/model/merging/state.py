@@ -1,7 +1,7 @@
 """The state of an ordered table, and its transactions: each gives the next state, or the reason why it is refused.
 
-Keys are integers in `[0, KEYS)`. A file has a span of sequence: its own number when it was added, from the least to the
-greatest of its inputs when it was merged.
+Keys are integers in `[0, KEYS)`. A file has a span of sequence: its own version when it was added, from the least to
+the greatest of its inputs when it was merged.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class File(NamedTuple):
     rows: tuple[Row, ...]
 
 
-class Leaf(NamedTuple):
+class Partition(NamedTuple):
     """A key range in force and the files it refers to."""
 
     min: int
@@ -51,23 +51,23 @@ class Job(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """A range that was removed for good at a number."""
+    """A range that was removed for good at a version."""
 
     min: int
     max: int
-    number: int
+    version: int
 
 
 class State(NamedTuple):
-    """The table at one number."""
+    """The table at one version."""
 
-    number: int
-    leaves: tuple[Leaf, ...]
+    version: int
+    partitions: tuple[Partition, ...]
     jobs: tuple[Job, ...] = ()
     fences: tuple[Fence, ...] = ()
 
     def next(self, **changes: object) -> "State":
-        return self._replace(number=self.number + 1, **changes)  # type: ignore[arg-type]
+        return self._replace(version=self.version + 1, **changes)  # type: ignore[arg-type]
 
 
 def within(file: File, lower: int, upper: int) -> tuple[Row, ...]:
@@ -86,11 +86,11 @@ def latest(files: Iterable[File], lower: int, upper: int) -> dict[int, Row]:
 
 
 def visible(state: State) -> dict[int, str]:
-    """What a reader sees: each leaf by its own files."""
+    """What a reader sees: each partition by its own files."""
     return {
         key: row.label
-        for leaf in state.leaves
-        for key, row in latest(leaf.files, leaf.min, leaf.max).items()
+        for partition in state.partitions
+        for key, row in latest(partition.files, partition.min, partition.max).items()
         if not row.deletes
     }
 
@@ -99,62 +99,65 @@ def merged(job: Job, name: str, rules: Rules) -> File | None:
     """The job's output; None if no row is left."""
     drops = job.bottom or rules.markers == "dropped"
     rows = latest(job.inputs, job.min, job.max)
-    kept = tuple(row for _, row in sorted(rows.items()) if not (row.deletes and drops))
+    retained = tuple(row for _, row in sorted(rows.items()) if not (row.deletes and drops))
     low, high = min(file.low for file in job.inputs), max(file.high for file in job.inputs)
-    return File(name, low, high, kept) if kept else None
+    return File(name, low, high, retained) if retained else None
 
 
 def _under_fence(state: State, lower: int, upper: int, base: int) -> bool:
-    return any(fence.min < upper and lower < fence.max and base < fence.number for fence in state.fences)
+    return any(fence.min < upper and lower < fence.max and base < fence.version for fence in state.fences)
 
 
 def add(state: State, name: str, rows: tuple[Row, ...], base: int, rules: Rules) -> State | str:
-    """Add a file; it is the latest. Refused if it reaches a range that was removed for good since it was offered."""
-    judged = base if rules.fence_base == "of the first offer" else state.number
-    if rules.fence_adds == "refused" and any(_under_fence(state, row.key, row.key + 1, judged) for row in rows):
+    """Add a file; it is the latest. Refused if it reaches a range that was removed for good since it was proposed."""
+    validated = base if rules.fence_base == "of the first proposal" else state.version
+    if rules.fence_adds == "refused" and any(_under_fence(state, row.key, row.key + 1, validated) for row in rows):
         return "under a fence"
-    sequence = state.number + 1 if rules.sequence == "of the commit" else base
+    sequence = state.version + 1 if rules.sequence == "of the commit" else base
     file = File(name, sequence, sequence, rows)
-    leaves = tuple(_gain(leaf, file) for leaf in state.leaves)
-    return state.next(leaves=leaves)
+    partitions = tuple(_gain(partition, file) for partition in state.partitions)
+    return state.next(partitions=partitions)
 
 
-def _gain(leaf: Leaf, file: File | None) -> Leaf:
-    if file is None or not within(file, leaf.min, leaf.max):
-        return leaf
-    return leaf._replace(files=(*leaf.files, file))
+def _gain(partition: Partition, file: File | None) -> Partition:
+    if file is None or not within(file, partition.min, partition.max):
+        return partition
+    return partition._replace(files=(*partition.files, file))
 
 
 def open_job(state: State, job: Job, rules: Rules) -> State | str:
-    """Claim inputs in exactly one leaf in force: whole, free, and with no other file of the leaf in their span."""
-    leaf = next((leaf for leaf in state.leaves if (leaf.min, leaf.max) == (job.min, job.max)), None)
-    if leaf is None:
-        return "no such leaf"
-    if any(file not in leaf.files for file in job.inputs):
+    """Claim inputs in exactly one partition in force: whole, free, and with no other file of the partition in their
+    span."""
+    partition = next(
+        (partition for partition in state.partitions if (partition.min, partition.max) == (job.min, job.max)), None
+    )
+    if partition is None:
+        return "no such partition"
+    if any(file not in partition.files for file in job.inputs):
         return "an input is gone"
-    if any(file in other.inputs and _overlaps(other, leaf) for other in state.jobs for file in job.inputs):
+    if any(file in other.inputs and _overlaps(other, partition) for other in state.jobs for file in job.inputs):
         return "an input is in another open job"
-    if not _in_order(leaf, job.inputs, rules):
+    if not _in_order(partition, job.inputs, rules):
         return "another file is in their span"
     least = min(file.low for file in job.inputs)
-    bottom = all(file.low >= least for file in leaf.files)
-    return state.next(jobs=(*state.jobs, job._replace(opened=state.number + 1, bottom=bottom)))
+    bottom = all(file.low >= least for file in partition.files)
+    return state.next(jobs=(*state.jobs, job._replace(opened=state.version + 1, bottom=bottom)))
 
 
-def _in_order(leaf: Leaf, inputs: tuple[File, ...], rules: Rules) -> bool:
+def _in_order(partition: Partition, inputs: tuple[File, ...], rules: Rules) -> bool:
     """Whether one file can stand where the inputs stand."""
     if rules.inputs == "any":
         return True
-    others = [file for file in leaf.files if file not in inputs]
+    others = [file for file in partition.files if file not in inputs]
     if rules.inputs == "neighbours by lowest":
-        places = [place for place, file in enumerate(sorted(leaf.files, key=lambda f: f[1:3])) if file in inputs]
+        places = [place for place, file in enumerate(sorted(partition.files, key=lambda f: f[1:3])) if file in inputs]
         return places[-1] - places[0] + 1 == len(places)
     low, high = min(file.low for file in inputs), max(file.high for file in inputs)
     return all(file.high < low or high < file.low for file in others)
 
 
-def _overlaps(job: Job, leaf: Leaf) -> bool:
-    return job.min < leaf.max and leaf.min < job.max
+def _overlaps(job: Job, partition: Partition) -> bool:
+    return job.min < partition.max and partition.min < job.max
 
 
 def close_job(state: State, job_id: str) -> State | str:
@@ -164,65 +167,77 @@ def close_job(state: State, job_id: str) -> State | str:
 
 
 def replace(state: State, job_id: str, output: File | None, rules: Rules) -> State | str:
-    """Leaf by leaf over what is now inside the job's range: who holds an input loses it and gains the output."""
+    """Partition by partition over what is now inside the job's range: who holds an input loses it and gains the
+    output."""
     job = next((job for job in state.jobs if job.id == job_id), None)
     if job is None:
         return "no such open job"
     if rules.fence_jobs == "refused" and _under_fence(state, job.min, job.max, job.opened):
         return "under a fence"
-    leaves = []
+    partitions = []
     served = False
-    for leaf in state.leaves:
-        if leaf.min < job.min or job.max < leaf.max:
-            leaves.append(leaf)
+    for partition in state.partitions:
+        if partition.min < job.min or job.max < partition.max:
+            partitions.append(partition)
             continue
-        left = leaf._replace(files=tuple(file for file in leaf.files if file not in job.inputs))
-        held = left != leaf
+        left = partition._replace(files=tuple(file for file in partition.files if file not in job.inputs))
+        held = left != partition
         served = served or held
-        gains = {"leaf by leaf": held, "original leaf": leaf.min == job.min, "every leaf in range": True}
-        leaves.append(_gain(left, output) if gains[rules.replace] else left)
+        gains = {
+            "partition by partition": held,
+            "original partition": partition.min == job.min,
+            "every partition in range": True,
+        }
+        partitions.append(_gain(left, output) if gains[rules.replace] else left)
     if not served:
         return "no input is left"
-    return state.next(leaves=tuple(leaves), jobs=tuple(other for other in state.jobs if other is not job))
+    return state.next(partitions=tuple(partitions), jobs=tuple(other for other in state.jobs if other is not job))
 
 
-def _cut(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
+def _cut(partitions: tuple[Partition, ...], at: int) -> tuple[Partition, ...]:
     result = []
-    for leaf in leaves:
-        edges = (leaf.min, at, leaf.max) if leaf.min < at < leaf.max else (leaf.min, leaf.max)
+    for partition in partitions:
+        edges = (
+            (partition.min, at, partition.max) if partition.min < at < partition.max else (partition.min, partition.max)
+        )
         for lower, upper in pairwise(edges):
-            result.append(Leaf(lower, upper, tuple(file for file in leaf.files if within(file, lower, upper))))
+            result.append(
+                Partition(lower, upper, tuple(file for file in partition.files if within(file, lower, upper)))
+            )
     return tuple(result)
 
 
 def split(state: State, at: int) -> State | str:
-    """Cut the leaf around a key; all of its files move."""
-    leaves = _cut(state.leaves, at)
-    return state.next(leaves=leaves) if leaves != state.leaves else "no such leaf"
+    """Cut the partition around a key; all of its files move."""
+    partitions = _cut(state.partitions, at)
+    return state.next(partitions=partitions) if partitions != state.partitions else "no such partition"
 
 
 def join(state: State, at: int, rules: Rules) -> State | str:
-    """Make one leaf of the two that meet at a key: no open job in them, no file of just one reaches into the other."""
-    lower = next((leaf for leaf in state.leaves if leaf.max == at), None)
-    upper = next((leaf for leaf in state.leaves if leaf.min == at), None)
+    """Make one partition of the two that meet at a key: no open job in them, no file of just one reaches into the
+    other."""
+    lower = next((partition for partition in state.partitions if partition.max == at), None)
+    upper = next((partition for partition in state.partitions if partition.min == at), None)
     if lower is None or upper is None:
-        return "no such leaf"
-    both = Leaf(lower.min, upper.max, lower.files + tuple(file for file in upper.files if file not in lower.files))
+        return "no such partition"
+    both = Partition(lower.min, upper.max, lower.files + tuple(file for file in upper.files if file not in lower.files))
     if rules.join_jobs == "none open" and any(_overlaps(job, both) for job in state.jobs):
-        return "a leaf has an open job"
+        return "a partition has an open job"
     if rules.join_files == "must not reach over":
         for one, other in ((lower, upper), (upper, lower)):
             if any(file not in other.files and within(file, other.min, other.max) for file in one.files):
                 return "a file reaches over"
-    leaves = tuple(both if leaf is lower else leaf for leaf in state.leaves if leaf is not upper)
-    return state.next(leaves=leaves)
+    partitions = tuple(
+        both if partition is lower else partition for partition in state.partitions if partition is not upper
+    )
+    return state.next(partitions=partitions)
 
 
 def remove(state: State, gone: Fence) -> State | str:
-    """Drop every reference in a range, and put up a fence if the removal is for good (its number is 1, else 0)."""
-    leaves = tuple(
-        leaf._replace(files=()) if gone.min <= leaf.min and leaf.max <= gone.max else leaf
-        for leaf in _cut(_cut(state.leaves, gone.min), gone.max)
+    """Drop every reference in a range, and put up a fence if the removal is for good (its version is 1, else 0)."""
+    partitions = tuple(
+        partition._replace(files=()) if gone.min <= partition.min and partition.max <= gone.max else partition
+        for partition in _cut(_cut(state.partitions, gone.min), gone.max)
     )
-    fences = (*state.fences, gone._replace(number=state.number + 1)) if gone.number else state.fences
-    return state.next(leaves=leaves, fences=fences)
+    fences = (*state.fences, gone._replace(version=state.version + 1)) if gone.version else state.fences
+    return state.next(partitions=partitions, fences=fences)

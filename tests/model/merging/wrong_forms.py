@@ -1,13 +1,14 @@
-"""The museum of ordered merges, joins and removals by a rule stated too simply. The model must find each of them."""
+"""The known-bad variants of ordered merges, joins and removals by a rule stated too simply. The model must find each of
+them."""
 
-from ..museum import WrongForm
+from ..known_bad import WrongForm
 from .casts import EMPTIED, ERASED, HALVES, REMOVED, SPANS, SUBSETS
 from .rules import Rules
 
 WRONG_FORMS = (
     WrongForm(
-        "a sequence from the offer",
-        Rules(sequence="of the offer"),
+        "a sequence from the proposal",
+        Rules(sequence="of the proposal"),
         "what was committed in between counts as later, and hides it",
         "wrong answer",
         46,
@@ -37,7 +38,7 @@ WRONG_FORMS = (
         SUBSETS,
     ),
     WrongForm(
-        "any two leaves join",
+        "any two partitions join",
         Rules(join_files="any"),
         "rows removed or merged away in one half show again through the other half's file",
         "wrong answer",
@@ -45,24 +46,24 @@ WRONG_FORMS = (
         EMPTIED,
     ),
     WrongForm(
-        "leaves with open jobs join",
+        "partitions with open jobs join",
         Rules(join_jobs="any"),
-        "one half was emptied; as part of the joined leaf it gains the output",
+        "one half was emptied; as part of the joined partition it gains the output",
         "wrong answer",
         142,
         HALVES,
     ),
     WrongForm(
-        "a job commits into its original leaf",
-        Rules(replace="original leaf"),
+        "a job commits into its original partition",
+        Rules(replace="original partition"),
         "after a split, or a removal, the other half loses its rows",
         "wrong answer",
         16,
         HALVES,
     ),
     WrongForm(
-        "outputs go to every leaf of the range",
-        Rules(replace="every leaf in range"),
+        "outputs go to every partition of the range",
+        Rules(replace="every partition in range"),
         "a range emptied since the job opened gets its rows back",
         "wrong answer",
         16,
@@ -71,13 +72,13 @@ WRONG_FORMS = (
     WrongForm(
         "a fence for readers only",
         Rules(fence_adds="accepted"),
-        "a write offered before the removal brings back what was to go for good",
+        "a write proposed before the removal brings back what was to go for good",
         "under the fence",
         4,
         ERASED,
     ),
     WrongForm(
-        "an attempt has a base number of its own",
+        "an attempt has a base version of its own",
         Rules(fence_base="of this attempt"),
         "an old write is as young as its last attempt",
         "under the fence",

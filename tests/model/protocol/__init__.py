@@ -1,10 +1,10 @@
-"""A model of the protocol: how transactions get into the log, and what they may do to leaves, references and jobs.
+"""A model of the protocol: how transactions get into the log, and what they may do to partitions, references and jobs.
 
 It is pure Python without I/O and shares no code with Lakebed: it says what must hold, not how it is done.
 
     store     the log: numbered entries, put if absent; faults; desks       store.py
-    actors    a committer a process, and clients that offer transactions    committer.py, clients.py
-    state     leaves, references, open jobs, request keys on record         state.py, transactions.py, rows.py
+    actors    a committer a process, and clients that proposal transactions    committer.py, clients.py
+    state     partitions, references, open jobs, request keys on record         state.py, transactions.py, rows.py
     oracle    what each transaction meant, so what every reader must see    checks.py
     rules     the protocol, each rule with the forms that look right        rules.py, wrong_forms.py
     casts     who takes part: drawn from a seed, or tiny                    casts.py

@@ -5,11 +5,11 @@ two_writers   two writers of two batches each              lost, late and repeat
 restarted     two writers of one batch (a stream again)    request keys
 small_table   two writers, splitter, compactor             everything at once
 late_job      two compactors, closer                       a job closed while its task runs, its inputs shared
-halved_job    two compactors, splitter                     a job opened late over a leaf split since
-wide_job      two compactors, one of them wide             over two leaves; an input is merged away in one
-wide_split    wide compactor, splitter, remover, writer    a job over two leaves that are split and emptied meanwhile
-emptied_leaf  compactor, remover, joiner                   half of a job's range emptied, then joined again
-rejoined      writer, compactor, splitter, joiner          a file merged away in one of two leaves
+halved_job    two compactors, splitter                     a job opened late over a partition split since
+wide_job      two compactors, one of them wide             over two partitions; an input is merged away in one
+wide_split    wide compactor, splitter, remover, writer    a job over two partitions that are split and emptied
+meanwhile emptied_leaf  compactor, remover, joiner                   half of a job's range emptied, then joined again
+rejoined      writer, compactor, splitter, joiner          a file merged away in one of two partitions
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from .clients import Client, Closer, Compactor, Joiner, Remover, Splitter, Write
 from .committer import commit_forever
 from .rows import KEYS, WRITES, DataFile, write_rows
 from .rules import Rules
-from .state import Leaf, TableState, cut
+from .state import Partition, TableState, cut
 from .store import Desk, Fault, Store
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-START_FILES = 3  # the writes 0, 1, 2; batches take the numbers after
+START_FILES = 3  # the writes 0, 1, 2; batches take the versions after
 
 
 class Cast(NamedTuple):
@@ -54,15 +54,16 @@ def world_of(chooser: Chooser, rules: Rules, cast: Cast) -> World:
 
 
 def table(files: tuple[DataFile, ...], *boundaries: int) -> TableState:
-    """A table at number 0 whose leaves refer to these files."""
-    leaves: tuple[Leaf, ...] = (Leaf(0, KEYS, files),)
+    """A table at version 0 whose partitions refer to these files."""
+    partitions: tuple[Partition, ...] = (Partition(0, KEYS, files),)
     for at in boundaries:
-        leaves = cut(leaves, at, Rules())
-    return TableState(0, leaves)
+        partitions = cut(partitions, at, Rules())
+    return TableState(0, partitions)
 
 
 def swarm(chooser: Chooser) -> Cast:
-    """A cast drawn by the chooser, of two to three processes with at least one writer; each draw leaves much out."""
+    """A cast drawn by the chooser, of two to three processes with at least one writer; each draw partitions much
+    out."""
     below = chooser.below
     processes = "pqr"[: 2 + (below(10) < 3)]
 
@@ -71,7 +72,7 @@ def swarm(chooser: Chooser) -> Cast:
 
     clients: list[Client] = list(_writers(chooser, process))
     clients += [
-        Compactor(process(), f"c{index}", jobs=1 + (below(10) < 3), turns=(0, 2, 8)[below(3)])
+        Compactor(process(), f"c{index}", jobs=1 + (below(10) < 3), backoff=(0, 2, 8)[below(3)])
         for index in range(_drawn(chooser, 3, 9, 8))
     ]
     clients += [
@@ -88,7 +89,7 @@ def swarm(chooser: Chooser) -> Cast:
     boundaries = (1 + below(KEYS - 1),) if below(10) < 4 else ()
     faults_max = _drawn(chooser, 4, 8, 5, 3)
     if below(10) < 3:
-        clients.append(Compactor(process(), "g0", jobs=1, turns=(0, 2, 8)[below(3)], wide=True))
+        clients.append(Compactor(process(), "g0", jobs=1, backoff=(0, 2, 8)[below(3)], wide=True))
     return Cast(table(files, *boundaries), tuple(clients), FAULTS, faults_max)
 
 
@@ -100,9 +101,9 @@ def _writers(chooser: Chooser, process: Callable[[], str]) -> tuple[Writer, ...]
         if writers and chooser.below(10) < 3:
             batches = writers[0].batches
         else:
-            numbers = range(write, write + 1 + (chooser.below(4) == 0))
-            batches = tuple([(number, _rows(chooser, number)) for number in numbers])
-            write = numbers.stop
+            versions = range(write, write + 1 + (chooser.below(4) == 0))
+            batches = tuple([(version, _rows(chooser, version)) for version in versions])
+            write = versions.stop
         writers.append(Writer(process(), f"w{index}", batches))
     assert write <= WRITES, "each batch needs a bit of its own"
     return tuple(writers)
@@ -166,7 +167,7 @@ def small_table(writers: int, batches: int, faults_max: int) -> Cast:
 
 def late_job(looks: int = 1) -> Cast:
     clients = (
-        Compactor("p", "c0", jobs=1, turns=8),
+        Compactor("p", "c0", jobs=1, backoff=8),
         Compactor("q", "c1", jobs=1),
         Closer("r", "d0", looks),
     )
@@ -183,13 +184,13 @@ def halved_job() -> Cast:
 
 
 def wide_job() -> Cast:
-    clients = (Compactor("p", "c0", jobs=1), Compactor("q", "g0", jobs=1, turns=4, wide=True))
+    clients = (Compactor("p", "c0", jobs=1), Compactor("q", "g0", jobs=1, backoff=4, wide=True))
     return Cast(table(THREE_FILES, KEYS // 2), clients, (), 0)
 
 
 def wide_split() -> Cast:
     clients = (
-        Compactor("p", "g0", jobs=1, turns=6, wide=True),
+        Compactor("p", "g0", jobs=1, backoff=6, wide=True),
         Splitter("q", "s0", splits=1),
         Remover("r", "x0", 1, KEYS // 2),
         Writer("q", "w0", (_batch(3),)),
@@ -197,9 +198,9 @@ def wide_split() -> Cast:
     return Cast(table((*THREE_FILES[:1], _file(1, UPPER)), KEYS // 2), clients, ("answer lost",), 1)
 
 
-def emptied_leaf(looks: int = 1) -> Cast:
+def emptied_partition(looks: int = 1) -> Cast:
     clients = (
-        Compactor("p", "c0", jobs=1, turns=12),
+        Compactor("p", "c0", jobs=1, backoff=12),
         Remover("q", "x0", 0, KEYS // 2),
         Joiner("r", "j0", looks),
     )

@@ -4,17 +4,17 @@ The oracle sees the log as the store holds it and knows what each transaction me
 a write added, the range a removal emptied. From that alone it knows what a reader must see. Violations by name:
 
     overwritten          an entry was replaced
-    gap                  an entry was put beyond the next number
+    gap                  an entry was put beyond the next version
     committed twice      a request key took effect a second time (P2)
-    rows lost            a leaf does not show a row that was added and not removed (P1)
-    rows doubled         a leaf shows a row twice (P2)
-    rows risen           a leaf shows a row that was removed
-    not tiled            the leaves leave a gap or overlap
+    rows lost            a partition does not show a row that was added and not removed (P1)
+    rows doubled         a partition shows a row twice (P2)
+    rows risen           a partition shows a row that was removed
+    not tiled            the partitions leave a gap or overlap
     false committed      told "committed", but the entry does not hold the key
     false refusal        told "rejected", but the key is in the log, or the transaction would have been valid on every
-                         state that the log has had since it was offered
+                         state that the log has had since it was proposed
     false not committed  told "not committed" or "rejected", but the attempt is in the log, then or later
-    views differ         two replicas at one number hold different states (P4)
+    views differ         two replicas at one version hold different states (P4)
     stuck                somebody waits for ever
 """
 
@@ -28,23 +28,23 @@ RIGHT = Rules()
 
 
 def visible_rows(state: TableState, rules: Rules) -> int:
-    """What a scan of every leaf returns: each looks at its own references only, cut to its range.
+    """What a scan of every partition returns: each looks at its own references only, cut to its range.
 
-    Raises `Violation` if a row shows twice or the leaves do not tile the key space.
+    Raises `Violation` if a row shows twice or the partitions do not tile the key space.
     """
     seen = 0
     boundary = 0
-    for leaf in state.leaves:
-        if leaf.min != boundary or leaf.max <= leaf.min:
-            raise Violation("not tiled", f"a leaf at {leaf.min} where {boundary} was due")
-        boundary = leaf.max
-        for file in leaf.references:
-            rows = within(file.rows, leaf.min, leaf.max) if rules.read == "slice" else file.rows
+    for partition in state.partitions:
+        if partition.min != boundary or partition.max <= partition.min:
+            raise Violation("not tiled", f"a partition at {partition.min} where {boundary} was due")
+        boundary = partition.max
+        for file in partition.references:
+            rows = within(file.rows, partition.min, partition.max) if rules.read == "slice" else file.rows
             if seen & rows:
-                raise Violation("rows doubled", f"keys {keys_of(seen & rows)} through {file} at {state.number}")
+                raise Violation("rows doubled", f"keys {keys_of(seen & rows)} through {file} at {state.version}")
             seen |= rows
     if boundary != KEYS:
-        raise Violation("not tiled", f"the last leaf ends at {boundary}")
+        raise Violation("not tiled", f"the last partition ends at {boundary}")
     return seen
 
 
@@ -60,19 +60,19 @@ class Oracle:
         self.denied: set[str] = set()
         self.rows = visible_rows(start, Rules())
 
-    def grown(self, number: int, entry: Entry) -> None:
-        """Entry `number` is in the store now."""
-        if number <= len(self.entries):
-            raise Violation("overwritten", f"{self.entries[number - 1].id} by {entry.id} at {number}")
-        if number > len(self.entries) + 1:
-            raise Violation("gap", f"{entry.id} at {number}, the log ends at {len(self.entries)}")
+    def grown(self, version: int, entry: Entry) -> None:
+        """Entry `version` is in the store now."""
+        if version <= len(self.entries):
+            raise Violation("overwritten", f"{self.entries[version - 1].id} by {entry.id} at {version}")
+        if version > len(self.entries) + 1:
+            raise Violation("gap", f"{entry.id} at {version}, the log ends at {len(self.entries)}")
         for change in entry.changes:
             key, attempt = change.transaction.key, change.transaction.attempt
             if key in self.keys:
-                raise Violation("committed twice", f"{key} at {self.keys[key]} and {number}")
+                raise Violation("committed twice", f"{key} at {self.keys[key]} and {version}")
             if attempt in self.denied:
-                raise Violation("false not committed", f"{attempt} is in entry {number}")
-            self.keys[key] = number
+                raise Violation("false not committed", f"{attempt} is in entry {version}")
+            self.keys[key] = version
             self.attempts.add(attempt)
             effect = change.transaction.effect
             if isinstance(effect, AddFile):
@@ -87,16 +87,16 @@ class Oracle:
         state = self.states[-1]
         seen = visible_rows(state, self.rules)
         if lost := self.rows & ~seen:
-            raise Violation("rows lost", f"keys {keys_of(lost)} at {state.number}")
+            raise Violation("rows lost", f"keys {keys_of(lost)} at {state.version}")
         if risen := seen & ~self.rows:
-            raise Violation("rows risen", f"keys {keys_of(risen)} at {state.number}")
+            raise Violation("rows risen", f"keys {keys_of(risen)} at {state.version}")
 
-    def told(self, transaction: Transaction, base: int, end: str, number: int) -> None:
-        """The caller of a transaction, offered when the log was at `base`, has been told how it ended."""
+    def told(self, transaction: Transaction, base: int, end: str, version: int) -> None:
+        """The caller of a transaction, proposed when the log was at `base`, has been told how it ended."""
         key, attempt = transaction.key, transaction.attempt
         if end == "committed":
-            if self.keys.get(key) != number:
-                raise Violation("false committed", f"{key} at {number}")
+            if self.keys.get(key) != version:
+                raise Violation("false committed", f"{key} at {version}")
         elif end == "rejected":
             if key in self.keys:
                 raise Violation("false refusal", f"{key} is in entry {self.keys[key]}")
@@ -109,18 +109,19 @@ class Oracle:
             self.denied.add(attempt)
 
     def _refusable(self, transaction: Transaction, base: int) -> bool:
-        """Whether some state since the offer, also within an entry, refuses the transaction under the right rules."""
+        """Whether some state since the proposal, also within an entry, refuses the transaction under the right
+        rules."""
         state = self.states[base]
         if isinstance(resolve(transaction, state, RIGHT), Refusal):
             return True
-        for number in range(base + 1, len(self.states)):
-            for change in self.entries[number - 1].changes:
-                state = apply_change(state, change, number, self.rules)
+        for version in range(base + 1, len(self.states)):
+            for change in self.entries[version - 1].changes:
+                state = apply_change(state, change, version, self.rules)
                 if isinstance(resolve(transaction, state, RIGHT), Refusal):
                     return True
         return False
 
-    def viewed(self, view: TableState, process: str) -> None:
+    def viewed(self, snapshot: TableState, process: str) -> None:
         """A process holds this state."""
-        if view.number >= len(self.states) or view != self.states[view.number]:
-            raise Violation("views differ", f"{process} at {view.number}")
+        if snapshot.version >= len(self.states) or snapshot != self.states[snapshot.version]:
+            raise Violation("views differ", f"{process} at {snapshot.version}")

@@ -1,7 +1,7 @@
 """The clients: what writers and maintenance ask of a table. Each plans on some view, commits, and minds the outcome.
 
 A client whose outcome is unknown, or that lost every race, asks again as a restarted process would: the same request
-key, but a new attempt with new files. Plans may be old by the time they are judged; no client looks twice.
+key, but a new attempt with new files. Plans may be old by the time they are validated; no client looks twice.
 """
 
 from typing import NamedTuple, assert_never
@@ -27,7 +27,7 @@ REPEATS = 3
 
 
 class Writer(NamedTuple):
-    """Adds one file a batch, given as (batch number, rows). Two writers with one batch are a restarted stream."""
+    """Adds one file a batch, given as (batch version, rows). Two writers with one batch are a restarted stream."""
 
     process: str
     name: str
@@ -35,15 +35,15 @@ class Writer(NamedTuple):
 
 
 class Compactor(NamedTuple):
-    """Opens a job over some references of a leaf and runs it, or runs a job that another one opened.
+    """Opens a job over some references of a partition and runs it, or runs a job that another one opened.
 
-    `turns` is how often its task lets others go first before it commits. A `wide` one opens jobs over all leaves.
+    `turns` is how often its task lets others go first before it commits. A `wide` one opens jobs over all partitions.
     """
 
     process: str
     name: str
     jobs: int
-    turns: int = 0
+    backoff: int = 0
     wide: bool = False
 
 
@@ -56,7 +56,7 @@ class Closer(NamedTuple):
 
 
 class Splitter(NamedTuple):
-    """Splits some leaf, at any key or only at one of `at`."""
+    """Splits some partition, at any key or only at one of `at`."""
 
     process: str
     name: str
@@ -65,7 +65,7 @@ class Splitter(NamedTuple):
 
 
 class Joiner(NamedTuple):
-    """Joins two leaves that meet, once it sees any in as many looks as it has."""
+    """Joins two partitions that meet, once it sees any in as many looks as it has."""
 
     process: str
     name: str
@@ -106,8 +106,8 @@ def run(desk: Desk, client: Client) -> Steps[None]:
 def _look(desk: Desk, turn: int) -> Steps[TableState]:
     """Begin a turn."""
     desk.store.begin(turn)
-    view: TableState = yield desk.store.look, desk
-    return view
+    snapshot: TableState = yield desk.store.look, desk
+    return snapshot
 
 
 def _choose(desk: Desk, options: int) -> Steps[int]:
@@ -115,13 +115,13 @@ def _choose(desk: Desk, options: int) -> Steps[int]:
     return chosen
 
 
-def _insist(desk: Desk, name: str, view: TableState, key: str, effect: Effect) -> Steps[Outcome]:
+def _insist(desk: Desk, name: str, snapshot: TableState, key: str, effect: Effect) -> Steps[Outcome]:
     """Commit, asking again with the same key while the outcome is open. Each attempt names files of its own."""
     outcome = Outcome("unknown")
     for attempt in range(REPEATS):
         label = f"{name}.{attempt}"
-        offer = desk.store.offer(desk, Transaction(key, f"{key}/{label}", _attempted(effect, label)), view)
-        outcome = yield desk.store.hear, offer
+        proposal = desk.store.proposal(desk, Transaction(key, f"{key}/{label}", _attempted(effect, label)), snapshot)
+        outcome = yield desk.store.hear, proposal
         if outcome.end in ("committed", "rejected"):
             break
     return outcome
@@ -137,49 +137,49 @@ def _attempted(effect: Effect, label: str) -> Effect:
 
 def _write(desk: Desk, client: Writer) -> Steps[None]:
     for turn, (batch, rows) in enumerate(client.batches):
-        view = yield from _look(desk, turn)
-        yield from _insist(desk, client.name, view, f"batch{batch}", AddFile(DataFile(f"b{batch}", rows)))
+        snapshot = yield from _look(desk, turn)
+        yield from _insist(desk, client.name, snapshot, f"batch{batch}", AddFile(DataFile(f"b{batch}", rows)))
 
 
 def _compact(desk: Desk, client: Compactor) -> Steps[None]:
     for turn in range(client.jobs):
-        view = yield from _look(desk, turn)
-        job = yield from _choose_open_job(desk, view)
+        snapshot = yield from _look(desk, turn)
+        job = yield from _choose_open_job(desk, snapshot)
         if job is None:
-            job = yield from _open_job(desk, client, turn, view)
+            job = yield from _open_job(desk, client, turn, snapshot)
         if job is None:
             continue
-        for _ in range(client.turns):
+        for _ in range(client.backoff):
             yield from _choose(desk, 1)
-        outcome = yield from _insist(desk, client.name, view, f"replace {job.id}", Replace(job, _merged(job)))
+        outcome = yield from _insist(desk, client.name, snapshot, f"replace {job.id}", Replace(job, _merged(job)))
         if outcome.end == "rejected":
-            yield from _insist(desk, client.name, view, f"close {job.id}", CloseJob(job.id))
+            yield from _insist(desk, client.name, snapshot, f"close {job.id}", CloseJob(job.id))
 
 
-def _choose_open_job(desk: Desk, view: TableState) -> Steps[Job | None]:
+def _choose_open_job(desk: Desk, snapshot: TableState) -> Steps[Job | None]:
     """Perhaps run a job that is open already: a task is often started twice."""
-    if not view.jobs:
+    if not snapshot.jobs:
         return None
-    chosen = yield from _choose(desk, len(view.jobs) + 1)
-    return view.jobs[chosen] if chosen < len(view.jobs) else None
+    chosen = yield from _choose(desk, len(snapshot.jobs) + 1)
+    return snapshot.jobs[chosen] if chosen < len(snapshot.jobs) else None
 
 
-def _open_job(desk: Desk, client: Compactor, turn: int, view: TableState) -> Steps[Job | None]:
-    leaves = [leaf for leaf in view.leaves if leaf.references]
-    if not leaves:
+def _open_job(desk: Desk, client: Compactor, turn: int, snapshot: TableState) -> Steps[Job | None]:
+    partitions = [partition for partition in snapshot.partitions if partition.references]
+    if not partitions:
         return None
     if client.wide:
-        files = tuple(dict.fromkeys(file for leaf in leaves for file in leaf.references))
+        files = tuple(dict.fromkeys(file for partition in partitions for file in partition.references))
         chosen = files[: 1 + (yield from _choose(desk, len(files)))]
-        return (yield from _opened(desk, client, view, Job(f"{client.name}-{turn}", 0, KEYS, chosen)))
-    leaf = leaves[(yield from _choose(desk, len(leaves)))]
-    windows = tuple(dict.fromkeys((leaf.references, leaf.references[:2], leaf.references[-2:])))
-    job = Job(f"{client.name}-{turn}", leaf.min, leaf.max, windows[(yield from _choose(desk, len(windows)))])
-    return (yield from _opened(desk, client, view, job))
+        return (yield from _opened(desk, client, snapshot, Job(f"{client.name}-{turn}", 0, KEYS, chosen)))
+    partition = partitions[(yield from _choose(desk, len(partitions)))]
+    windows = tuple(dict.fromkeys((partition.references, partition.references[:2], partition.references[-2:])))
+    job = Job(f"{client.name}-{turn}", partition.min, partition.max, windows[(yield from _choose(desk, len(windows)))])
+    return (yield from _opened(desk, client, snapshot, job))
 
 
-def _opened(desk: Desk, client: Compactor, view: TableState, job: Job) -> Steps[Job | None]:
-    outcome = yield from _insist(desk, client.name, view, f"open {job.id}", OpenJob(job))
+def _opened(desk: Desk, client: Compactor, snapshot: TableState, job: Job) -> Steps[Job | None]:
+    outcome = yield from _insist(desk, client.name, snapshot, f"open {job.id}", OpenJob(job))
     return None if outcome.end == "rejected" else job
 
 
@@ -193,34 +193,39 @@ def _merged(job: Job) -> DataFile | None:
 
 def _close(desk: Desk, client: Closer) -> Steps[None]:
     for turn in range(client.looks):
-        view = yield from _look(desk, turn)
-        if view.jobs:
-            job = view.jobs[(yield from _choose(desk, len(view.jobs)))]
-            yield from _insist(desk, client.name, view, f"close {job.id} {client.name}", CloseJob(job.id))
+        snapshot = yield from _look(desk, turn)
+        if snapshot.jobs:
+            job = snapshot.jobs[(yield from _choose(desk, len(snapshot.jobs)))]
+            yield from _insist(desk, client.name, snapshot, f"close {job.id} {client.name}", CloseJob(job.id))
 
 
 def _split(desk: Desk, client: Splitter) -> Steps[None]:
     for turn in range(client.splits):
-        view = yield from _look(desk, turn)
-        cuts = [(leaf, at) for leaf in view.leaves for at in client.at if leaf.min < at < leaf.max]
+        snapshot = yield from _look(desk, turn)
+        cuts = [
+            (partition, at)
+            for partition in snapshot.partitions
+            for at in client.at
+            if partition.min < at < partition.max
+        ]
         if not cuts:
             return
-        leaf, at = cuts[(yield from _choose(desk, len(cuts)))]
-        effect = Split(leaf.min, leaf.max, at, seen=leaf.references)
-        yield from _insist(desk, client.name, view, f"split {client.name}-{turn}", effect)
+        partition, at = cuts[(yield from _choose(desk, len(cuts)))]
+        effect = Split(partition.min, partition.max, at, seen=partition.references)
+        yield from _insist(desk, client.name, snapshot, f"split {client.name}-{turn}", effect)
 
 
 def _join(desk: Desk, client: Joiner) -> Steps[None]:
     for turn in range(client.looks):
-        view = yield from _look(desk, turn)
-        boundaries = [leaf.min for leaf in view.leaves if leaf.min > 0]
+        snapshot = yield from _look(desk, turn)
+        boundaries = [partition.min for partition in snapshot.partitions if partition.min > 0]
         if boundaries:
             at = boundaries[(yield from _choose(desk, len(boundaries)))]
-            yield from _insist(desk, client.name, view, f"join {client.name}", Join(at))
+            yield from _insist(desk, client.name, snapshot, f"join {client.name}", Join(at))
             return
 
 
 def _remove(desk: Desk, client: Remover) -> Steps[None]:
     assert 0 <= client.min < client.max <= KEYS, "a removal needs a range"
-    view = yield from _look(desk, 0)
-    yield from _insist(desk, client.name, view, f"remove {client.name}", Remove(client.min, client.max))
+    snapshot = yield from _look(desk, 0)
+    yield from _insist(desk, client.name, snapshot, f"remove {client.name}", Remove(client.min, client.max))

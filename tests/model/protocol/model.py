@@ -1,9 +1,9 @@
 """The model of the protocol on show."""
 
-from ..museum import Model
+from ..known_bad import Model
 from .casts import (
     FAULTS,
-    emptied_leaf,
+    emptied_partition,
     halved_job,
     late_job,
     rejoined,
@@ -27,16 +27,16 @@ QUOTA: dict[str, int] = {
     "Split committed": 300,
     "Join committed": 40,
     "Remove committed": 100,
-    "job committed into several leaves": 20,
+    "job committed into several partitions": 20,
     "told unknown": 200,
     "told not committed": 3,
     "refused: no such open job": 10,
     "refused: an input is gone": 20,
     "refused: a row of an input does not count": 20,
     "refused: an input is in another open job": 20,
-    "refused: no such leaf": 200,
+    "refused: no such partition": 200,
     "refused: a file reaches over": 3,
-    "refused: a leaf has an open job": 3,
+    "refused: a partition has an open job": 3,
     "refused: nothing to remove": 20,
     **dict.fromkeys(FAULTS, 40),
 }
@@ -52,7 +52,7 @@ SMALL = {
     "one writer, splitter, compactor, one answer lost": small_table(1, 1, faults_max=1),
     "two writers, splitter, compactor": small_table(2, 1, faults_max=0),
     "two compactors, closer": late_job(),
-    "compactor, remover, joiner": emptied_leaf(),
+    "compactor, remover, joiner": emptied_partition(),
 }
 LARGE = {
     "two writers, splitter, compactor, one answer lost": small_table(2, 1, faults_max=1),

@@ -43,7 +43,7 @@ def keys_of(rows: int) -> tuple[int, ...]:
 def proven_empty(file: DataFile, lower: int, upper: int) -> bool:
     """Whether bounds, or two exact ranks, prove that the file has no row in `[lower, upper)`.
 
-    Not the same as being empty there: a range that ends between two sampled keys is judged by the bounds alone.
+    Not the same as being empty there: a range that ends between two sampled keys is validated by the bounds alone.
     """
     if not file.rows & BELOW[upper] or not file.rows & ~BELOW[lower]:
         return True

@@ -15,23 +15,25 @@ class Rules:
     # The log: docs/decisions/0004.
     put: Literal["create if absent", "overwrite"] = "create if absent"
     exists: Literal["look whose", "lost race"] = "look whose"
-    unclear: Literal["same bytes again", "other bytes", "read back", "next number"] = "same bytes again"
+    unclear: Literal["same bytes again", "other bytes", "read back", "next version"] = "same bytes again"
     own_entry: Literal["applied when settled", "applied when put"] = "applied when settled"
     repeat: Literal["first outcome", "forgotten", "compare content"] = "first outcome"
     # The group of transactions in one entry: 0004.
-    judged_on: Literal["evolving state", "head"] = "evolving state"
+    validated_on: Literal["evolving state", "head"] = "evolving state"
     neighbours: Literal["apart", "all or none"] = "apart"
     rejection: Literal["of a committed head", "told at once", "of a cached view"] = "of a committed head"
     repeat_beside: Literal["told with its entry", "told at once"] = "told with its entry"
-    # Files, references and leaves: 0003.
+    # Files, references and partitions: 0003.
     add: Literal["resolved again", "resolved when planned"] = "resolved again"
     left_out: Literal["proven empty", "estimated empty"] = "proven empty"
-    split: Literal["leaf and keys", "carries references"] = "leaf and keys"
+    split: Literal["partition and keys", "carries references"] = "partition and keys"
     read: Literal["slice", "whole file"] = "slice"
     join_files: Literal["must not reach over", "any"] = "must not reach over"
     join_jobs: Literal["none open", "any"] = "none open"
     # Jobs, as 0005 and 0030 have them.
     open_inputs: Literal["in no open job", "any"] = "in no open job"
     open_range: Literal["every row counts", "inputs somewhere in it"] = "every row counts"
-    replace: Literal["leaf by leaf", "original leaf", "every leaf in range"] = "leaf by leaf"
+    replace: Literal["partition by partition", "original partition", "every partition in range"] = (
+        "partition by partition"
+    )
     late_commit: Literal["refused", "accepted"] = "refused"

@@ -11,10 +11,10 @@ from .rows import DataFile, estimated_rows, proven_empty
 from .rules import Rules
 
 
-class Leaf(NamedTuple):
+class Partition(NamedTuple):
     """A key range in force, `[min, max)`, and its references: each stands for all rows of its file in the range.
 
-    A leaf is known by its min, so the lower half of a split leaf keeps the name.
+    A partition is known by its min, so the lower half of a split partition keeps the name.
     """
 
     min: int
@@ -32,7 +32,7 @@ class Job(NamedTuple):
 
 
 class AddFile(NamedTuple):
-    """Add a file, with a reference in every leaf it reaches."""
+    """Add a file, with a reference in every partition it reaches."""
 
     file: DataFile
 
@@ -57,7 +57,7 @@ class CloseJob(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Cut the leaf `[min, max)` at a key. `seen`, what the planner saw in it, matters to a wrong form only."""
+    """Cut the partition `[min, max)` at a key. `seen`, what the planner saw in it, matters to a wrong form only."""
 
     min: int
     max: int
@@ -66,13 +66,13 @@ class Split(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Make one leaf of the two that meet at a key."""
+    """Make one partition of the two that meet at a key."""
 
     at: int
 
 
 class Remove(NamedTuple):
-    """Drop every reference in `[min, max)`, cutting leaves at both ends."""
+    """Drop every reference in `[min, max)`, cutting partitions at both ends."""
 
     min: int
     max: int
@@ -94,7 +94,7 @@ class Transaction(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A transaction resolved against one state: leaves (by their min) and files named outright."""
+    """A transaction resolved against one state: partitions (by their min) and files named outright."""
 
     transaction: Transaction
     cuts: tuple[int, ...] = ()
@@ -125,20 +125,20 @@ class Recorded(NamedTuple):
 
     key: str
     attempt: str
-    number: int
+    version: int
 
 
 class TableState(NamedTuple):
-    """The table at one log number."""
+    """The table at one version."""
 
-    number: int
-    leaves: tuple[Leaf, ...]
+    version: int
+    partitions: tuple[Partition, ...]
     jobs: tuple[Job, ...] = ()
     recorded: tuple[Recorded, ...] = ()
 
     def __hash__(self) -> int:
-        """By its number: at one number there is one state, or the oracle has found out."""
-        return self.number
+        """By its version: at one version there is one state, or the oracle has found out."""
+        return self.version
 
     def record_of(self, key: str) -> Recorded | None:
         for recorded in self.recorded:
@@ -149,75 +149,81 @@ class TableState(NamedTuple):
     def job(self, job_id: str) -> Job | None:
         return next((job for job in self.jobs if job.id == job_id), None)
 
-    def leaf(self, lower: int, upper: int) -> Leaf | None:
-        return next((leaf for leaf in self.leaves if leaf.min == lower and leaf.max == upper), None)
+    def partition(self, lower: int, upper: int) -> Partition | None:
+        return next(
+            (partition for partition in self.partitions if partition.min == lower and partition.max == upper), None
+        )
 
 
 def reaches(file: DataFile, lower: int, upper: int, rules: Rules) -> bool:
-    """Whether a leaf over `[lower, upper)` needs a reference to the file."""
+    """Whether a partition over `[lower, upper)` needs a reference to the file."""
     if rules.left_out == "estimated empty":
         return estimated_rows(file, lower, upper) > 0
     return not proven_empty(file, lower, upper)
 
 
 def cut(
-    leaves: tuple[Leaf, ...], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None
-) -> tuple[Leaf, ...]:
-    """Split the leaf that has `at` inside; every reference then in it goes to each half it reaches."""
-    for place, leaf in enumerate(leaves):
-        if leaf.min < at < leaf.max:
-            moved = leaf.references if carried is None else carried
+    partitions: tuple[Partition, ...], at: int, rules: Rules, carried: tuple[DataFile, ...] | None = None
+) -> tuple[Partition, ...]:
+    """Split the partition that has `at` inside; every reference then in it goes to each half it reaches."""
+    for place, partition in enumerate(partitions):
+        if partition.min < at < partition.max:
+            moved = partition.references if carried is None else carried
             halves = [
-                Leaf(lower, upper, tuple([file for file in moved if reaches(file, lower, upper, rules)]))
-                for lower, upper in ((leaf.min, at), (at, leaf.max))
+                Partition(lower, upper, tuple([file for file in moved if reaches(file, lower, upper, rules)]))
+                for lower, upper in ((partition.min, at), (at, partition.max))
             ]
-            return (*leaves[:place], *halves, *leaves[place + 1 :])
-    return leaves
+            return (*partitions[:place], *halves, *partitions[place + 1 :])
+    return partitions
 
 
-def join(leaves: tuple[Leaf, ...], at: int) -> tuple[Leaf, ...]:
-    """Make one leaf of the two that meet at `at`; a file that both refer to is referred to once."""
-    result: list[Leaf] = []
-    for leaf in leaves:
-        if leaf.min == at and result:
+def join(partitions: tuple[Partition, ...], at: int) -> tuple[Partition, ...]:
+    """Make one partition of the two that meet at `at`; a file that both refer to is referred to once."""
+    result: list[Partition] = []
+    for partition in partitions:
+        if partition.min == at and result:
             lower = result.pop()
-            references = lower.references + tuple(f for f in leaf.references if f not in lower.references)
-            result.append(Leaf(lower.min, leaf.max, references))
+            references = lower.references + tuple(f for f in partition.references if f not in lower.references)
+            result.append(Partition(lower.min, partition.max, references))
         else:
-            result.append(leaf)
+            result.append(partition)
     return tuple(result)
 
 
-def _edit(leaf: Leaf, change: Change) -> Leaf:
-    references = leaf.references
+def _edit(partition: Partition, change: Change) -> Partition:
+    references = partition.references
     if change.drops:
-        dropped = [file for at, file in change.drops if at == leaf.min]
+        dropped = [file for at, file in change.drops if at == partition.min]
         references = tuple([file for file in references if file not in dropped])
-    return Leaf(leaf.min, leaf.max, references + tuple([file for at, file in change.adds if at == leaf.min]))
+    return Partition(
+        partition.min, partition.max, references + tuple([file for at, file in change.adds if at == partition.min])
+    )
 
 
-def apply_change(state: TableState, change: Change, number: int, rules: Rules) -> TableState:
-    """The state after one change of entry `number`."""
-    leaves = state.leaves
+def apply_change(state: TableState, change: Change, version: int, rules: Rules) -> TableState:
+    """The state after one change of entry `version`."""
+    partitions = state.partitions
     for at in change.cuts:
-        leaves = cut(leaves, at, rules, change.carried)
+        partitions = cut(partitions, at, rules, change.carried)
     if change.joins is not None:
-        leaves = join(leaves, change.joins)
+        partitions = join(partitions, change.joins)
     if change.drops or change.adds:
         named = {at for at, _ in (*change.drops, *change.adds)}
-        leaves = tuple([_edit(leaf, change) if leaf.min in named else leaf for leaf in leaves])
+        partitions = tuple(
+            [_edit(partition, change) if partition.min in named else partition for partition in partitions]
+        )
     jobs = state.jobs
     if change.closes is not None:
         jobs = tuple(job for job in jobs if job.id != change.closes)
     if change.opens is not None:
         jobs = (*jobs, change.opens)
-    recorded = Recorded(change.transaction.key, change.transaction.attempt, number)
-    return TableState(number, leaves, jobs, (*state.recorded, recorded))
+    recorded = Recorded(change.transaction.key, change.transaction.attempt, version)
+    return TableState(version, partitions, jobs, (*state.recorded, recorded))
 
 
 def apply_entry(state: TableState, entry: Entry, rules: Rules) -> TableState:
     """The state after the next entry of the log."""
-    number = state.number + 1
+    version = state.version + 1
     for change in entry.changes:
-        state = apply_change(state, change, number, rules)
+        state = apply_change(state, change, version, rules)
     return state

@@ -29,19 +29,19 @@ PutAnswer = Literal["created", "exists", "unclear"]
 class Outcome(NamedTuple):
     """How a commit ended.
 
-    committed      in the log, in the entry of this number
-    rejected       not valid on a state that the log has had since the offer
+    committed      in the log, in the entry of this version
+    rejected       not valid on a state that the log has had since the proposal
     not committed  every attempt lost its race; the transaction is not in the log and never will be
     unknown        a put of ours may still be under way; the transaction may be in the log, or come to be
     """
 
     end: Literal["committed", "rejected", "not committed", "unknown"]
-    number: int = 0
+    version: int = 0
     reason: str = ""
 
 
-class Offer:
-    """A transaction that waits for its outcome. `base` is the head of the log when it was offered."""
+class Proposal:
+    """A transaction that waits for its outcome. `base` is the head of the log when it was proposed."""
 
     __slots__ = ("base", "caller", "outcome", "planned_on", "transaction")
 
@@ -53,7 +53,7 @@ class Offer:
         self.outcome: Outcome | None = None
 
     def __hash__(self) -> int:
-        """The same for the same offer of another run."""
+        """The same for the same proposal of another run."""
         return hash((self.transaction.attempt, self.base))
 
     def __repr__(self) -> str:
@@ -66,10 +66,10 @@ class Desk:
     def __init__(self, store: "Store", name: str, clients: int) -> None:
         self.store = store
         self.name = name
-        self.view = store.start
+        self.snapshot = store.start
         self.clients = clients
-        self.waiting: list[Offer] = []
-        self.open: list[Offer] = []  # those that wait, and those taken but not told
+        self.waiting: list[Proposal] = []
+        self.open: list[Proposal] = []  # those that wait, and those taken but not told
         self.idle: Actor | None = None  # the committer, while it waits
         self.entries = 0  # put so far; never set back, so that entry ids stay unique
 
@@ -98,97 +98,97 @@ class Store(World):
 
     # -- requests to the store --------------------------------------------------------------------------------------
 
-    def read(self, number: int) -> Entry | None:
+    def read(self, version: int) -> Entry | None:
         """An entry, or None."""
-        return self.log.get(number)
+        return self.log.get(version)
 
-    def put(self, desk: Desk, number: int, entry: Entry) -> PutAnswer:
-        """Put an entry at a number if none is there; faults may blur the answer."""
+    def put(self, desk: Desk, version: int, entry: Entry) -> PutAnswer:
+        """Put an entry at a version if none is there; faults may blur the answer."""
         chosen = self.chooser.fault(len(self.faults)) if self.faults_left else None
         if chosen is None:
-            return self._land(number, entry)
+            return self._land(version, entry)
         self.faults_left -= 1
         fault = self.faults[chosen]
         self.counts[fault] += 1
         if fault in ("request late", "crash, request late"):
-            late = self.spawn(f"late put at {number}", partial(self._arrive, number, entry), knows=entry)
-            self.under_way[late] = number, entry
+            late = self.spawn(f"late put at {version}", partial(self._arrive, version, entry), knows=entry)
+            self.under_way[late] = version, entry
         elif fault not in ("request lost", "crash before effect"):
-            self._land(number, entry)
+            self._land(version, entry)
         if fault.startswith("crash"):
             self._crash(desk)
         return "exists" if fault == "client retry" else "unclear"
 
-    def land_late(self, number: int, entry: Entry) -> None:
+    def land_late(self, version: int, entry: Entry) -> None:
         """What was under way arrives; once nobody does anything any more, it may also be lost."""
         assert self.running is not None, "a late put runs"
         del self.under_way[self.running]
         if len(self.actors) == 1 + len(self.under_way) and self.chooser.below(2):
             return
-        self.counts["late put landed"] += self._land(number, entry) == "created"
+        self.counts["late put landed"] += self._land(version, entry) == "created"
 
     # -- requests within a process ----------------------------------------------------------------------------------
 
-    def take(self, desk: Desk) -> tuple[Offer, ...]:
+    def take(self, desk: Desk) -> tuple[Proposal, ...]:
         """All transactions that wait at the desk."""
-        offers, desk.waiting = tuple(desk.waiting), []
-        self.counts["transactions grouped"] += len(offers) > 1
-        return offers
+        proposals, desk.waiting = tuple(desk.waiting), []
+        self.counts["transactions grouped"] += len(proposals) > 1
+        return proposals
 
-    def hear(self, offer: Offer) -> Outcome:
-        """The outcome of an offer that has been told."""
-        assert offer.outcome is not None, "woken when it was told"
-        return offer.outcome
+    def hear(self, proposal: Proposal) -> Outcome:
+        """The outcome of a proposal that has been told."""
+        assert proposal.outcome is not None, "woken when it was told"
+        return proposal.outcome
 
     def look(self, desk: Desk) -> TableState:
         """A state to plan on: the view of any process, so it may be old, or newer than one's own."""
-        return (desk if self.looks == "own process" else self.desks[self.chooser.below(len(self.desks))]).view
+        return (desk if self.looks == "own process" else self.desks[self.chooser.below(len(self.desks))]).snapshot
 
     # -- what an actor does between two requests --------------------------------------------------------------------
 
-    def offer(self, desk: Desk, transaction: Transaction, planned_on: TableState) -> Offer:
+    def proposal(self, desk: Desk, transaction: Transaction, planned_on: TableState) -> Proposal:
         """Lay a transaction on the desk; the caller parks until it is told."""
-        offer = Offer(transaction, planned_on, len(self.log), self.park())
-        desk.open.append(offer)
-        desk.waiting.append(offer)
+        proposal = Proposal(transaction, planned_on, len(self.log), self.park())
+        desk.open.append(proposal)
+        desk.waiting.append(proposal)
         if desk.idle is not None:
             self.wake(desk.idle)
             desk.idle = None
-        return offer
+        return proposal
 
-    def tell(self, desk: Desk, offer: Offer, outcome: Outcome) -> None:
+    def tell(self, desk: Desk, proposal: Proposal, outcome: Outcome) -> None:
         """Tell a caller the outcome."""
-        desk.open.remove(offer)
-        offer.outcome = outcome
-        self.wake(offer.caller)
+        desk.open.remove(proposal)
+        proposal.outcome = outcome
+        self.wake(proposal.caller)
         self.counts[f"told {outcome.end}"] += 1
         if outcome.end == "rejected":
             self.counts[f"refused: {outcome.reason}"] += 1
-        self.oracle.told(offer.transaction, offer.base, outcome.end, outcome.number)
+        self.oracle.told(proposal.transaction, proposal.base, outcome.end, outcome.version)
 
-    def see(self, desk: Desk, view: TableState) -> None:
+    def see(self, desk: Desk, snapshot: TableState) -> None:
         """A process holds this state from now on."""
-        desk.view = view
-        self.oracle.viewed(view, desk.name)
+        desk.snapshot = snapshot
+        self.oracle.viewed(snapshot, desk.name)
 
     # -- what truly happens -----------------------------------------------------------------------------------------
 
-    def _arrive(self, number: int, entry: Entry) -> Steps[None]:
-        yield self.land_late, number, entry
+    def _arrive(self, version: int, entry: Entry) -> Steps[None]:
+        yield self.land_late, version, entry
 
-    def _land(self, number: int, entry: Entry) -> PutAnswer:
+    def _land(self, version: int, entry: Entry) -> PutAnswer:
         """The put takes effect, if it can."""
-        there = self.log.get(number)
+        there = self.log.get(version)
         if there is not None and self.rules.put == "create if absent":
             self.counts["race lost"] += there.id != entry.id
             return "exists"
         if there != entry:
-            self.log[number] = entry
-            self.contents = hash((self.contents, number, entry))
-            self.oracle.grown(number, entry)
+            self.log[version] = entry
+            self.contents = hash((self.contents, version, entry))
+            self.oracle.grown(version, entry)
             self._count(entry)
         if self.rules.put == "create if absent":
-            for late in [late for late, (at, _) in self.under_way.items() if at == number]:
+            for late in [late for late, (at, _) in self.under_way.items() if at == version]:
                 del self.under_way[late]  # it can do nothing now
                 self.actors.remove(late)
         return "created"
@@ -198,18 +198,18 @@ class Store(World):
             effect = change.transaction.effect
             self.counts[f"{type(effect).__name__} committed"] += 1
             if isinstance(effect, Replace) and len({at for at, _ in change.drops}) > 1:
-                self.counts["job committed into several leaves"] += 1
+                self.counts["job committed into several partitions"] += 1
 
     def _crash(self, desk: Desk) -> None:
         desk.waiting = []
-        for offer in tuple(desk.open):
-            self.tell(desk, offer, Outcome("unknown"))
-        desk.view = self.start
+        for proposal in tuple(desk.open):
+            self.tell(desk, proposal, Outcome("unknown"))
+        desk.snapshot = self.start
         raise Crash
 
     def finish(self) -> None:
         """Nobody waits for ever but committers for transactions."""
-        if waiting := [offer for desk in self.desks for offer in desk.open]:
+        if waiting := [proposal for desk in self.desks for proposal in desk.open]:
             raise Violation("stuck", f"waiting for ever: {waiting}")
 
     # -- for the search ---------------------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 import pytest
 
 from ..engine import run_seeds, search
-from ..museum import show_at_random
+from ..known_bad import show_at_random
 from .casts import (
     Cast,
-    emptied_leaf,
+    emptied_partition,
     halved_job,
     late_job,
     rejoined,
@@ -29,7 +29,7 @@ CASTS = {
     "halved job": halved_job(),
     "wide job": wide_job(),
     "wide split": wide_split(),
-    "emptied leaf": emptied_leaf(looks=6),
+    "emptied partition": emptied_partition(looks=6),
     "rejoined": rejoined(),
 }
 
@@ -41,19 +41,24 @@ def test_random_schedules_of_a_small_cast_break_no_promise(cast: Cast, protocol_
 
 @pytest.mark.parametrize("rules", LOOKS_RIGHT, ids=("exists is a lost race", "request keys forgotten"))
 def test_two_rules_guard_against_a_retry_of_the_client(rules: Rules) -> None:
-    tally = run_seeds(range(500), PROTOCOL.world_of(CLIENT_RETRIES, rules))
-    assert not tally.bad, f"{tally.first_bad}"
+    counts = run_seeds(range(500), PROTOCOL.world_of(CLIENT_RETRIES, rules))
+    assert not counts.bad, f"{counts.first_bad}"
 
 
 @pytest.mark.parametrize(
     ("cast", "rules"),
     [
         (rejoined(), Rules(join_files="any")),
-        (emptied_leaf(), Rules(join_jobs="any")),
+        (emptied_partition(), Rules(join_jobs="any")),
         (halved_job(), Rules(open_range="inputs somewhere in it")),
         (wide_job(), Rules(open_range="inputs somewhere in it")),
     ],
-    ids=("any two leaves join", "leaves with open jobs join", "inputs anywhere in the range", "a wide job of a part"),
+    ids=(
+        "any two partitions join",
+        "partitions with open jobs join",
+        "inputs anywhere in the range",
+        "a wide job of a part",
+    ),
 )
 def test_the_search_finds_a_wrong_form_too(cast: Cast, rules: Rules) -> None:
     assert search(PROTOCOL.world_of(cast, rules), states_max=10_000).violation is not None

@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
 
 
 def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change | Refusal:
-    """What the transaction does to this state, files and leaves named outright. Never void: that is refused."""
+    """What the transaction does to this state, files and partitions named outright. Never void: that is refused."""
     effect = transaction.effect
     match effect:
         case AddFile(file=file):
@@ -46,8 +46,8 @@ def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change
                 return Refusal("no such open job")
             return Change(transaction, closes=job_id)
         case Split(min=lower, max=upper, at=at, seen=seen):
-            if state.leaf(lower, upper) is None:
-                return Refusal("no such leaf")
+            if state.partition(lower, upper) is None:
+                return Refusal("no such partition")
             return Change(transaction, cuts=(at,), carried=seen if rules.split == "carries references" else None)
         case Join(at=at):
             refusal = _refuse_join(at, state, rules)
@@ -59,8 +59,10 @@ def resolve(transaction: Transaction, state: TableState, rules: Rules) -> Change
 
 
 def references_of(file: DataFile, state: TableState, rules: Rules) -> tuple[tuple[int, DataFile], ...]:
-    """A reference in each leaf the file reaches."""
-    return tuple([(leaf.min, file) for leaf in state.leaves if reaches(file, leaf.min, leaf.max, rules)])
+    """A reference in each partition the file reaches."""
+    return tuple(
+        [(partition.min, file) for partition in state.partitions if reaches(file, partition.min, partition.max, rules)]
+    )
 
 
 def _overlap(job: Job, lower: int, upper: int) -> bool:
@@ -68,15 +70,15 @@ def _overlap(job: Job, lower: int, upper: int) -> bool:
 
 
 def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
-    """A job may open iff its range is one leaf in force that refers to all its inputs, or leaves in force inside its
-    range hold every row of its inputs; and no open job has one of them there.
+    """A job may open iff its range is one partition in force that refers to all its inputs, or partitions in force
+    inside its range hold every row of its inputs; and no open job has one of them there.
 
-    A job replaces all its inputs or none in each leaf it meets. Were it enough that each input is still somewhere in
-    the range, the planned leaf could have been split meanwhile and one of the inputs merged away in one half; the job's
-    output would bring that input's rows back there. Where every row counts, nothing was merged away.
+    A job replaces all its inputs or none in each partition it meets. Were it enough that each input is still somewhere
+    in the range, the planned partition could have been split meanwhile and one of the inputs merged away in one half;
+    the job's output would bring that input's rows back there. Where every row counts, nothing was merged away.
     """
-    leaf = state.leaf(job.min, job.max)
-    inside = [leaf for leaf in state.leaves if job.min <= leaf.min and leaf.max <= job.max]
+    partition = state.partition(job.min, job.max)
+    inside = [partition for partition in state.partitions if job.min <= partition.min and partition.max <= job.max]
     for file in job.inputs:
         held = [one for one in inside if file in one.references]
         counted = 0
@@ -84,7 +86,7 @@ def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
             counted |= within(file.rows, one.min, one.max)
         if not held:
             return Refusal("an input is gone")
-        if rules.open_range == "every row counts" and leaf is None and counted != file.rows:
+        if rules.open_range == "every row counts" and partition is None and counted != file.rows:
             return Refusal("a row of an input does not count")
     if rules.open_inputs == "in no open job":
         for other in state.jobs:
@@ -94,9 +96,10 @@ def _refuse_job(job: Job, state: TableState, rules: Rules) -> Refusal | None:
 
 
 def _resolve_replace(transaction: Transaction, effect: Replace, state: TableState, rules: Rules) -> Change | Refusal:
-    """Leaf by leaf over what is now inside the job's range: a leaf that holds an input loses it and gains the output.
+    """Partition by partition over what is now inside the job's range: a partition that holds an input loses it and
+    gains the output.
 
-    A leaf that holds none was emptied by a removal since: it gets nothing, or the removed rows would rise again.
+    A partition that holds none was emptied by a removal since: it gets nothing, or the removed rows would rise again.
     """
     job = state.job(effect.job.id)
     if job is None:
@@ -105,31 +108,31 @@ def _resolve_replace(transaction: Transaction, effect: Replace, state: TableStat
         job = effect.job
     drops: list[tuple[int, DataFile]] = []
     adds: list[tuple[int, DataFile]] = []
-    for leaf in state.leaves:
-        if leaf.min < job.min or job.max < leaf.max:
+    for partition in state.partitions:
+        if partition.min < job.min or job.max < partition.max:
             continue
-        held = [file for file in leaf.references if file in job.inputs]
-        drops.extend((leaf.min, file) for file in held)
+        held = [file for file in partition.references if file in job.inputs]
+        drops.extend((partition.min, file) for file in held)
         gains = {
-            "leaf by leaf": bool(held),
-            "original leaf": leaf.min == job.min,
-            "every leaf in range": True,
+            "partition by partition": bool(held),
+            "original partition": partition.min == job.min,
+            "every partition in range": True,
         }[rules.replace]
-        if gains and effect.output is not None and reaches(effect.output, leaf.min, leaf.max, rules):
-            adds.append((leaf.min, effect.output))
+        if gains and effect.output is not None and reaches(effect.output, partition.min, partition.max, rules):
+            adds.append((partition.min, effect.output))
     if not drops:
         return Refusal("no input is left")
     return Change(transaction, drops=tuple(drops), adds=tuple(adds), closes=job.id)
 
 
 def _refuse_join(at: int, state: TableState, rules: Rules) -> Refusal | None:
-    """Two leaves may join iff no open job touches either and no file of just one of them reaches into the other."""
-    upper = next((leaf for leaf in state.leaves if leaf.min == at), None)
-    lower = next((leaf for leaf in state.leaves if leaf.max == at), None)
+    """Two partitions may join iff no open job touches either and no file of just one of them reaches into the other."""
+    upper = next((partition for partition in state.partitions if partition.min == at), None)
+    lower = next((partition for partition in state.partitions if partition.max == at), None)
     if lower is None or upper is None:
-        return Refusal("no such leaf")
+        return Refusal("no such partition")
     if rules.join_jobs == "none open" and any(_overlap(job, lower.min, upper.max) for job in state.jobs):
-        return Refusal("a leaf has an open job")
+        return Refusal("a partition has an open job")
     if rules.join_files == "must not reach over":
         for one, other in ((lower, upper), (upper, lower)):
             for file in one.references:
@@ -139,12 +142,12 @@ def _refuse_join(at: int, state: TableState, rules: Rules) -> Refusal | None:
 
 
 def _resolve_remove(transaction: Transaction, effect: Remove, state: TableState, rules: Rules) -> Change | Refusal:
-    leaves = cut(cut(state.leaves, effect.min, rules), effect.max, rules)
+    partitions = cut(cut(state.partitions, effect.min, rules), effect.max, rules)
     drops = tuple(
-        (leaf.min, file)
-        for leaf in leaves
-        if effect.min <= leaf.min and leaf.max <= effect.max
-        for file in leaf.references
+        (partition.min, file)
+        for partition in partitions
+        if effect.min <= partition.min and partition.max <= effect.max
+        for file in partition.references
     )
     if not drops:
         return Refusal("nothing to remove")

@@ -1,10 +1,10 @@
-"""The museum: protocols with one rule stated too simply, each of which the model must find.
+"""The known-bad variants: protocols with one rule stated too simply, each of which the model must find.
 
 Two rules are each other's net: `LOOKS_RIGHT` lists the forms that are harmless alone.
 """
 
-from ..museum import WrongForm
-from .casts import emptied_leaf, halved_job, late_job, rejoined, two_writers
+from ..known_bad import WrongForm
+from .casts import emptied_partition, halved_job, late_job, rejoined, two_writers
 from .rules import Rules
 
 CLIENT_RETRIES = two_writers(2, ("client retry",), faults_max=1)
@@ -41,9 +41,9 @@ LOG_FORMS = (
         190,
     ),
     WrongForm(
-        "unclear, so the next number",
-        Rules(unclear="next number"),
-        "the number given up is empty, or is filled later by what was put again",
+        "unclear, so the next version",
+        Rules(unclear="next version"),
+        "the version given up is empty, or is filled later by what was put again",
         "gap, committed twice, false committed, views differ, rows lost, rows risen, rows doubled, "
         "false not committed, false refusal",
         4,
@@ -73,8 +73,8 @@ LOG_FORMS = (
 
 GROUP_FORMS = (
     WrongForm(
-        "all judged on the head",
-        Rules(judged_on="head"),
+        "all validated on the head",
+        Rules(validated_on="head"),
         "what is valid alone need not be valid after its neighbour in the same entry",
         "committed twice, rows lost, rows doubled, rows risen, false refusal, not tiled",
         5,
@@ -89,7 +89,7 @@ GROUP_FORMS = (
     WrongForm(
         "a refusal told at once",
         Rules(rejection="told at once"),
-        "it was judged on a neighbour's change, whose entry then loses the race and is judged anew",
+        "it was validated on a neighbour's change, whose entry then loses the race and is validated anew",
         "false refusal",
         4,
     ),
@@ -109,11 +109,11 @@ GROUP_FORMS = (
     ),
 )
 
-LEAF_FORMS = (
+PARTITION_FORMS = (
     WrongForm(
         "a writer resolves once",
         Rules(add="resolved when planned"),
-        "the leaf was split since; the half that got no reference does not show its rows",
+        "the partition was split since; the half that got no reference does not show its rows",
         "rows lost",
         3,
     ),
@@ -127,19 +127,19 @@ LEAF_FORMS = (
     WrongForm(
         "a split carries references",
         Rules(split="carries references"),
-        "files added to the leaf since it was planned are in neither half; files replaced since come back",
+        "files added to the partition since it was planned are in neither half; files replaced since come back",
         "rows lost, rows doubled, rows risen",
         3,
     ),
     WrongForm(
         "a reader takes the whole file",
         Rules(read="whole file"),
-        "a reference stands for the rows inside its leaf; the others show through other leaves too",
+        "a reference stands for the rows inside its partition; the others show through other partitions too",
         "rows doubled, rows risen",
         1,
     ),
     WrongForm(
-        "any two leaves join",
+        "any two partitions join",
         Rules(join_files="any"),
         "rows merged away or removed in one half show again through the other half's reference",
         "rows doubled, rows risen",
@@ -147,12 +147,12 @@ LEAF_FORMS = (
         rejoined(),
     ),
     WrongForm(
-        "leaves with open jobs join",
+        "partitions with open jobs join",
         Rules(join_jobs="any"),
-        "the emptied half holds no input of the job, the joined leaf does: the output's removed rows rise",
+        "the emptied half holds no input of the job, the joined partition does: the output's removed rows rise",
         "rows risen",
         40,
-        emptied_leaf(looks=6),
+        emptied_partition(looks=6),
     ),
 )
 
@@ -174,15 +174,15 @@ JOB_FORMS = (
         halved_job(),
     ),
     WrongForm(
-        "a job commits into its original leaf",
-        Rules(replace="original leaf"),
+        "a job commits into its original partition",
+        Rules(replace="original partition"),
         "after a split the other half loses the inputs and gains nothing",
         "rows lost",
         12,
     ),
     WrongForm(
-        "outputs go to every leaf of the range",
-        Rules(replace="every leaf in range"),
+        "outputs go to every partition of the range",
+        Rules(replace="every partition in range"),
         "a range emptied since the job opened holds none of its inputs; the output brings them back",
         "rows risen",
         66,
@@ -197,8 +197,8 @@ JOB_FORMS = (
     ),
 )
 
-WRONG_FORMS = LOG_FORMS + GROUP_FORMS + LEAF_FORMS + JOB_FORMS
+WRONG_FORMS = LOG_FORMS + GROUP_FORMS + PARTITION_FORMS + JOB_FORMS
 
-# "Exists" read as a lost race does no harm while every transaction has a request key on record: the re-judged
+# "Exists" read as a lost race does no harm while every transaction has a request key on record: the re-validated
 # transaction is met again in the state. And where nobody asks twice, forgetting keys does none. Only both together do.
 LOOKS_RIGHT = (Rules(exists="lost race"), Rules(repeat="forgotten"))

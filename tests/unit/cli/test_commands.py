@@ -72,7 +72,7 @@ def test_split_points_are_keys_as_in_csv(cli: Cli, schema_file: Path, tmp_path: 
     points.write_text('"Bad, Bank",-3\n\nUlm\n', "utf-8")
     made = cli("table", "create", "t", "--schema", schema_file, "--split-points", points, "--set", "split_rows=9")
     assert made.code == 0, made.err
-    bounds = [leaf["max"] for leaf in cli("table", "partitions", "t", "--json").json["partitions"]]
+    bounds = [partition["max"] for partition in cli("table", "partitions", "t", "--json").json["partitions"]]
     assert bounds == [{"place": "Bad, Bank", "sensor": -3}, {"place": "Ulm", "sensor": None}, None]
     assert cli("settings", "show", "t", "--json").json["settings"]["split_rows"] == 9
 
@@ -112,7 +112,7 @@ def test_a_table_may_be_made_offline(cli: Cli, schema_file: Path) -> None:
 def test_a_table_is_shown_renamed_and_taken_off_and_on(cli: Cli, table: str) -> None:
     shown = cli("table", "show", table).out
     assert "5 rows" in shown
-    assert "1 leaf" in shown
+    assert "1 partition" in shown
     assert cli("table", "alter", table, "--rename-to", "other").code == 0
     assert cli("table", "list").out == "other\n"
     assert cli("table", "show", table).code == 4
@@ -154,7 +154,7 @@ def test_remove_says_what_would_go_and_asks_before_it_goes(
     assert 0 < going < before
 
     asked = cli("--json", "remove", table, "--prefix", "Ulm", "--dry-run").json
-    assert (asked["rows"], asked["number"]) == (going, None)
+    assert (asked["rows"], asked["version"]) == (going, None)
     monkeypatch.setattr("sys.stdin", Terminal("no\n"))
     assert cli("remove", table, "--prefix", "Ulm").code == 2
     monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
@@ -201,7 +201,7 @@ def test_a_commit_id_counts_once(cli: Cli, table: str, parquet: Path) -> None:
     first = cli("write", table, parquet, "--commit-id", "monday", "--json").json
     again = cli("write", table, parquet, "--commit-id", "monday", "--json").json
     assert (first["rows_read"], again["rows_read"]) == (5, 0)
-    assert first["number"] == again["number"]
+    assert first["version"] == again["version"]
     assert len(cli("scan", table, "--json").lines) == 10
 
 
@@ -216,9 +216,9 @@ def test_files_of_all_kinds_are_written_as_one(cli: Cli, table: str, tmp_path: P
     # Not named for what it is: its first bytes tell.
     (tmp_path / "unnamed").write_bytes((tmp_path / "a.parquet").read_bytes())
     names = ["a.parquet", "a.arrow", "a.arrows", "a.csv", "unnamed"]
-    before = cli("table", "show", table, "--json").json["number"]
+    before = cli("table", "show", table, "--json").json["version"]
     ran = cli("write", table, *(tmp_path / name for name in names), "--json").json
-    assert ran == {"table": table, "number": before + 1, "rows_read": 10}
+    assert ran == {"table": table, "version": before + 1, "rows_read": 10}
     found = cli("scan", table, "--starts-with", "A", "--columns", "place,reading,note", "--json").lines
     assert (
         found == [{"place": "Aa", "reading": 1.0, "note": "x"}] * 5 + [{"place": "Ab", "reading": None, "note": ""}] * 5
@@ -247,11 +247,11 @@ def test_a_bad_file_is_named_and_nothing_is_written(
         path.mkdir()
     elif content is not None:
         path.write_bytes(content)
-    before = cli("table", "show", table, "--json").json["number"]
+    before = cli("table", "show", table, "--json").json["version"]
     ran = cli("write", table, parquet, path)
     assert (ran.code, ran.out) == (code, ""), ran.err
     assert says in ran.err
-    assert cli("table", "show", table, "--json").json["number"] == before
+    assert cli("table", "show", table, "--json").json["version"] == before
 
 
 def test_a_key_is_a_word_for_each_field(cli: Cli, table: str) -> None:
@@ -362,28 +362,28 @@ def test_text_comes_in_columns(cli: Cli, table: str) -> None:
 # -- maintenance without Spark, and reports -----------------------------------------------------------------------
 
 
-def test_a_leaf_is_split_and_reported(cli: Cli, table: str) -> None:
-    assert cli("split", table).out == "table readings: no leaf is too large\n"
+def test_a_partition_is_split_and_reported(cli: Cli, table: str) -> None:
+    assert cli("split", table).out == "table readings: no partition is too large\n"
     cli("settings", "set", table, "split_rows=3")
     assert "5" in cli("split", table, "--dry-run").out
     assert len(cli("table", "partitions", table, "--json").json["partitions"]) == 1
-    assert "leaf 1 cut into" in cli("split", table).out
-    leaves = cli("table", "partitions", table, "--json").json["partitions"]
-    assert len(leaves) > 1
-    assert [leaf["max"] for leaf in leaves[:-1]] == [leaf["min"] for leaf in leaves[1:]]
-    assert sum(leaf["rows"] for leaf in leaves) == 5
+    assert "partition 1 cut into" in cli("split", table).out
+    partitions = cli("table", "partitions", table, "--json").json["partitions"]
+    assert len(partitions) > 1
+    assert [partition["max"] for partition in partitions[:-1]] == [partition["min"] for partition in partitions[1:]]
+    assert sum(partition["rows"] for partition in partitions) == 5
     files = cli("table", "files", table, "--json").json["files"]
-    assert [file["leaf"] for file in files] == [leaf["leaf"] for leaf in leaves]
+    assert [file["partition"] for file in files] == [partition["partition"] for partition in partitions]
     assert len(cli("table", "files", table).out.splitlines()) == 1 + len(files)
 
 
-def test_leaves_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
+def test_partitions_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
     assert cli("join", table).out == "table readings: no neighbours are small enough to be joined\n"
     cli("settings", "set", table, "split_rows=3")
     cli("split", table)
     cli("settings", "set", table, "split_rows=1000")
     count = len(cli("table", "partitions", table, "--json").json["partitions"])
-    assert cli("join", table, "--dry-run").out.startswith(f"{count} leaves (2, 3")
+    assert cli("join", table, "--dry-run").out.startswith(f"{count} partitions (2, 3")
     assert cli("join", table).out.endswith(") made one\n")
     assert len(cli("table", "partitions", table, "--json").json["partitions"]) == 1
 
@@ -394,7 +394,7 @@ def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str,
     cli("write", table, parquet)
     assert cli("compact", table, "--dry-run").out == "nothing to compact\n"
     full = cli("compact", table, "--strategy", "full", "--dry-run", "--json").json
-    assert (full["merges"][0]["runs"], full["chains"]) == (2, [])
+    assert (full["merges"][0]["runs"], full["concatenations"]) == (2, [])
     assert cli("settings", "set", table, "compaction_strategy=full").code == 0
     assert cli("compact", table, "--dry-run", "--json").json == full
     assert cli("settings", "set", table, "compaction_strategy=magic").code == 2
@@ -453,7 +453,7 @@ def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None
         (lakebed.BadKeyError, 3),
         (lakebed.DamagedError, 3),
         (lakebed.RejectedError, 3),
-        (lakebed.FormatTooNewError, 3),
+        (lakebed.UnsupportedFormatError, 3),
         (lakebed.NotFoundError, 4),
         (lakebed.StorageError, 5),
         (lakebed.UnsafeStoreError, 5),
@@ -482,13 +482,13 @@ def test_fields_are_altered_one_after_another(cli: Cli, table: str) -> None:
     """Each says what it did and at which number; rows read as the schema has them then, and as it had them before."""
     assert (
         cli("table", "alter", table, "--add", "battery", "int8").out
-        == "table readings at number 3: add battery: int8\n"
+        == "table readings at version 3: add battery: int8\n"
     )
     assert cli("table", "alter", table, "--widen", "battery", "int32").code == 0
     assert cli("table", "alter", table, "--rename", "place", "site").code == 0
     assert cli("table", "alter", table, "--drop", "note").code == 0
     shown = cli("table", "alter", table, "--add", "tags", '{"list": "string"}', "--json").json
-    assert (shown["number"], shown["schema"]["version"]) == (7, 6)
+    assert (shown["version"], shown["schema"]["version"]) == (7, 6)
     assert shown["schema"]["values"][-1] == {"id": 7, "name": "tags", "type": {"list": "string"}, "nullable": True}
     (row,) = cli("get", table, "Ulm", "30", "--json").lines
     assert list(row) == ["site", "sensor", "at", "reading", "battery", "tags"]

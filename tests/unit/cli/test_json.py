@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.cli.reference import every_command
-from lakebed.failures import Attempt, record_failure
+from lakebed.inspect.failed_calls import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
@@ -75,7 +75,7 @@ def failed(table: str, url: str) -> None:
 def test_the_output_has_the_documented_shape(
     command: str, cli: Cli, table: str, schema_file: Path, parquet: Path
 ) -> None:
-    # Two runs, and leaves above their limit: so that plans and reports are not empty.
+    # Two runs, and partitions above their limit: so that plans and reports are not empty.
     assert cli("write", table, parquet).code == 0
     assert cli("requests", "submit", table, parquet, "--again").code == 0
     assert cli("settings", "set", table, "split_rows=3").code == 0

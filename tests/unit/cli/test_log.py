@@ -16,28 +16,28 @@ def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, 
     ran = cli("history", table)
     assert ran.code == 0, ran.err
     heading, *lines = ran.out.splitlines()
-    assert heading.split()[:3] == ["number", "time", "type"]
+    assert heading.split()[:3] == ["version", "time", "type"]
     assert [line.split()[0] for line in lines] == ["3", "2", "1"]
     assert "monday" in lines[0]
     assert "create_table" in lines[-1]
     newest = cli("history", table, "--limit", 1, "--json").lines
-    assert [(row["number"], row["request_key"], row["rows_added"]) for row in newest] == [(3, "monday", 5)]
+    assert [(row["version"], row["request_key"], row["rows_added"]) for row in newest] == [(3, "monday", 5)]
     assert cli("history", table, "--limit", -1).code == 2
     assert cli("history", "nothing").code == 4
 
 
 def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: str, url: str) -> None:
-    """The damage lies before the snapshot, so the table itself still opens."""
+    """The damage lies before the checkpoint, so the table itself still opens."""
     opened = lakebed.open(url).table(table)
     last = 0
-    while (opened.log.snapshots.read() or opened.log.head).number < 5:
+    while (opened.log.checkpoints.read() or opened.log.head).version < 5:
         last = opened.set(page_rows=500 + last)
-        opened.log.wait_for_snapshot()
+        opened.log.wait_for_checkpoint()
     (entry,) = Path(url).glob(f"tables/*/log/{4:020d}.ndjson")
     entry.write_bytes(entry.read_bytes()[:-9])
     ran = cli("history", table, "--json")
     assert ran.code == 3
-    assert [row["number"] for row in ran.lines] == [*range(last, 4, -1)]
+    assert [row["version"] for row in ran.lines] == [*range(last, 4, -1)]
     assert "entry 4" in ran.err
 
 
@@ -46,7 +46,7 @@ def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parq
         cli("write", table, parquet, "--commit-id", f"day {count}")
     lines = cli("history", table, "--entries").out.splitlines()
     assert [line.split()[1].rstrip(",") for line in lines if line.startswith("entry")] == [*map(str, range(13, 3, -1))]
-    assert [entry["number"] for entry in cli("history", table, "--entries", "--limit", 2, "--json").lines] == [13, 12]
+    assert [entry["version"] for entry in cli("history", table, "--entries", "--limit", 2, "--json").lines] == [13, 12]
     one = cli("history", table, "--entry", 13)
     assert one.out.count("entry ") == 1
     assert "request_key: day 10" in one.out
@@ -56,20 +56,18 @@ def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parq
     assert document["previous"] == cli("history", table, "--entry", 12, "--json").json["digest"]
 
 
-def test_an_entry_with_a_side_object_says_so(
-    cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_with_a_sidecar_says_so(cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which, and how much is in it; and the claim that stands in place of the list."""
     monkeypatch.setattr("lakebed.state.bulk.INLINE_MAX", 0)
     cli("write", table, parquet)
     (document,) = cli("history", table, "--entry", 3, "--json").lines
-    (side,) = document["sides"]
-    assert (side["number"], side["references"]) == (3, 1)
-    assert document["transactions"][0]["references"]["side"] == side["digest"]
+    (sidecar,) = document["sidecars"]
+    assert (sidecar["version"], sidecar["references"]) == (3, 1)
+    assert document["transactions"][0]["references"]["sidecar"] == sidecar["digest"]
     assert not differences(document, documented()["history --entries"])
     lines = cli("history", table, "--entry", 3).out.splitlines()
-    assert any(line.startswith(f"  side object {side['digest']} of 3: 1 reference, ") for line in lines)
-    assert any("1 reference in 1 leaf" in line for line in lines)
+    assert any(line.startswith(f"  sidecar {sidecar['digest']} of 3: 1 reference, ") for line in lines)
+    assert any("1 reference in 1 partition" in line for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -14,4 +14,4 @@ def test_keys_that_grow_with_time_are_never_rewritten():
     day = simulated(Strategy.SIZE_RATIO, 60, 6 * 10**9, growing=True)
     assert day.written_bytes == day.came_bytes
     assert day.most_runs == 1
-    assert len(day.state.leaves) > 1
+    assert len(day.state.partitions) > 1

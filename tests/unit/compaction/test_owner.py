@@ -1,11 +1,11 @@
-"""A process that is gone is known to be; one that cannot be judged is left alone."""
+"""A process that is gone is known to be; one that cannot be validated is left alone."""
 
 import subprocess
 import sys
 
 import pytest
 
-from lakebed.compaction import owner
+from lakebed.maintenance.compaction import owner
 
 pytestmark = pytest.mark.skipif(not owner.this_process(), reason="this system has no /proc")
 

@@ -9,30 +9,30 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.compaction import plan, waves
-from lakebed.compaction.run import compact, prepare, run_merge_task
 from lakebed.log.objects import ObjectLog
-from lakebed.state.transactions import Mark, RaiseMark, RejectRequest, Request, SetTag, Source, SubmitRequests
+from lakebed.maintenance.compaction import job_batches, plan
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.state.transactions import RaiseWatermark, RejectRequest, Request, SetTag, Source, SubmitRequests, Watermark
 
-LEAVES = 4
+PARTITIONS = 4
 
 
 @pytest.fixture
 def table(tmp_path):
-    """Two runs, each of which reaches all of four leaves."""
+    """Two runs, each of which reaches all of four partitions."""
     schema = lakebed.Schema({"k": "int64"})
     found = lakebed.create(str(tmp_path / "instance")).create_table("t", schema, split_points=[(1,), (2,), (3,)])
     for _ in range(2):
-        found.write(pa.table({"k": range(LEAVES)}))
+        found.write(pa.table({"k": range(PARTITIONS)}))
     return found
 
 
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Waves of one job, one after another."""
-    monkeypatch.setattr(waves, "WAVE_TASKS_MIN", 1)
-    monkeypatch.setattr(waves, "WAVE_TASKS_PER_CORE", 1)
-    monkeypatch.setattr(waves, "WAVES_AT_ONCE", 1)
+    monkeypatch.setattr(job_batches, "BATCH_TASKS_MIN", 1)
+    monkeypatch.setattr(job_batches, "BATCH_TASKS_PER_CORE", 1)
+    monkeypatch.setattr(job_batches, "BATCHES_AT_ONCE", 1)
 
 
 def merged(table, tmp_path, tasks):
@@ -48,25 +48,25 @@ def keys(table):
 
 
 def submitted(table, *names):
-    table.commit(SubmitRequests(tuple(Request(name, (Source("s3://in/f", 1, "v"),), table.number) for name in names)))
+    table.commit(SubmitRequests(tuple(Request(name, (Source("s3://in/f", 1, "v"),), table.version) for name in names)))
 
 
 def test_a_job_holds_the_orphan_horizon_below_all_that_it_writes(table, tmp_path):
-    """It began after its inputs were stored and before its output was, by the store's own stamps."""
-    written = max(file.stamp_us for file in table.state().referenced().values())
+    """It began after its inputs were stored and before its output was, by the store's own last-modified times."""
+    written = max(file.last_modified_us for file in table.state().referenced().values())
     outcomes = []
 
     def execute(tasks):
         began_us = min(job.began_us for job in table.state().jobs.values())
-        raises = [RaiseMark(Mark.ORPHAN_HORIZON, began_us + later) for later in (1, 0)]
-        outcomes.extend(type(table.try_commit(offer)).__name__ for offer in raises)
+        raises = [RaiseWatermark(Watermark.ORPHAN_CUTOFF, began_us + later) for later in (1, 0)]
+        outcomes.extend(type(table.try_commit(proposal)).__name__ for proposal in raises)
         return merged(table, tmp_path, tasks)
 
     report = compact(table, prepare(table, "full"), execute, cores=1)
 
     assert outcomes == ["NotCommitted", "Committed"]
-    assert (report.leaves, report.jobs, report.rows) == (LEAVES, LEAVES, 2 * LEAVES)
-    assert written <= table.state().orphan_horizon_us
+    assert (report.partitions, report.jobs, report.rows) == (PARTITIONS, PARTITIONS, 2 * PARTITIONS)
+    assert written <= table.state().orphan_cutoff_us
 
 
 def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path, one_by_one):
@@ -82,30 +82,30 @@ def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path,
 
 def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
     """While the first entry is put all others wait, and are the second."""
-    prepared, before, create = prepare(table, "full"), table.number, ObjectLog.create
+    prepared, before, create = prepare(table, "full"), table.version, ObjectLog.create
 
     def slow(*arguments):
-        while table.number == before and len(table.log.waiting) < LEAVES - 1:
+        while table.version == before and len(table.log.waiting) < PARTITIONS - 1:
             pass
         return create(*arguments)
 
     def execute(tasks):
-        assert (len(table.state().jobs), table.number - before) == (LEAVES, 2)
+        assert (len(table.state().jobs), table.version - before) == (PARTITIONS, 2)
         return merged(table, tmp_path, tasks)
 
     monkeypatch.setattr(ObjectLog, "create", slow)
-    assert compact(table, prepared, execute, cores=1).jobs == LEAVES
+    assert compact(table, prepared, execute, cores=1).jobs == PARTITIONS
 
 
 def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
     table.set(compaction_requests_max=1)
     submitted(table, "a", "b")
     report = compact(table, prepare(table, "full"), partial(pytest.fail, "a task ran"), cores=1)
-    assert (report.jobs, report.number) == (0, None)
+    assert (report.jobs, report.version) == (0, None)
     assert report.waits == "2 requests are open; compaction goes on when they are 1"
     table.commit(RejectRequest("a", "gone"))
     report = compact(table, prepare(table, "full"), partial(merged, table, tmp_path), cores=1)
-    assert (report.jobs, report.waits) == (LEAVES, None)
+    assert (report.jobs, report.waits) == (PARTITIONS, None)
 
 
 def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path, one_by_one):
@@ -130,8 +130,8 @@ def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
 
     monkeypatch.setattr(ObjectLog, "create", stuck)
     with ThreadPoolExecutor(8) as pool:
-        for number in range(8):
-            pool.submit(table.commit, SetTag(f"tag-{number}", 1))
+        for version in range(8):
+            pool.submit(table.commit, SetTag(f"tag-{version}", 1))
         while len(table.log.waiting) < 3:
             pass
         waits = prepare(table, "full").waits
@@ -155,8 +155,8 @@ def test_an_interrupt_begins_no_more_and_leaves_no_job_open(table, tmp_path, one
     assert (sorted(runs(table)), table.state().jobs) == ([1, 2, 2, 2], {})
 
 
-def test_two_that_compact_at_once_merge_each_leaf_once(table, tmp_path):
-    """Both have planned all leaves before either begins; each leaf is whose job is opened first."""
+def test_two_that_compact_at_once_merge_each_partition_once(table, tmp_path):
+    """Both have planned all partitions before either begins; each partition is whose job is opened first."""
     tables = [lakebed.open(str(tmp_path / "instance")).table("t") for _ in range(2)]
     plans = [prepare(one, "full") for one in tables]
     with ThreadPoolExecutor(2) as pool:
@@ -165,31 +165,33 @@ def test_two_that_compact_at_once_merge_each_leaf_once(table, tmp_path):
             for one, planned in zip(tables, plans, strict=True)
         ]
     reports = [work.result() for work in works]
-    assert sum(report.jobs for report in reports) == LEAVES
-    assert sum(len(report.skipped) for report in reports) == LEAVES
-    assert keys(table) == Counter(dict.fromkeys(range(LEAVES), 2))
-    assert runs(table) == [1] * LEAVES
+    assert sum(report.jobs for report in reports) == PARTITIONS
+    assert sum(len(report.skipped) for report in reports) == PARTITIONS
+    assert keys(table) == Counter(dict.fromkeys(range(PARTITIONS), 2))
+    assert runs(table) == [1] * PARTITIONS
 
 
 def test_keys_that_grow_with_time_compact_without_being_rewritten(tmp_path):
     schema = lakebed.Schema({"k": "int64"})
-    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={"compaction_chain_bytes": 1})
+    table = lakebed.create(str(tmp_path / "lake")).create_table(
+        "t", schema, settings={"compaction_concatenate_bytes": 1}
+    )
     for day in range(5):
         table.write(pa.table({"k": range(10 * day, 10 * day + 10)}))
     files = set(table.state().files)
     report = compact(table, prepare(table), partial(pytest.fail, "a task ran"), cores=1)
-    assert (report.jobs, report.chained, report.number) == (0, 4, table.number)
+    assert (report.jobs, report.concatenated, report.version) == (0, 4, table.version)
     assert (runs(table), set(table.state().files)) == ([1], files)
     assert keys(table) == Counter(range(50))
-    assert compact(table, prepare(table), partial(pytest.fail, "a task ran"), cores=1).number is None
+    assert compact(table, prepare(table), partial(pytest.fail, "a task ran"), cores=1).version is None
     # A key that two runs share keeps them apart: they are merged.
     table.write(pa.table({"k": [49]}))
     report = compact(table, prepare(table, "full"), partial(merged, table, tmp_path), cores=1)
     assert (report.jobs, runs(table), keys(table)[49]) == (1, [1], 2)
 
 
-def test_a_leaf_that_changed_since_the_plan_is_left_alone(table, tmp_path):
+def test_a_partition_that_changed_since_the_plan_is_left_alone(table, tmp_path):
     prepared = prepare(table, "full")
     table.remove(lakebed.KeyRange(0, 1))
     report = compact(table, prepared, partial(merged, table, tmp_path), cores=1)
-    assert (report.jobs, len(report.skipped)) == (LEAVES - 1, 1)
+    assert (report.jobs, len(report.skipped)) == (PARTITIONS - 1, 1)

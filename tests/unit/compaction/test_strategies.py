@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.compaction.strategies import Run, batches, chained, runs_of
-from lakebed.files import DataFile, LeafFile
+from lakebed.maintenance.compaction.strategies import Run, batches, concatenated, runs_of
+from lakebed.model.files import DataFile, PartitionFile
 from lakebed.settings import Settings, Strategy
 
 
 def held(name, size_bytes, span="a-a", run=None, *, rows=10, whole=10):
-    """A reference to a file of these bytes and keys, with ``rows`` of its ``whole`` inside the leaf."""
+    """A reference to a file of these bytes and keys, with ``rows`` of its ``whole`` inside the partition."""
     low, high = span.encode().split(b"-")
     file = DataFile(name, "job", whole, size_bytes, low, high, 1, 0, "digest", 8, "footer")
-    return LeafFile(file, rows, True, run or name)
+    return PartitionFile(file, rows, True, run or name)
 
 
 def drawn(strategy, sizes, **changes):
@@ -23,7 +23,7 @@ def drawn(strategy, sizes, **changes):
     return [" ".join(str(run.size_bytes) for run in batch) for batch in found]
 
 
-def test_a_run_is_what_its_references_have_inside_the_leaf():
+def test_a_run_is_what_its_references_have_inside_the_partition():
     found = runs_of([held("f1", 100, "a-c", "r"), held("f2", 90, "b-z", rows=3, whole=9), held("f3", 50, "d-e", "r")])
     assert [(run.size_bytes, run.rows, run.min_key, run.max_key) for run in found] == [
         (150, 20, b"a", b"e"),
@@ -86,18 +86,18 @@ def test_runs_that_do_not_overlap_make_as_few_chains_as_overlap_anywhere():
     """
     spans = {"f1": "a-b", "f2": "bb-d", "f3": "e-f", "f4": "g-h", "f5": "e-z"}
     runs = [Run.of([held(name, 100, span)]) for name, span in spans.items()]
-    found = chained(runs, 100)
+    found = concatenated(runs, 100)
     assert [" ".join(one.file.id for one in run.held) for run in found] == ["f1 f2 f3 f4", "f5"]
-    assert [run.chained for run in found] == [4, 1]
+    assert [run.concatenated for run in found] == [4, 1]
     touching = [Run.of([held("f1", 100, "a-b")]), Run.of([held("f2", 100, "b-c")])]
-    assert chained(touching, 100) == touching
+    assert concatenated(touching, 100) == touching
 
 
 def test_runs_of_small_files_are_not_kept_apart():
     large, small = Run.of([held("f1", 100, "a-b")]), Run.of([held("f2", 99, "c-d")])
-    assert sorted(run.held[0].file.id for run in chained([large, small], 100)) == ["f1", "f2"]
+    assert sorted(run.held[0].file.id for run in concatenated([large, small], 100)) == ["f1", "f2"]
     of_two = Run.of([held("f3", 150, "e-f", "r"), held("f4", 50, "g-h", "r")])
-    assert [run.chained for run in chained([large, of_two], 100)] == [2]
+    assert [run.concatenated for run in concatenated([large, of_two], 100)] == [2]
 
 
 SIZES = st.lists(st.integers(1, 5000), max_size=60)
@@ -105,7 +105,7 @@ SIZES = st.lists(st.integers(1, 5000), max_size=60)
 
 @given(st.sampled_from(Strategy), SIZES, st.integers(2, 15), st.floats(0.1, 8))
 def test_batches_share_no_run_are_bounded_and_come_to_an_end(strategy, sizes, batch, ratio):
-    """Merging what is planned, again and again, leaves less runs each time and then nothing to merge."""
+    """Merging what is planned, again and again, partitions less runs each time and then nothing to merge."""
     settings = Settings(compaction_batch_runs=batch, compaction_ratio=ratio, compaction_run_bytes=1024)
     runs = [Run.of([held(f"f{place}", size)]) for place, size in enumerate(sizes)]
     while found := batches(strategy, runs, settings):

@@ -1,4 +1,4 @@
-"""Small files that reach many leaves are merged whole: which, when, and what becomes of the rows."""
+"""Small files that reach many partitions are merged whole: which, when, and what becomes of the rows."""
 
 from collections import Counter
 
@@ -6,104 +6,108 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.compaction import whole
-from lakebed.compaction.plan import plan
-from lakebed.compaction.run import compact, prepare, run_merge_task
 from lakebed.errors import DamagedError
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange
+from lakebed.maintenance.compaction import whole_files
+from lakebed.maintenance.compaction.plan import plan
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange
 from lakebed.settings import Settings, Strategy
 from lakebed.state.resolve import resolve
-from lakebed.state.transactions import OfferFiles, OfferOutput, OfferRemove, OfferSplit, OpenJob, Rejected
+from lakebed.state.transactions import OpenJob, ProposeFiles, ProposeOutput, ProposeRemoval, ProposeSplit, Rejected
 from tests.unit.state.cases import drawn, job, key, new_file, step
-from tests.unit.state.cases import table as leaves_at
+from tests.unit.state.cases import table as partitions_at
 
-LEAVES, WRITES = 30, 12
+PARTITIONS, WRITES = 30, 12
 
 
 @pytest.fixture
 def few_references(monkeypatch):
-    """Two references less are worth a job over several leaves."""
-    monkeypatch.setattr(whole, "REFERENCES_MIN", 2)
+    """Two references less are worth a job over several partitions."""
+    monkeypatch.setattr(whole_files, "REFERENCES_MIN", 2)
 
 
 def planned(state, strategy=Strategy.SIZE_RATIO, **changes):
-    """A line a merge over several leaves: ``leaves: files``; then those of single leaves."""
+    """A line a merge over several partitions: ``partitions: files``; then those of single partitions."""
     found = plan(state, Settings(**changes), strategy)
-    wide = [f"{' '.join(map(str, m.leaves))}: {' '.join(f.id for f in m.inputs)} ({m.rows} rows)" for m in found.whole]
-    return wide + [f"leaf {m.leaf}: {' '.join(f.id for f in m.inputs)}" for m in found.merges]
+    wide = [
+        f"{' '.join(map(str, m.partitions))}: {' '.join(f.id for f in m.inputs)} ({m.rows} rows)" for m in found.whole
+    ]
+    return wide + [f"partition {m.partition}: {' '.join(f.id for f in m.inputs)}" for m in found.merges]
 
 
 def written(*letters, boundaries="m"):
     """A table of a file for each of these texts, each by a write of its own."""
-    state = leaves_at(*boundaries)
+    state = partitions_at(*boundaries)
     for place, text in enumerate(letters):
         # The ranks at boundaries are exact, as those of files that were written for them.
-        state = step(state, OfferFiles((new_file(f"f{place}", text, samples=text + boundaries),)))
+        state = step(state, ProposeFiles((new_file(f"f{place}", text, samples=text + boundaries),)))
     return state
 
 
-def test_files_of_like_size_are_merged_whole_over_the_leaves_that_they_reach(few_references):
+def test_files_of_like_size_are_merged_whole_over_the_partitions_that_they_reach(few_references):
     state = written("ax", "by", "cz", "az", boundaries="mp")
     assert planned(state) == ["1 3: f0 f1 f2 f3 (8 rows)"]
     assert planned(written("ax", "by", "cz")) == []
     assert planned(written("ax", "by", "cz"), Strategy.FULL) == ["1 2: f0 f1 f2 (6 rows)"]
 
 
-def test_files_of_one_leaf_and_files_with_large_slices_are_merged_leaf_by_leaf(few_references, monkeypatch):
+def test_files_of_one_partition_and_files_with_large_slices_are_merged_partition_by_partition(
+    few_references, monkeypatch
+):
     assert planned(written("ab", "bc", "cd", "ax", "ax", "ax", "ax")) == ["1 2: f3 f4 f5 f6 (8 rows)"]
-    monkeypatch.setattr(whole, "SLICE_BYTES_MAX", 100)
-    assert planned(written("ax", "by", "cz", "az")) == ["leaf 1: f0 f1 f2 f3", "leaf 2: f0 f1 f2 f3"]
+    monkeypatch.setattr(whole_files, "SLICE_BYTES_MAX", 100)
+    assert planned(written("ax", "by", "cz", "az")) == ["partition 1: f0 f1 f2 f3", "partition 2: f0 f1 f2 f3"]
 
 
 def test_few_references_are_not_worth_it():
-    assert planned(written("ax", "by", "cz", "az")) == ["leaf 1: f0 f1 f2 f3", "leaf 2: f0 f1 f2 f3"]
+    assert planned(written("ax", "by", "cz", "az")) == ["partition 1: f0 f1 f2 f3", "partition 2: f0 f1 f2 f3"]
 
 
-def test_a_file_that_was_merged_away_in_one_leaf_is_merged_leaf_by_leaf(few_references):
+def test_a_file_that_was_merged_away_in_one_partition_is_merged_partition_by_partition(few_references):
     state = written("ax", "by", "cz", "az", "ay")
     low = EncodedRange(b"", key("m"))
     state = step(state, OpenJob(job("job-1", "f0", keys=low)))
     assert planned(state) == ["1 2: f1 f2 f3 f4 (8 rows)"]
-    state = step(state, OfferOutput("job-1", (new_file("f9", "a"),)))
+    state = step(state, ProposeOutput("job-1", (new_file("f9", "a"),)))
     assert planned(state) == ["1 2: f1 f2 f3 f4 (8 rows)"]
 
 
-def test_a_file_with_an_estimate_is_merged_leaf_by_leaf(few_references):
+def test_a_file_with_an_estimate_is_merged_partition_by_partition(few_references):
     """Nothing proves that all of its rows count."""
-    state = step(written("ax", "by", "cz", "az"), OfferSplit({1: (key("c"),)}))
+    state = step(written("ax", "by", "cz", "az"), ProposeSplit({1: (key("c"),)}))
     found = planned(state)
     assert found
-    assert all(line.startswith("leaf ") for line in found)
+    assert all(line.startswith("partition ") for line in found)
 
 
-def refused(state, offer):
-    found = resolve(offer, state)
+def refused(state, proposal):
+    found = resolve(proposal, state)
     assert isinstance(found, Rejected), found
     return found.reason
 
 
-def test_a_job_over_several_leaves_is_opened_only_if_every_row_of_its_inputs_counts():
+def test_a_job_over_several_partitions_is_opened_only_if_every_row_of_its_inputs_counts():
     state = written("ax", "by")
     low = EncodedRange(b"", key("m"))
-    merged = step(step(state, OpenJob(job("job-1", "f0", keys=low))), OfferOutput("job-1", (new_file("f9", "a"),)))
+    merged = step(step(state, OpenJob(job("job-1", "f0", keys=low))), ProposeOutput("job-1", (new_file("f9", "a"),)))
     assert "do not hold all rows of its input f0" in refused(merged, OpenJob(job("job-2", "f0", "f1")))
-    estimated = step(state, OfferSplit({1: (key("c"),)}))
+    estimated = step(state, ProposeSplit({1: (key("c"),)}))
     assert "do not hold all rows" in refused(estimated, OpenJob(job("job-2", "f0", "f1")))
     assert "do not hold all rows" in refused(state, OpenJob(job("job-2", "f0", keys=EncodedRange(b"", key("x")))))
     held = step(state, OpenJob(job("job-1", "f1", keys=low)))
     assert "belongs to open job job-1" in refused(held, OpenJob(job("job-2", "f0", "f1")))
     opened = step(state, OpenJob(job("job-2", "f0", "f1", keys=ALL_KEYS)))
-    assert drawn(step(opened, OfferOutput("job-2", (new_file("f9", "abxy", samples="m"),)))) == ["f9:2", "f9:2"]
+    assert drawn(step(opened, ProposeOutput("job-2", (new_file("f9", "abxy", samples="m"),)))) == ["f9:2", "f9:2"]
 
 
-def test_leaves_that_were_split_or_emptied_meanwhile_are_served_leaf_by_leaf():
+def test_partitions_that_were_split_or_emptied_meanwhile_are_served_partition_by_partition():
     state = step(written("ax", "by"), OpenJob(job("job-1", "f0", "f1")))
-    state = step(state, OfferRemove((EncodedRange(key("m"), None),), False, {}))
+    state = step(state, ProposeRemoval((EncodedRange(key("m"), None),), False, {}))
     ranks = {name: new_file(name, text, samples=text + "bm").summary for name, text in (("f0", "ax"), ("f1", "by"))}
-    state = step(state, OfferSplit({1: (key("b"),)}, ranks))
-    state = step(state, OfferFiles((new_file("f7", "az", samples="bm"),)))
+    state = step(state, ProposeSplit({1: (key("b"),)}, ranks))
+    state = step(state, ProposeFiles((new_file("f7", "az", samples="bm"),)))
     assert drawn(state) == ["f0:1 f7:1", "f1:1", "f7:1"]
-    output = OfferOutput("job-1", (new_file("f9", "abxy", samples="bm"),))
+    output = ProposeOutput("job-1", (new_file("f9", "abxy", samples="bm"),))
     assert drawn(step(state, output)) == ["f7:1 f9:1", "f9:1", "f7:1"]
 
 
@@ -112,13 +116,13 @@ def test_leaves_that_were_split_or_emptied_meanwhile_are_served_leaf_by_leaf():
 
 @pytest.fixture
 def table(tmp_path):
-    """Many leaves, and writes that all reach all of them."""
+    """Many partitions, and writes that all reach all of them."""
     schema = lakebed.Schema({"k": "int64"}, values={"v": "int64"})
-    edges = [(100 * place,) for place in range(1, LEAVES)]
+    edges = [(100 * place,) for place in range(1, PARTITIONS)]
     found = lakebed.create(str(tmp_path / "instance")).create_table("t", schema, split_points=edges)
-    for number in range(WRITES):
-        keys = [100 * place + number % 100 for place in range(LEAVES)]
-        found.write(pa.table({"k": keys, "v": [number] * LEAVES}))
+    for version in range(WRITES):
+        keys = [100 * place + version % 100 for place in range(PARTITIONS)]
+        found.write(pa.table({"k": keys, "v": [version] * PARTITIONS}))
     return found
 
 
@@ -136,24 +140,24 @@ def runs(table):
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_many_writes_over_all_leaves_are_one_job_and_one_file(table, tmp_path, strategy):
+def test_many_writes_over_all_partitions_are_one_job_and_one_file(table, tmp_path, strategy):
     before = contents(table)
     report = compact(table, prepare(table, strategy), merged(table, tmp_path), cores=2)
-    assert (report.jobs, report.leaves, report.files_in, report.files_out) == (1, LEAVES, WRITES, 1)
-    assert report.rows == LEAVES * WRITES
-    assert runs(table) == [1] * LEAVES
+    assert (report.jobs, report.partitions, report.files_in, report.files_out) == (1, PARTITIONS, WRITES, 1)
+    assert report.rows == PARTITIONS * WRITES
+    assert runs(table) == [1] * PARTITIONS
     assert contents(table) == before
     assert not table.verify(files=True).findings
 
 
 def test_what_else_is_due_is_done_after_it(table, tmp_path):
-    """Files of one leaf each lie beside the small ones: ``full`` makes one run of all."""
-    for number in range(3):
-        table.write(pa.table({"k": [5, 7], "v": [number] * 2}))
+    """Files of one partition each lie beside the small ones: ``full`` makes one run of all."""
+    for version in range(3):
+        table.write(pa.table({"k": [5, 7], "v": [version] * 2}))
     before = contents(table)
     report = compact(table, prepare(table, "full"), merged(table, tmp_path), cores=2)
     assert (report.jobs, report.failed, report.skipped) == (2, (), ())
-    assert runs(table) == [1] * LEAVES
+    assert runs(table) == [1] * PARTITIONS
     assert contents(table) == before
 
 

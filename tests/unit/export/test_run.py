@@ -12,8 +12,8 @@ import pytest
 import lakebed
 from lakebed import KeyRange
 from lakebed.errors import DamagedError, ExistsError, StorageError, UsageError
-from lakebed.export.run import MANIFEST, SUCCESS, Wanted, export, run_export_task
-from lakebed.schema import Schema
+from lakebed.export.run import MANIFEST, SUCCESS, ExportRequest, export, run_export_task
+from lakebed.model.schema import Schema
 from lakebed.storage import connect
 
 SCHEMA = Schema({"userId": "int64"}, {"part": "int32"}, {"at": "timestamp[us, tz=UTC]", "note": "string"})
@@ -21,7 +21,7 @@ SCHEMA = Schema({"userId": "int64"}, {"part": "int32"}, {"at": "timestamp[us, tz
 
 @pytest.fixture
 def table(tmp_path):
-    """Two leaves, two runs: 200 rows, in any order."""
+    """Two partitions, two runs: 200 rows, in any order."""
     made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, split_points=[(100,)])
     made.write(rows(range(0, 200, 2)))
     made.write(rows(range(1, 200, 2)))
@@ -57,13 +57,13 @@ def tried(table, target, tmp_path, times=1):
 
 
 def exported(table, target, tmp_path, *, at=None, times=1, **wanted):
-    with table.pin(at) as view:
-        return export(table, view, target, Wanted(**wanted), tried(table, target, tmp_path, times))
+    with table.pin(at) as snapshot:
+        return export(table, snapshot, target, ExportRequest(**wanted), tried(table, target, tmp_path, times))
 
 
 @pytest.fixture
 def sensors(tmp_path):
-    """Two leaves, ten files of 20 rows: file n has ten keys from 10n on, ten from 500 + 10n on, and the hour n."""
+    """Two partitions, ten files of 20 rows: file n has ten keys from 10n on, ten from 500 + 10n on, and the hour n."""
     schema = Schema({"key": "int64", "hour": "int64"}, {}, {"value": "int64"})
     made = lakebed.create(tmp_path / "sensors").create_table("s", schema, split_points=[(500, 0)])
     for n in range(10):
@@ -95,8 +95,8 @@ def test_a_predicate_reads_only_files_that_can_match(sensors, target, tmp_path, 
         held.extend(cell for task in tasks for cell in task.cells)
         return run(tasks)
 
-    with sensors.pin() as view:
-        report = export(sensors, view, target, Wanted(where=where), execute)
+    with sensors.pin() as snapshot:
+        report = export(sensors, snapshot, target, ExportRequest(where=where), execute)
     assert (len({file.id for cell in held for file in cell.files}), len(held)) == read_of
     expected = sensors.scan(where=where).read_all()
     assert report.rows == expected.num_rows
@@ -128,7 +128,7 @@ def read(tmp_path, target, format="parquet"):
 def test_the_files_of_an_export_hold_all_rows_in_key_order(table, target, tmp_path, partitions):
     report = exported(table, target, tmp_path, partitions=partitions)
     assert read(tmp_path, target).column("userId").to_pylist() == list(range(200))
-    assert (report.rows, report.files, report.number) == (200, len(names(target)) - 2, table.number)
+    assert (report.rows, report.files, report.version) == (200, len(names(target)) - 2, table.version)
     assert report.files == (partitions or 1)
 
 
@@ -168,7 +168,7 @@ def test_an_export_of_no_rows_is_a_manifest_that_says_so(table, target, tmp_path
 
 
 def test_an_older_number_is_exported_as_it_was(table, target, tmp_path):
-    before = table.number
+    before = table.version
     table.write(rows([7_000]))
     assert exported(table, target, tmp_path, at=before).rows == 200
 
@@ -218,8 +218,8 @@ def test_an_attempt_that_ends_after_the_export_takes_its_file_away(table, target
         late.extend(tasks)
         return tried(table, target, tmp_path)(tasks)
 
-    with table.pin() as view:
-        export(table, view, target, Wanted(), execute)
+    with table.pin() as snapshot:
+        export(table, snapshot, target, ExportRequest(), execute)
     before = names(target)
     with pytest.raises(StorageError, match="finished without"):
         run_export_task(late[0], table.storage, target, tmp_path)

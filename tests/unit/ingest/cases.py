@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lakebed.errors import Error
-from lakebed.ingest.jobs import ingest, prepare, run_ingest_task
-from tests.unit.collection.cases import rows
+from lakebed.maintenance.ingest_jobs import ingest, prepare, run_ingest_task
+from tests.unit.retention.cases import rows
 
 
 def put(folder, *texts):

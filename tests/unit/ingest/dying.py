@@ -8,8 +8,8 @@ import signal
 
 import lakebed
 from lakebed.testing.faults import CountingStorage
-from tests.unit.collection.cases import on
 from tests.unit.ingest.cases import ingested
+from tests.unit.retention.cases import on
 
 SYSTEM_CALLS = ("fsync", "link", "open", "rename", "replace", "unlink")
 """What a put to local disk is made of: it may end between any two of them."""

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Error, KeyRange, StorageError, UsageError
-from lakebed.ingest import jobs
-from lakebed.ingest.jobs import prepare
 from lakebed.ingest.plan import Method
+from lakebed.maintenance import ingest_jobs
+from lakebed.maintenance.ingest_jobs import prepare
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.collection.cases import Killed, Mortal, letters, made, on, rows, sound
 from tests.unit.ingest.cases import in_process, ingested, put, standings
+from tests.unit.retention.cases import Killed, Mortal, letters, made, on, rows, sound
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def noting(table, seen):
 def test_a_job_adds_its_rows_and_closes_its_requests_in_one_entry(table, inbox):
     put(inbox, "ba", "dc", "ca")
     table.submit(inbox)
-    before = table.number
+    before = table.version
     report = ingested(table)
     assert (report.jobs, report.requests, report.rows, report.files) == (1, 3, 6, 1)
-    assert (report.number, report.waiting, report.failed) == (before + 1, 0, ())
+    assert (report.version, report.waiting, report.failed) == (before + 1, 0, ())
     assert report.source_bytes == sum(path.stat().st_size for path in inbox.iterdir())
     assert letters(table) == "aabccd"
-    assert ingested(table).number is None
+    assert ingested(table).version is None
 
 
 def test_what_is_not_due_waits(table, inbox):
@@ -67,7 +67,7 @@ def test_files_without_rows_close_their_requests(table, inbox):
     pq.write_table(rows("a").slice(0, 0), inbox / "none.parquet")
     table.submit(inbox)
     report = ingested(table)
-    assert (report.requests, report.files, report.number) == (1, 0, table.number)
+    assert (report.requests, report.files, report.version) == (1, 0, table.version)
     assert standings(table.submit(inbox)) == "none ingested"
 
 
@@ -197,7 +197,7 @@ def test_of_two_that_ingest_at_once_one_adds_and_the_other_is_refused(table, inb
             assert ingested(other).requests == 2
         return files
 
-    report = jobs.ingest(table, planned, execute, cores=1)
+    report = ingest_jobs.ingest(table, planned, execute, cores=1)
     assert (report.jobs, report.requests, report.failed, report.errors) == (0, 0, (), ())
     assert letters(table) == "ab"
 
@@ -213,8 +213,8 @@ def test_of_a_job_that_another_has_carried_out_in_part_the_rest_is_done_again(ta
             other = on(table)
             planned = prepare(other, force=True)
             (whole,) = planned.jobs
-            only = jobs.IngestPlan((jobs.job_of(whole.requests[:1]),), ())
-            jobs.ingest(other, only, in_process(other), cores=1)
+            only = ingest_jobs.IngestPlan((ingest_jobs.job_of(whole.requests[:1]),), ())
+            ingest_jobs.ingest(other, only, in_process(other), cores=1)
         return files
 
     report = ingested(table, execute)
@@ -260,7 +260,7 @@ def test_a_fenced_job_is_sorted_by_one_task_however_large(table, inbox):
         methods.extend(task.method for task in tasks)
         return in_process(table)(target, tasks)
 
-    jobs.ingest(table, prepare(table, force=True, method=Method.SHUFFLE), execute, cores=1)
+    ingest_jobs.ingest(table, prepare(table, force=True, method=Method.SHUFFLE), execute, cores=1)
     assert (methods, letters(table)) == ([Method.SORT], "a")
 
 
@@ -268,14 +268,14 @@ def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, 
     table.set(ingest_files_max=1)
     put(inbox, *"abcdef")
     table.submit(inbox)
-    before, waves = table.number, []
+    before, waves = table.version, []
 
     def execute(target, tasks):
         waves.append(len(tasks))
         return in_process(table)(target, tasks)
 
     report = ingested(table, execute)
-    assert (waves, report.jobs, report.number) == ([4, 2], 6, before + 6)
+    assert (waves, report.jobs, report.version) == ([4, 2], 6, before + 6)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])

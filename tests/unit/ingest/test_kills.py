@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.collection.cases import letters, made, on
 from tests.unit.ingest.cases import ingested, put
 from tests.unit.ingest.dying import ingest_until
+from tests.unit.retention.cases import letters, made, on
 
 KILLS_MIN = 50
 
@@ -18,7 +18,7 @@ KILLS_MIN = 50
 def processes():
     """Forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.ingest.dying", "lakebed.kernels.merge", "pyarrow.parquet"])
+    context.set_forkserver_preload(["tests.unit.ingest.dying", "lakebed.sorting.merge", "pyarrow.parquet"])
     return context
 
 

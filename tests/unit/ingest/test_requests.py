@@ -8,10 +8,10 @@ import pytest
 
 from lakebed import NotFoundError, RejectedError, UsageError
 from lakebed.ingest import requests
-from lakebed.log.stamps import EPOCH
-from lakebed.state.transactions import FailRequest, Mark, RaiseMark, RejectRequest
-from tests.unit.collection.cases import letters, made, on
+from lakebed.log.last_modified_times import EPOCH
+from lakebed.state.transactions import FailRequest, RaiseWatermark, RejectRequest, Watermark
 from tests.unit.ingest.cases import ingested, put, standings
+from tests.unit.retention.cases import letters, made, on
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_a_file_is_submitted_once_by_whichever_process(table, inbox):
     put(inbox, "cd")
     again = on(table).submit(inbox)
     assert standings(again) == "ab open, cd submitted"
-    assert (again.files[0].request, again.files[0].number) == (first.files[0].request, first.number)
-    assert (again.number, table.submit(inbox).number) == (first.number + 1, None)
+    assert (again.files[0].request, again.files[0].version) == (first.files[0].request, first.version)
+    assert (again.version, table.submit(inbox).version) == (first.version + 1, None)
 
 
 def test_a_file_is_submitted_once_from_wherever_it_is_named(table, inbox, monkeypatch):
@@ -55,9 +55,9 @@ def test_a_file_is_submitted_once_from_wherever_it_is_named(table, inbox, monkey
 def test_a_file_that_was_ingested_is_not_submitted_again_unless_it_is_meant(table, inbox):
     put(inbox, "ab")
     table.submit(inbox)
-    number = ingested(table).number
+    version = ingested(table).version
     again = table.submit(inbox)
-    assert (standings(again), again.files[0].number, again.number) == ("ab ingested", number, None)
+    assert (standings(again), again.files[0].version, again.version) == ("ab ingested", version, None)
     assert standings(table.submit(inbox, again=True)) == "ab submitted"
     ingested(table)
     assert letters(table) == "aabb"
@@ -76,8 +76,8 @@ def test_a_file_of_before_the_forget_line_is_left_out_unless_it_is_meant(table, 
     put(inbox, "old", "young")
     table.submit(inbox / "old.parquet")
     ingested(table)
-    table.commit(RaiseMark(Mark.FORGET_LINE, table.number))
-    line = table.log.entry_stamp(table.state().forget_line)
+    table.commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, table.version))
+    line = table.log.entry_last_modified(table.state().request_watermark)
     for name, late in (("old", timedelta(0)), ("young", timedelta(seconds=1))):
         moment = (line + requests.CLOCKS_APART + late - EPOCH) // timedelta(microseconds=1) * 1000 - 1
         os.utime(inbox / f"{name}.parquet", ns=(moment, moment))
@@ -95,10 +95,10 @@ def test_a_table_that_forgot_nothing_takes_files_of_any_age(table, inbox):
 def test_many_files_take_several_entries(table, inbox, monkeypatch):
     monkeypatch.setattr(requests, "BATCH_REQUESTS", 2)
     put(inbox, *"abcde")
-    before = table.number
+    before = table.version
     report = table.submit(inbox)
-    assert (report.number, report.count(requests.Standing.SUBMITTED)) == (before + 3, 5)
-    assert [file.number - before for file in report.files] == [1, 1, 2, 2, 3]
+    assert (report.version, report.count(requests.Standing.SUBMITTED)) == (before + 3, 5)
+    assert [file.version - before for file in report.files] == [1, 1, 2, 2, 3]
 
 
 def test_there_is_room_for_so_many_open_requests(table, inbox, monkeypatch):
@@ -123,15 +123,15 @@ def test_requests_are_told_with_what_became_of_them(table, inbox):
     a, b, _ = (file.request for file in report.files)
     failed = table.commit(FailRequest(a, "no such column"))
     rejected = table.commit(RejectRequest(b, "it is gone"))
-    told = on(table).requests().select(["id", "state", "number", "failures", "reason", "files"]).to_pylist()
+    told = on(table).requests().select(["id", "state", "version", "failures", "reason", "files"]).to_pylist()
     assert [tuple(row.values())[1:] for row in told] == [
-        ("open", report.number, 1, "no such column", 1),
-        ("open", report.number, 0, None, 1),
+        ("open", report.version, 1, "no such column", 1),
+        ("open", report.version, 0, None, 1),
         ("rejected", rejected, 0, "it is gone", 1),
     ]
     assert [row["id"] for row in told][::2] == [a, b]
     assert failed < rejected
-    assert table.requests().column("time").to_pylist()[2] == table.log.entry_stamp(rejected)
+    assert table.requests().column("time").to_pylist()[2] == table.log.entry_last_modified(rejected)
 
 
 def test_a_rejected_request_may_be_submitted_anew(table, inbox):
@@ -155,7 +155,7 @@ def test_open_requests_are_withdrawn_by_id_or_url_and_may_be_submitted_anew(tabl
     submitted = {file.url: file.request for file in table.submit(inbox).files}
     report = table.withdraw(ab, submitted[f"{inbox}/cd.parquet"])
     assert set(report.withdrawn) == {submitted[ab], submitted[f"{inbox}/cd.parquet"]}
-    assert (report.number, report.late) == (table.number, ())
+    assert (report.version, report.late) == (table.version, ())
     assert {one.reason for one in on(table).state().rejected} == {"withdrawn"}
     assert ingested(table).rows == 2
     assert standings(table.submit(inbox)) == "ab submitted, cd submitted, ef ingested"
@@ -177,7 +177,7 @@ def test_many_requests_are_withdrawn_by_one_call(table, inbox):
     held = set(table.state().open_requests)
     report = table.withdraw(*held)
     assert set(report.withdrawn) == held
-    assert report.number == table.number
+    assert report.version == table.version
     assert not on(table).state().open_requests
 
 
@@ -188,4 +188,4 @@ def test_what_was_ingested_meanwhile_is_late(table, inbox):
     behind = SimpleNamespace(follow=lambda: held, commit=table.log.commit)
     ingested(table)
     report = requests.withdraw(behind, "t", [ab])
-    assert (report.number, report.withdrawn, len(report.late)) == (None, (), 1)
+    assert (report.version, report.withdrawn, len(report.late)) == (None, (), 1)

@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 
 from lakebed import clock
-from lakebed.compaction import waves
-from lakebed.compaction.run import compact, prepare, run_merge_task
 from lakebed.errors import ContentionError, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.ingest.send import commit_files
-from lakebed.keys import EncodedRange
-from lakebed.log import slots
+from lakebed.log import append
 from lakebed.log.committer import LOSING_S
-from lakebed.state.transactions import CloseJob, Mark, OfferFiles, RaiseMark
+from lakebed.maintenance.compaction import job_batches
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.model.keys import EncodedRange
+from lakebed.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.collection.cases import letters, made, objects, on, rows
+from tests.unit.retention.cases import letters, made, objects, on, rows
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_write_that_the_store_refuses_leaves_nothing(operation, name, call):
 def test_a_refused_write_leaves_nothing():
     """A sweep may delete files as old as these."""
     table = made("ab")
-    table.commit(RaiseMark(Mark.ORPHAN_HORIZON, 2**60))
+    table.commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, 2**60))
     before = objects(table)
     with pytest.raises(RejectedError):
         table.write(rows("c"))
@@ -83,7 +83,7 @@ def test_after_an_unknown_outcome_the_files_stay(fault):
     """Whether the entry is there or not, or comes later: its rows can be read then."""
     table = made("ab")
     storage = FaultyStorage(
-        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, slots.SETTLE_MAX + 1))])
+        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))])
     )
     with pytest.raises(UnknownOutcomeError):
         on(table, storage).write(rows("c"))
@@ -101,15 +101,15 @@ def test_a_deletion_that_fails_hides_nothing():
     assert len(objects(table)) == 2
 
 
-def test_files_that_are_offered_twice_stay(monkeypatch):
+def test_files_that_are_proposed_twice_stay(monkeypatch):
     """The second time they are rejected, because the table has them."""
     table = made("ab")
-    offers = []
+    proposals = []
     monkeypatch.setattr(
-        "lakebed.ingest.adding.commit_files", lambda to, offer: offers.append(offer) or to.log.commit(offer)
+        "lakebed.ingest.adding.commit_files", lambda to, proposal: proposals.append(proposal) or to.log.commit(proposal)
     )
     table.write(rows("c"))
-    assert "in the table already" in commit_files(table, offers[0]).reason
+    assert "in the table already" in commit_files(table, proposals[0]).reason
     assert letters(on(table)) == "abc"
     assert on(table).verify(files=True).sound
 
@@ -125,13 +125,13 @@ def test_a_store_that_does_not_answer_is_not_asked_to_delete():
 
 
 def test_a_repeated_write_leaves_what_it_made_to_the_sweep():
-    """Whether an earlier offer of its own, with these files, was the one that counts, it cannot tell."""
+    """Whether an earlier proposal of its own, with these files, was the one that counts, it cannot tell."""
     table = made("ab")
     other = on(table)
     other.state()
-    offer = OfferFiles((), "once", table.number)
-    number = table.write(rows("c"), commit_id="once")
-    assert commit_files(other, offer).number == number
+    proposal = ProposeFiles((), "once", table.version)
+    version = table.write(rows("c"), commit_id="once")
+    assert commit_files(other, proposal).version == version
     assert letters(on(table)) == "abc"
 
 
@@ -149,7 +149,7 @@ def test_a_compaction_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def failed(tasks):
         (task,) = tasks
         low, high = (replace(task, slices=(EncodedRange(*bounds),)) for bounds in ((b"", b"c"), (b"c", None)))
-        monkeypatch.setattr(waves, "_failure", lambda *_: StorageError("the other task"))
+        monkeypatch.setattr(job_batches, "_failure", lambda *_: StorageError("the other task"))
         return [run_merge_task(low, table.storage, tmp_path) + run_merge_task(high, table.storage, tmp_path)]
 
     assert compact(table, prepare(table, "full"), closed, cores=1).skipped

@@ -8,10 +8,10 @@ import pytest
 
 from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
 from lakebed.ingest import sources
-from lakebed.ingest.intake import Intake
+from lakebed.ingest.conformer import Conformer
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
-INTAKE = Intake(SCHEMA)
+INTAKE = Conformer(SCHEMA)
 ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 

@@ -1,12 +1,12 @@
 """A small log to reason about: files of letters committed to a table's log, on whatever store."""
 
+from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
-from lakebed.log.parts import PartCache
-from lakebed.log.snapshot import SnapshotPlace
+from lakebed.log.segments import SegmentCache
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.testing.faults import CountingStorage
 from tests.unit.state.cases import SCHEMA, new_file
 
@@ -15,8 +15,8 @@ LOG = "tables/table-00"
 
 def log_on(storage, cache=None):
     """A log object of its own, as if of another process, unless they share a cache."""
-    place = SnapshotPlace(storage, LOG, cache=PartCache(2**20) if cache is None else cache)
-    return Log(ObjectLog(storage, LOG), place, "table-00", TABLE)
+    location = CheckpointLocation(storage, LOG, cache=SegmentCache(2**20) if cache is None else cache)
+    return Log(ObjectLog(storage, LOG), location, "table-00", TABLE)
 
 
 def created(storage):
@@ -27,8 +27,8 @@ def created(storage):
 
 
 def adding(name, request=None):
-    """An offer of one file of four rows."""
-    return OfferFiles((new_file(name, "abyz"),), request)
+    """A proposal of one file of four rows."""
+    return ProposeFiles((new_file(name, "abyz"),), request)
 
 
 class Overtaken(CountingStorage):

@@ -3,7 +3,7 @@
 import pytest
 
 from lakebed import clock
-from lakebed.log.tail import Tail
+from lakebed.log.tail import LogTail
 from lakebed.storage import connect
 
 
@@ -24,19 +24,19 @@ def real_waiting():
 
 
 @pytest.fixture(autouse=True)
-def _snapshots_at_once(request, monkeypatch):
-    """A commit returns when the snapshot that it made due is written, unless a test is about their going on."""
-    if "snapshots_later" in request.fixturenames:
+def _checkpoints_at_once(request, monkeypatch):
+    """A commit returns when the checkpoint that it made due is written, unless a test is about their going on."""
+    if "checkpoints_later" in request.fixturenames:
         return
-    start = Tail.start_snapshot
+    start = LogTail.start_checkpoint
 
     def start_and_wait(tail):
         start(tail)
-        tail.wait_for_snapshot()
+        tail.wait_for_checkpoint()
 
-    monkeypatch.setattr(Tail, "start_snapshot", start_and_wait)
+    monkeypatch.setattr(LogTail, "start_checkpoint", start_and_wait)
 
 
 @pytest.fixture
-def snapshots_later():
-    """Snapshots are written while commits go on, as outside of tests."""
+def checkpoints_later():
+    """Checkpoints are written while commits go on, as outside of tests."""

@@ -126,10 +126,10 @@ class Schedule:
     def _chosen(self, ready):
         if self._last in ready and self.random.random() < self._stickiness:
             return self._last
-        place = self.random.randrange(len(ready))
-        if place == self._sleeper and self._asleep <= self._steps < self._awake and len(ready) > 1:
-            place -= 1
-        self._last = ready[place]
+        location = self.random.randrange(len(ready))
+        if location == self._sleeper and self._asleep <= self._steps < self._awake and len(ready) > 1:
+            location -= 1
+        self._last = ready[location]
         return self._last
 
 
@@ -163,23 +163,23 @@ class ClockedStorage:
         self.inner = inner
         self.url, self.shared = inner.url, inner.shared
         self.time = datetime(2030, 1, 1, tzinfo=UTC)
-        self.stamps = {}
+        self.last_modified_times = {}
         self.changed = set()
 
     def create(self, name, data):
         outcome = self.inner.create(name, data)
         if outcome is PutOutcome.CREATED:
-            self._stamp(name)
+            self._last_modified(name)
         return outcome
 
     def replace(self, name, data):
         self.inner.replace(name, data)
-        self._stamp(name)
+        self._last_modified(name)
 
     def replace_if(self, name, version, data):
         outcome = self.inner.replace_if(name, version, data)
         if outcome is PutOutcome.CREATED:
-            self._stamp(name)
+            self._last_modified(name)
         return outcome
 
     def get(self, name):
@@ -188,8 +188,8 @@ class ClockedStorage:
     def get_versioned(self, name):
         return self.inner.get_versioned(name)
 
-    def stamp(self, name):
-        return self.stamps.get(name)
+    def last_modified(self, name):
+        return self.last_modified_times.get(name)
 
     def now(self):
         return self.time
@@ -201,24 +201,26 @@ class ClockedStorage:
         doomed = list(names)
         self.inner.delete(doomed)
         for name in doomed:
-            self.stamps.pop(name, None)
+            self.last_modified_times.pop(name, None)
             self.changed.add(name)
 
     def list(self, prefix):
-        found = [replace(listed, stamp=self.stamps[listed.name]) for listed in self.inner.list(prefix)]
+        found = [
+            replace(listed, last_modified=self.last_modified_times[listed.name]) for listed in self.inner.list(prefix)
+        ]
         return iter(sorted(found, key=lambda listed: listed.name))
 
     def object_url(self, name):
         return self.inner.object_url(name)
 
-    def _stamp(self, name):
+    def _last_modified(self, name):
         self.time += timedelta(seconds=1)
-        self.stamps[name] = self.time
+        self.last_modified_times[name] = self.time
         self.changed.add(name)
 
 
 class TellingLogs:
-    """Logs of objects that tell the floor with each create, as a database does."""
+    """Logs of objects that tell the log start with each create, as a database does."""
 
     def __init__(self, storage):
         self._logs = ObjectLogs(storage)
@@ -228,7 +230,7 @@ class TellingLogs:
 
 
 class TellingLog:
-    """The floor is read behind the create, before anybody else goes on."""
+    """The log start is read behind the create, before anybody else goes on."""
 
     def __init__(self, log):
         self.log = log
@@ -237,14 +239,14 @@ class TellingLog:
     def __getattr__(self, name):
         return getattr(self.log, name)
 
-    def create(self, number, data):
-        outcome = self.log.create(number, data)
+    def create(self, version, data):
+        outcome = self.log.create(version, data)
         if outcome is PutOutcome.CREATED:
-            self.told[number] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).floor()
+            self.told[version] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).log_start()
         return outcome
 
-    def known_floor(self, number):
-        return self.told.get(number)
+    def known_log_start(self, version):
+        return self.told.get(version)
 
 
 SLEEP_SHARE = 0.008
@@ -293,9 +295,9 @@ class SteppedStorage:
         self._schedule.pause(f"get {name}")
         return self.inner.get_versioned(name)
 
-    def stamp(self, name):
-        self._schedule.pause(f"stamp {name}")
-        return self.inner.stamp(name)
+    def last_modified(self, name):
+        self._schedule.pause(f"last-modified time {name}")
+        return self.inner.last_modified(name)
 
     def now(self):
         self._schedule.pause("now")

@@ -7,14 +7,14 @@ from random import Random
 from types import SimpleNamespace
 
 from lakebed import clock
-from lakebed.collection import run as collection
-from lakebed.log import committer, entry, queue, sides, slots, snapshot, tail
+from lakebed.log import append, checkpoint, committer, entry, queue, sidecars, tail
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
+from lakebed.retention import run as collection
 from lakebed.state import bulk
-from lakebed.state.transactions import CreateTable, OfferFiles
+from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe
-from lakebed.table import Table
+from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
 from tests.unit.log.schedule import Lock
 from tests.unit.log.world import GC_DELAY_S, KEYS, TABLE_ID, Process, World, expect
@@ -50,20 +50,20 @@ def drawn_by(world, monkeypatch):
         patch.setattr(committer, "this_writer", lambda: "simulated")
         patch.setattr(clock, "monotonic_s", lambda: len(world.schedule.trace) * 0.1)
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
-        patch.setattr(slots, "SETTLE_MAX", 3)
+        patch.setattr(append, "SETTLE_MAX", 3)
         patch.setattr(committer, "LOSING_S", 10.0)
         patch.setattr(committer, "FRESH_S", 10.0)
         patch.setattr(tail, "CAME_BYTES_MAX", world.random.choice([0, 2_000, tail.CAME_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
-        patch.setattr(snapshot, "PART_AGE_MIN", timedelta(seconds=4))
-        patch.setattr(snapshot, "INLINE_BYTES", world.random.choice([0, snapshot.INLINE_BYTES]))
-        patch.setattr(snapshot, "ThreadPoolExecutor", InTurn)
-        patch.setattr(sides, "ThreadPoolExecutor", InTurn)
-        patch.setattr(sides, "PUTS_MAX", 3)
+        patch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=4))
+        patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
+        patch.setattr(checkpoint, "ThreadPoolExecutor", InTurn)
+        patch.setattr(sidecars, "ThreadPoolExecutor", InTurn)
+        patch.setattr(sidecars, "PUTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)
-        patch.setattr(sides, "NAMED_WITHIN", 3)
+        patch.setattr(sidecars, "NAMED_WITHIN", 3)
         patch.setattr(bulk, "INLINE_MAX", world.random.choice([0, 1, bulk.INLINE_MAX]))
-        patch.setattr(tail.Tail, "start_snapshot", lambda one: world.write_snapshot(one))  # noqa: PLW0108 - a method
+        patch.setattr(tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one))  # noqa: PLW0108 - a method
         yield
 
 
@@ -90,8 +90,8 @@ def _run(world):
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")
-    for number in range(PROCESSES):
-        world.start(f"p{number}", TASKS)
+    for version in range(PROCESSES):
+        world.start(f"p{version}", TASKS)
 
     def after_step():
         world.observe()
@@ -106,13 +106,13 @@ def _run(world):
         last = partial(_commit_at_last, world, process)
         process.actors.append(world.schedule.spawn(f"{process.name}.last", last))
     world.schedule.run(world.observe)
-    expect(all(p.log._unsettled is None for p in world.processes), "a slot was left unsettled")
+    expect(all(p.log._unsettled is None for p in world.processes), "a log position was left unsettled")
 
 
 def _commit_at_last(world, process):
     new = world.file([("a", process.name)])
     for _ in range(50):
-        outcome = world.commit(process, OfferFiles((new,), None, process.log.follow().number))
+        outcome = world.commit(process, ProposeFiles((new,), None, process.log.follow().version))
         if not isinstance(outcome, Contended):
             break
     expect(isinstance(outcome, Committed), f"{process.name} cannot commit to a store that is mended: {outcome}")

@@ -9,8 +9,8 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import ContentionError, StorageError
-from lakebed.log import committer, queue, slots
-from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, number_of
+from lakebed.log import append, committer, queue
+from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
 from lakebed.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
@@ -27,7 +27,7 @@ def test_entries_are_numbered_without_gap_and_every_reader_sees_the_same(store):
 
 
 def test_a_lost_race_is_judged_again_on_the_state_that_won(store):
-    """The writer with the old view commits at the next number, or learns that its request was done."""
+    """The writer with the old snapshot commits at the next version, or learns that its request was done."""
     one, two = created(store), log_on(store)
     two.follow()
     one.commit(adding("f1", "request"))
@@ -67,7 +67,7 @@ def test_an_unclear_put_is_settled_by_putting_again(store, fault, call):
 
 
 def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
-    """Ours is still under way when another writer takes the number."""
+    """Ours is still under way when another writer takes the version."""
     created(store)
     faulty = FaultyStorage(store, FaultPlan([Rule(Fault.LATE, "create", "*/log/*", calls={1}, later_calls=50)]))
     log = log_on(faulty)
@@ -82,17 +82,17 @@ def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
     """The next commit settles it first, so nothing is doubled and nothing jumps ahead."""
     created(store)
-    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, slots.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1", "request")) == Unknown(2)
     assert log.commit(adding("f1-again", "request")) == Committed(2, repeated=True)
     assert log.commit(adding("f2")) == Committed(3)
 
 
-def test_while_an_unknown_put_is_under_way_nothing_else_is_offered(store):
+def test_while_an_unknown_put_is_under_way_nothing_else_is_proposed(store):
     """The store is silent for longer than one commit."""
     created(store)
-    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * slots.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * append.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1")) == Unknown(2)
     assert isinstance(log.commit(adding("f2")), Contended)
@@ -138,12 +138,12 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
 
     assert isinstance(outcomes.pop("bad"), NotCommitted)
     assert all(isinstance(o, Committed) for o in outcomes.values())
-    assert log.head.number <= 4
+    assert log.head.version <= 4
     assert len(log_on(store).follow().files) == 9
 
 
 @pytest.mark.parametrize("interrupted", ["put", "stored"])
-def test_an_interrupt_of_the_leader_offers_what_may_be_stored_no_second_time(store, monkeypatch, interrupted):
+def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(store, monkeypatch, interrupted):
     """It would be rejected, as in the table already, and whoever hears that deletes its files."""
     created(store)
     gate = threading.Event()
@@ -165,7 +165,7 @@ def test_an_interrupt_of_the_leader_offers_what_may_be_stored_no_second_time(sto
     moments, outcomes = [], {}
     log = log_on(Slow(store))
     log.follow()
-    monkeypatch.setattr(log._turns, "won", lambda _: interrupt("stored"))
+    monkeypatch.setattr(log._backoff, "won", lambda _: interrupt("stored"))
 
     def commit(name):
         try:
@@ -214,7 +214,7 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
 
 
 def test_a_lost_race_takes_one_read(store):
-    """What filled the slot is the entry that was missed. The floor, read once, proves it and the next."""
+    """What filled the log position is the entry that was missed. The log start, read once, proves it and the next."""
     one, counting = created(store), CountingStorage(store)
     two = log_on(counting)
     two.commit(adding("f1"))
@@ -225,7 +225,7 @@ def test_a_lost_race_takes_one_read(store):
 
 
 def test_losing_is_bounded_by_time(store, monkeypatch):
-    """A rival takes each number just before; the waits alone make the time."""
+    """A rival takes each version just before; the waits alone make the time."""
     created(store)
     now_s = [0.0]
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
@@ -247,7 +247,7 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
     assert "ours" not in log_on(store).follow().files
 
 
-def test_a_full_queue_refuses_at_once_and_nothing_is_offered(store, monkeypatch):
+def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch):
     """One commits, two wait, the next is told to come again."""
     created(store)
     monkeypatch.setattr(queue, "QUEUE_MAX", 2)
@@ -276,13 +276,14 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_offered(store, monkeypatch)
 
     assert outcome == Crowded(2)
     with pytest.raises(ContentionError, match="wait for the log already"):
-        number_of(outcome, "write")
+        version_of(outcome, "write")
     assert set(log_on(store).follow().files) == {"f0", "f1", "f2"}
 
 
-def test_while_a_snapshot_is_written_no_entry_is_read_back(store, snapshots_later, real_waiting):
-    """The state rests on what was written, and what came meanwhile was kept. Only the floor is read, once a commit."""
-    created(store).wait_for_snapshot()
+def test_while_a_checkpoint_is_written_no_entry_is_read_back(store, checkpoints_later, real_waiting):
+    """The state rests on what was written, and what came meanwhile was kept. Only the log start is read, once a
+    commit."""
+    created(store).wait_for_checkpoint()
     gate = threading.Event()
 
     class Slow(CountingStorage):
@@ -298,7 +299,7 @@ def test_while_a_snapshot_is_written_no_entry_is_read_back(store, snapshots_late
         log.commit(adding(f"f{count}"))
     expected = log.head.state
     gate.set()
-    log.wait_for_snapshot()
+    log.wait_for_checkpoint()
 
     assert counting.calls["get"] == 9
     assert counting.calls["replace"] == 1
@@ -320,17 +321,17 @@ sys.stdin.readline()
 for count in range(50):
     outcome = log.commit(adding(f"{mine}-{count}"))
     assert isinstance(outcome, Committed), outcome
-    print(f"{mine}-{count}", outcome.number, flush=True)
-log.wait_for_snapshot()
+    print(f"{mine}-{count}", outcome.version, flush=True)
+log.wait_for_checkpoint()
 """
 
 
 def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_path, real_waiting):
     """Four of them, fifty commits each: each is where it was told to be."""
-    created(LocalStorage(tmp_path, durability="none")).wait_for_snapshot()
+    created(LocalStorage(tmp_path, durability="none")).wait_for_checkpoint()
     start = [sys.executable, "-c", WRITER, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[3]}
-    writers = [subprocess.Popen([*start, f"w{number}"], **pipes) for number in range(4)]
+    writers = [subprocess.Popen([*start, f"w{version}"], **pipes) for version in range(4)]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
     for writer in writers:
@@ -341,4 +342,4 @@ def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_p
     assert all(writer.returncode == 0 for writer in writers)
     files = log_on(LocalStorage(tmp_path)).follow().files
     assert len(told) == len(files) == 200
-    assert {name: int(number) for name, number in told} == {name: files[name].added for name in files}
+    assert {name: int(version) for name, version in told} == {name: files[name].added for name in files}

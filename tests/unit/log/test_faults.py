@@ -19,20 +19,20 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import DamagedError, FormatTooNewError, StorageError
-from lakebed.files import entry_name, snapshot_name
-from lakebed.history import history_rows
+from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
+from lakebed.inspect.history import history_rows
+from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
-from lakebed.log import judging
+from lakebed.log import validation
 from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state.transactions import CloseJob, OpenJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage
-from lakebed.verification import verify
 from tests.unit.log.cases import LOG, adding, created, log_on
 from tests.unit.state.cases import SCHEMA, job
 
-SNAPSHOT = snapshot_name(LOG)
+CHECKPOINT = checkpoint_name(LOG)
 
 
 def filled(store, count=3):
@@ -64,60 +64,62 @@ def rebodied(data, *documents):
 
 
 @pytest.mark.parametrize(
-    "damage", ["cut", "halved", "flip", "renumbered", "foreign", "unchained", "newer", "unknown type", "empty"]
+    "damage", ["cut", "halved", "flip", "renumbered", "foreign", "unconcatenated", "newer", "unknown type", "empty"]
 )
 def test_a_damaged_entry_stops_every_reader(store, damage):
-    """Named by log and number; no state advances beyond it, and verification says the same."""
+    """Named by log and version; no state advances beyond it, and verification says the same."""
     filled(store, 2)
-    store.delete([SNAPSHOT])
+    store.delete([CHECKPOINT])
     name = entry_name(LOG, 3)
     data = store.get(name)
     changed = {
         "cut": data[:-5],
         "halved": data[: len(data) // 2],
         "flip": data.replace(b'"rows":4', b'"rows":5'),
-        "renumbered": data.replace(b'"number":3', b'"number":4'),
+        "renumbered": data.replace(b'"version":3', b'"version":4'),
         "foreign": data.replace(b'"log":"table-00"', b'"log":"table-01"'),
-        "unchained": data.replace(b'"previous":"', b'"previous":"0'),
-        "newer": data.replace(b'"format":0', b'"format":1'),
+        "unconcatenated": data.replace(b'"previous":"', b'"previous":"0'),
+        "newer": data.replace(b'"format":1', b'"format":2'),
         "unknown type": rebodied(data, {"type": "merge_tables"}),
         "empty": b"",
     }[damage]
     assert changed != data
     store.replace(name, changed)
     error, kind = (
-        (FormatTooNewError, "format_too_new") if damage in ("newer", "unknown type") else (DamagedError, "damaged")
+        (UnsupportedFormatError, "unsupported_format")
+        if damage in ("newer", "unknown type")
+        else (DamagedError, "damaged")
     )
     reader = log_on(store)
     with pytest.raises(error, match="entry 3 of table-00"):
         reader.follow()
-    assert reader.head.number == 2
-    assert kinds(store) == ["snapshot_missing", kind]
+    assert reader.head.version == 2
+    assert kinds(store) == ["checkpoint_missing", kind]
     store.replace(name, data)
-    assert kinds(store) == ["snapshot_missing"]
+    assert kinds(store) == ["checkpoint_missing"]
 
 
 def test_damage_does_not_hide_what_lies_behind_it(store):
     """Entries behind a damaged one are checked by themselves."""
     filled(store, 8)
-    for number in (3, 6, 7):
-        name = entry_name(LOG, number)
+    for version in (3, 6, 7):
+        name = entry_name(LOG, version)
         store.replace(name, store.get(name)[:-5])
     found = verify(log_on(store), "table-00", "t", None).findings
     assert [finding.what for finding in found] == [f"entry {n} of table-00 is cut short" for n in (3, 6, 7)]
 
 
 def test_a_gap_is_named_and_not_filled(store):
-    """No reader lists the log, so one without a snapshot stops before the gap; a writer looks past it first."""
+    """No reader lists the log, so one without a checkpoint stops before the gap; a writer looks past it first."""
     filled(store, 4)
     gone = store.get(entry_name(LOG, 3))
-    store.delete([entry_name(LOG, 3), SNAPSHOT])
+    store.delete([entry_name(LOG, 3), CHECKPOINT])
     writer = log_on(store)
-    assert writer.follow().number == 2
+    assert writer.follow().version == 2
     for _ in range(2):
         with pytest.raises(DamagedError, match="entry 3 of table-00 is gone"):
             writer.commit(adding("stray"))
-    assert kinds(store) == ["snapshot_missing", "gap"]
+    assert kinds(store) == ["checkpoint_missing", "gap"]
     store.create(entry_name(LOG, 3), gone)
     assert writer.commit(adding("after")) == Committed(6)
     assert sorted(log_on(store).follow().files) == ["after", "f0", "f1", "f2", "f3"]
@@ -138,8 +140,8 @@ def test_a_gap_behind_an_old_view_is_not_filled(store):
 def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
     """Of two lost entries the first can be written anew: whoever reads on stops behind it."""
     filled(store, 4)
-    lost = {number: store.get(entry_name(LOG, number)) for number in (3, 4)}
-    store.delete([*(entry_name(LOG, number) for number in lost), SNAPSHOT])
+    lost = {version: store.get(entry_name(LOG, version)) for version in (3, 4)}
+    store.delete([*(entry_name(LOG, version) for version in lost), CHECKPOINT])
     writer = log_on(store)
     assert writer.commit(adding("stray")) == Committed(3)
     store.create(entry_name(LOG, 4), lost[4])
@@ -148,7 +150,7 @@ def test_a_wide_gap_that_was_filled_is_noticed_by_the_chain(store):
     assert "damaged" in kinds(store)
     store.replace(entry_name(LOG, 3), lost[3])
     assert kinds(store) == ["forked"]
-    store.delete([SNAPSHOT])
+    store.delete([CHECKPOINT])
     assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "f3"]
 
 
@@ -158,7 +160,7 @@ def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store):
 
     class Slow(CountingStorage):
         def get(self, name):
-            if name == entry_name(LOG, 4) and not other.head.number > 2:
+            if name == entry_name(LOG, 4) and not other.head.version > 2:
                 other.commit(adding("f1"))
                 other.commit(adding("f2"))
             return super().get(name)
@@ -170,7 +172,7 @@ def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store):
 def test_two_entries_of_one_number_are_told_by_the_chain(store):
     """A store that lied: what one process saw as entry 3 is another's entry 3 now."""
     saw = filled(store, 2)
-    store.delete([SNAPSHOT, entry_name(LOG, 3)])
+    store.delete([CHECKPOINT, entry_name(LOG, 3)])
     other = log_on(store)
     assert other.commit(adding("other")) == Committed(3)
     assert other.commit(adding("more")) == Committed(4)
@@ -181,11 +183,11 @@ def test_two_entries_of_one_number_are_told_by_the_chain(store):
     assert "forked" not in kinds(store)
 
 
-def test_a_log_that_lost_its_newest_entries_is_told_by_the_snapshot(store):
+def test_a_log_that_lost_its_newest_entries_is_told_by_the_checkpoint(store):
     """And by any process that has seen them."""
     log = filled(store)
-    number = log.snapshots.read().number
-    store.delete([entry_name(LOG, n) for n in range(number, log.head.number + 1)])
+    version = log.checkpoints.read().version
+    store.delete([entry_name(LOG, n) for n in range(version, log.head.version + 1)])
     assert kinds(store) == ["cut_off"]
     assert kinds(store, log) == ["cut_off", "cut_off"]
 
@@ -198,7 +200,7 @@ def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
     refused = log.commit(CloseJob("j1", "x" * 50_000_000))
     assert isinstance(refused, NotCommitted)
     assert "50,000,044 bytes of JSON, more than 16,777,216" in refused.reason
-    monkeypatch.setattr(judging, "LINE_BYTES_MAX", 2**30)
+    monkeypatch.setattr(validation, "LINE_BYTES_MAX", 2**30)
     assert log.commit(CloseJob("j1", "x" * 50_000_000)) == Committed(4)
     assert log.commit(adding("after")) == Committed(5)
     assert sorted(log_on(store).follow().files) == ["after", "f0"]
@@ -226,24 +228,24 @@ def test_foreign_files_in_the_folder_disturb_nobody(tmp_path):
     assert named == {*strangers, f"old/{2:020d}.ndjson"}
 
 
-# -- snapshots --------------------------------------------------------------------------------------------------
+# -- checkpoints --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [
-        ("missing", "snapshot_missing"),
-        ("empty", "snapshot_damaged"),
-        ("no header", "snapshot_damaged"),
-        ("flip", "snapshot_damaged"),
-        ("cut", "snapshot_damaged"),
-        ("another table's", "snapshot_damaged"),
+        ("missing", "checkpoint_missing"),
+        ("empty", "checkpoint_damaged"),
+        ("no header", "checkpoint_damaged"),
+        ("flip", "checkpoint_damaged"),
+        ("cut", "checkpoint_damaged"),
+        ("another table's", "checkpoint_damaged"),
     ],
 )
-def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, fault, kind):
+def test_a_checkpoint_that_cannot_be_trusted_costs_only_time(store, fault, kind):
     """The log is read instead; verification says so; a later commit writes another."""
     log = filled(store, 1)
-    data = store.get(SNAPSHOT)
+    data = store.get(CHECKPOINT)
     changed = {
         "empty": b"",
         "no header": b"{}",
@@ -252,9 +254,9 @@ def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, fault, kind):
         "another table's": data.replace(b"table-00", b"table-01"),
     }
     if fault == "missing":
-        store.delete([SNAPSHOT])
+        store.delete([CHECKPOINT])
     else:
-        store.replace(SNAPSHOT, changed[fault])
+        store.replace(CHECKPOINT, changed[fault])
     reader = log_on(store)
     assert reader.follow() == log.head.state
     assert kinds(store) == [kind]
@@ -262,34 +264,34 @@ def test_a_snapshot_that_cannot_be_trusted_costs_only_time(store, fault, kind):
     assert kinds(store) == []
 
 
-def test_a_snapshot_that_is_not_what_the_entries_lead_to_is_damage(store):
+def test_a_checkpoint_that_is_not_what_the_entries_lead_to_is_damage(store):
     """Whole, with a good digest, and wrong: only a replay can tell."""
     log = filled(store, 3)
-    number = log.snapshots.read().number
-    head, body = store.get(SNAPSHOT).splitlines()
+    version = log.checkpoints.read().version
+    head, body = store.get(CHECKPOINT).splitlines()
     document = json.loads(body)
     document["state"]["next_sequence"] = 99
     body = entries.dump(document) + b"\n"
-    store.replace(SNAPSHOT, entries.dump(json.loads(head) | {"digest": entries.digest_of(body)}) + b"\n" + body)
+    store.replace(CHECKPOINT, entries.dump(json.loads(head) | {"digest": entries.digest_of(body)}) + b"\n" + body)
     report = verify(log_on(store), "table-00", "t", None)
     assert [(finding.kind, finding.damage) for finding in report.findings] == [("differs", True)]
-    assert str(number) in report.findings[0].what
+    assert str(version) in report.findings[0].what
 
 
-def test_a_snapshot_that_a_newer_lakebed_wrote_is_not_passed_over(store):
+def test_a_checkpoint_that_a_newer_lakebed_wrote_is_not_passed_over(store):
     """Its entries may mean more than this one knows."""
     filled(store, 1)
-    store.replace(SNAPSHOT, store.get(SNAPSHOT).replace(b'"format":0', b'"format":1'))
-    with pytest.raises(FormatTooNewError, match="snapshot of table-00"):
+    store.replace(CHECKPOINT, store.get(CHECKPOINT).replace(b'"format":1', b'"format":2'))
+    with pytest.raises(UnsupportedFormatError, match="checkpoint of table-00"):
         log_on(store).follow()
-    assert kinds(store) == ["format_too_new"]
+    assert kinds(store) == ["unsupported_format"]
 
 
-def test_a_snapshot_of_another_history_is_damage(store):
+def test_a_checkpoint_of_another_history_is_damage(store):
     """Its digest is not that of the entry."""
     filled(store, 1)
-    head, body = store.get(SNAPSHOT).splitlines(keepends=True)
-    store.replace(SNAPSHOT, entries.dump(json.loads(head) | {"entry_digest": "0" * 32}) + b"\n" + body)
+    head, body = store.get(CHECKPOINT).splitlines(keepends=True)
+    store.replace(CHECKPOINT, entries.dump(json.loads(head) | {"entry_digest": "0" * 32}) + b"\n" + body)
     assert kinds(store) == ["forked"]
 
 
@@ -342,7 +344,7 @@ print(log.commit(adding("mine", sys.argv[2])))
     [("mine", Committed(4)), ("theirs", Committed(3, repeated=True))],
 )
 def test_a_process_stopped_between_read_and_commit_is_judged_again(tmp_path, request_key, outcome):
-    """SIGSTOP before its put; meanwhile another wins the number, once with the very same request."""
+    """SIGSTOP before its put; meanwhile another wins the version, once with the very same request."""
     store = LocalStorage(tmp_path, durability="none")
     log = filled(store, 1)
     words = [sys.executable, "-c", STOPPED, str(tmp_path), request_key]
@@ -416,4 +418,4 @@ def test_a_file_in_place_of_the_log_folder_is_told(tmp_path):
     with pytest.raises(StorageError, match="log"):
         created(store)
     assert (tmp_path / LOG / "log").read_bytes() == b"mine"
-    assert kinds(store) == ["snapshot_missing", "gap"]
+    assert kinds(store) == ["checkpoint_missing", "gap"]

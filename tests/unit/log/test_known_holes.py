@@ -10,21 +10,21 @@ import datetime as dt
 from dataclasses import replace
 
 from lakebed import clock
-from lakebed.compaction.plan import plan as plan_compaction
-from lakebed.files import snapshot_name
-from lakebed.keys import EncodedRange
-from lakebed.log import snapshot
+from lakebed.log import checkpoint
 from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.model.files import checkpoint_name
+from lakebed.model.keys import EncodedRange
 from lakebed.settings import Settings, Strategy
-from lakebed.state.table import check_invariants
+from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import (
     AlterSettings,
     CloseJob,
-    MarkDead,
-    OfferFiles,
-    OfferOutput,
-    OfferSplit,
     OpenJob,
+    ProposeFiles,
+    ProposeOutput,
+    ProposeSplit,
+    RetireFiles,
 )
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.cases import LOG, Overtaken, adding, created, log_on
@@ -33,24 +33,24 @@ from tests.unit.state.cases import drawn, job, key, new_file
 LOW, HIGH = EncodedRange(b"", key("m")), EncodedRange(key("m"), None)
 
 
-def committed(log, *offers):
-    """Each offer in an entry of its own, none refused."""
-    for offer in offers:
-        outcome = log.commit(offer)
+def committed(log, *proposals):
+    """Each proposal in an entry of its own, none refused."""
+    for proposal in proposals:
+        outcome = log.commit(proposal)
         assert isinstance(outcome, Committed), outcome
     return log
 
 
 def merging(name, inputs, letters, **keys):
-    """The two offers of a merge; no letters, no output."""
+    """The two proposals of a merge; no letters, no output."""
     output = (new_file(name, letters),) if letters else ()
-    return OpenJob(job("j-" + name, *inputs.split(), **keys)), OfferOutput("j-" + name, output)
+    return OpenJob(job("j-" + name, *inputs.split(), **keys)), ProposeOutput("j-" + name, output)
 
 
 def read(store):
-    """The table as drawn by a reader of the entries alone, which a reader of the snapshot agrees with."""
+    """The table as drawn by a reader of the entries alone, which a reader of the checkpoint agrees with."""
     quick = log_on(store).follow()
-    store.delete([snapshot_name(LOG)])
+    store.delete([checkpoint_name(LOG)])
     state = log_on(store).follow()
     assert state == quick
     check_invariants(state)
@@ -58,8 +58,8 @@ def read(store):
 
 
 def cut(store):
-    """A table of two leaves, cut at m, with one file in both."""
-    return committed(created(store), OfferSplit({1: (key("m"),)}), adding("f1"))
+    """A table of two partitions, cut at m, with one file in both."""
+    return committed(created(store), ProposeSplit({1: (key("m"),)}), adding("f1"))
 
 
 # -- merges and removals ----------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_two_merges_of_the_same_files_do_not_both_count(store):
     assert read(store) == ["f3:8"]
 
 
-def test_merges_of_different_leaves_commit_side_by_side_and_neither_undoes_the_other(store):
+def test_merges_of_different_partitions_commit_side_by_side_and_neither_undoes_the_other(store):
     """Two merges of different partitions each state the other's dead files as alive."""
     one = cut(store)
     committed(one, adding("f2"))
@@ -104,13 +104,13 @@ def test_merges_of_different_leaves_commit_side_by_side_and_neither_undoes_the_o
     assert read(store) == ["lo:4", "hi:4"]
 
 
-def test_a_leaf_without_a_living_file_does_not_stop_compaction(store):
+def test_a_partition_without_a_living_file_does_not_stop_compaction(store):
     """A partition of which nothing but dead files is left makes every merge fail, of all partitions."""
     log = committed(cut(store), adding("f2"), *merging("none", "f1 f2", "", keys=HIGH))
-    committed(log, *merging("f3", "f1 f2", "aabb", keys=LOW), MarkDead(("f1",)), adding("f4"))
+    committed(log, *merging("f3", "f1 f2", "aabb", keys=LOW), RetireFiles(("f1",)), adding("f4"))
     state = log.head.state
     assert drawn(state) == ["f3:4 f4:~2", "f4:~2"]
-    committed(log, *merging("none-2", "f4", "", keys=HIGH), MarkDead(("f2",)))
+    committed(log, *merging("none-2", "f4", "", keys=HIGH), RetireFiles(("f2",)))
     merges = plan_compaction(log.head.state, Settings(), Strategy.FULL).merges
     assert [[file.id for file in merge.inputs] for merge in merges] == [["f3", "f4"]]
 
@@ -155,20 +155,20 @@ def test_a_clock_that_is_set_back_does_not_put_a_removal_before_what_it_removes(
     committed(log, adding("f1"), adding("f2"), opened)
     at(monkeypatch, hours=-1)
     committed(log, output)
-    times = [log.read(number).entry.time for number in (4, 5)]
+    times = [log.read(version).entry.time for version in (4, 5)]
     assert times == sorted(times, reverse=True)
     assert read(store) == ["f3:8"]
-    assert log.entry_stamp(4) <= log.entry_stamp(5)
+    assert log.entry_last_modified(4) <= log.entry_last_modified(5)
 
 
 def test_commits_of_one_host_in_one_instant_are_two(store, monkeypatch):
     """The second overwrites the first, whose rows were acknowledged: the name of both is the time and the host."""
     at(monkeypatch, hours=0)
     created(store)
-    offer = AlterSettings({"page_rows": 500})
+    proposal = AlterSettings({"page_rows": 500})
     told = []
-    late = log_on(Overtaken(store, lambda: told.append(log_on(store).commit(offer))))
-    told.append(late.commit(offer))
+    late = log_on(Overtaken(store, lambda: told.append(log_on(store).commit(proposal))))
+    told.append(late.commit(proposal))
     assert told == [Committed(2), Committed(3)]
     late = log_on(Overtaken(store, lambda: committed(log_on(store), adding("f1"))))
     assert late.commit(adding("f2")) == Committed(5)
@@ -179,7 +179,7 @@ def test_a_commit_is_read_in_the_instant_it_was_made(store, monkeypatch):
     """Whoever reads within the millisecond of a commit does not see it: only what is older than now counts."""
     at(monkeypatch, hours=0)
     writer, reader = created(store), log_on(store)
-    assert reader.follow().number == 1
+    assert reader.follow().version == 1
     assert writer.commit(adding("f1")) == Committed(2)
     assert drawn(writer.head.state) == ["f1:4"]
     assert drawn(reader.follow()) == ["f1:4"]
@@ -188,36 +188,36 @@ def test_a_commit_is_read_in_the_instant_it_was_made(store, monkeypatch):
 # -- readers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_whose_snapshot_is_swept_under_it_reads_the_entries(store, monkeypatch):
+def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store, monkeypatch):
     """Cleanup deletes log objects at once, and a reader that has just listed them fails."""
-    monkeypatch.setattr(snapshot, "INLINE_BYTES", 0)
-    monkeypatch.setattr(snapshot, "PART_AGE_MIN", dt.timedelta(seconds=-60))
+    monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
+    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", dt.timedelta(seconds=-60))
     log = committed(created(store), *(adding(f"f{n}") for n in range(5)))
-    manifest = store.get(snapshot_name(LOG))
+    manifest = store.get(checkpoint_name(LOG))
 
     class Swept(CountingStorage):
         """Between the reader's look at the manifest and at its parts another manifest comes, and the sweep."""
 
         def fetch(self, name, *, digest=None):
-            while store.get(snapshot_name(LOG)) == manifest:
-                log.commit(adding(f"g{log.head.number}"))
-            log.snapshots.sweep()
+            while store.get(checkpoint_name(LOG)) == manifest:
+                log.commit(adding(f"g{log.head.version}"))
+            log.checkpoints.sweep()
             return super().fetch(name, digest=digest)
 
     swept = Swept(store)
     assert log_on(swept).follow() == log.head.state
     assert swept.calls["fetch"]
-    assert len(list(log.backend.numbers())) == log.head.number
+    assert len(list(log.backend.versions())) == log.head.version
 
 
 def test_nothing_on_the_way_of_a_read_or_a_commit_rests_on_a_listing(store):
     """The log is what a listing of many pages says, which is no picture of one moment."""
     blind = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "list")]))
     log = committed(created(blind), *(adding(f"f{n}") for n in range(8)))
-    committed(log, OfferSplit({1: (key("m"),)}), *merging("g", "f0 f1", "aabb", keys=LOW))
+    committed(log, ProposeSplit({1: (key("m"),)}), *merging("g", "f0 f1", "aabb", keys=LOW))
     reader = log_on(blind)
     assert reader.follow() == log.head.state
-    assert reader.entry_stamp(reader.head.number) <= reader.now()
+    assert reader.entry_last_modified(reader.head.version) <= reader.now()
     assert blind.fired[Fault.FAIL_BEFORE] == 0
 
 
@@ -233,7 +233,7 @@ def test_a_file_of_another_schema_is_not_committed(store):
     log = committed(created(store), adding("f1"), OpenJob(job("j1", "f1")))
     new = new_file("f2", "abyz")
     strange = (replace(new, file=replace(new.file, schema_version=2)),)
-    for offer in (OfferFiles(strange), OfferOutput("j1", strange)):
-        assert "schema version 2" in log.commit(offer).reason
-    committed(log, OfferOutput("j1", (new,)))
+    for proposal in (ProposeFiles(strange), ProposeOutput("j1", strange)):
+        assert "schema version 2" in log.commit(proposal).reason
+    committed(log, ProposeOutput("j1", (new,)))
     assert read(store) == ["f2:4"]

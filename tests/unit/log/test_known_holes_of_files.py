@@ -8,23 +8,23 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
-from lakebed.collection.run import collect_garbage
-from lakebed.collection.sweep import sweep_orphans
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
-from lakebed.files import data_folder, data_name
 from lakebed.ingest.run import write_files
-from lakebed.keys import ALL_KEYS
-from lakebed.log import slots
+from lakebed.log import append
+from lakebed.log.checkpoint import Head
 from lakebed.log.objects import ObjectLogs
 from lakebed.log.replay import advance
-from lakebed.log.snapshot import Head
-from lakebed.query.plan import plan as plan_query
+from lakebed.model.files import data_folder, data_name
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.plan import plan as plan_query
+from lakebed.retention.orphans import delete_orphans
+from lakebed.retention.run import collect_garbage
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import Job, OfferOutput, OpenJob
-from lakebed.table import Table
+from lakebed.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from tests.unit.collection.cases import Killed, Mortal, let_time_pass
 from tests.unit.log.cases import Overtaken
+from tests.unit.retention.cases import Killed, Mortal, let_time_pass
 from tests.unit.state.cases import known_files
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -39,7 +39,7 @@ def instance():
 
 @pytest.fixture
 def table(instance):
-    """Two leaves, cut at m; garbage goes as soon as it is any."""
+    """Two partitions, cut at m; garbage goes as soon as it is any."""
     return instance.create_table("t", SCHEMA, split_points=["m"], settings=AT_ONCE)
 
 
@@ -60,12 +60,12 @@ def on(table, storage):
 
 
 def claimed(table, within):
-    """A job over all that one leaf refers to."""
+    """A job over all that one partition refers to."""
     keys = SCHEMA.codec.encode_range(within)
     state = table.state()
-    leaf = state.leaves.ids[state.leaves.position(keys.min)]
+    partition = state.partitions.ids[state.partitions.position(keys.min)]
     name = clock.new_id()
-    table.commit(OpenJob(Job(name, keys, tuple(r.file for r in state.references_of(leaf)), "", 60, 0)))
+    table.commit(OpenJob(Job(name, keys, tuple(r.file for r in state.references_of(partition)), "", 60, 0)))
     return name
 
 
@@ -73,12 +73,12 @@ def merge(table, within):
     name = claimed(table, within)
     target = (table.storage, table.id, name)
     files = write_files(table.scan(within), table.layout(), target, memory_limit_bytes=2**28, cuts=())
-    table.commit(OfferOutput(name, files))
+    table.commit(ProposeOutput(name, files))
 
 
 def remove(table, within):
-    """All rows of a leaf: a job that leaves nothing."""
-    table.commit(OfferOutput(claimed(table, within), ()))
+    """All rows of a partition: a job that leaves nothing."""
+    table.commit(ProposeOutput(claimed(table, within), ()))
 
 
 # -- deleting ---------------------------------------------------------------------------------------------------
@@ -139,12 +139,12 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     """After a cleanup a look back inside the declared time fails, or finds less than there was."""
     table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 3600})
     table.write(rows("ab"))
-    number = table.write(rows("cd"))
+    version = table.write(rows("cd"))
     merge(table, KeyRange())
     assert collect_garbage(table).files == 0
     head = Head(0, "", TABLE.empty)
-    while head.number < number:
-        head, _ = advance(head, table.log.entry(head.number + 1), table.id, TABLE, table.log.read_sides)
+    while head.version < version:
+        head, _ = advance(head, table.log.entry(head.version + 1), table.id, TABLE, table.log.read_sidecars)
     past = table._reads.reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
     assert past.column("k").to_pylist() == list("abcd")
 
@@ -168,7 +168,7 @@ def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(instance):
     table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
     for text in ("ab", "cd"):
         table.write(rows(text))
-    reader, late = on(table, table.storage), on(table, table.storage).newest()
+    reader, late = on(table, table.storage), on(table, table.storage).snapshot()
     with reader.pin() as pinned:
         merge(table, KeyRange())
         assert collect_garbage(table).pinned == 2
@@ -196,31 +196,31 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
     assert letters(table) == "ab"
     table.set(orphan_age_s=0)
     let_time_pass(table.storage)
-    assert sweep_orphans(table, force=True).orphans == 1
-    assert table.storage.stamp(uploaded[0]) is None
+    assert delete_orphans(table, force=True).orphans == 1
+    assert table.storage.last_modified(uploaded[0]) is None
     assert letters(table) == "ab"
 
 
 def test_an_insert_repeated_because_its_answer_was_lost_counts_once(table):
     """A client that repeats an insert, whose entry was stored and whose answer was lost, doubles the batch."""
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, slots.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError) as unknown:
         on(table, FaultyStorage(table.storage, FaultPlan([lost]))).write(rows("ab"), commit_id="batch 1")
     for process in (table, on(table, table.storage)):
-        assert process.write(rows("ab"), commit_id="batch 1") == unknown.value.number
+        assert process.write(rows("ab"), commit_id="batch 1") == unknown.value.version
     overtaken = on(table, Overtaken(table.storage, lambda: table.write(rows("yz"), commit_id="batch 2")))
-    assert overtaken.write(rows("yz"), commit_id="batch 2") == unknown.value.number + 1
+    assert overtaken.write(rows("yz"), commit_id="batch 2") == unknown.value.version + 1
     assert letters(table) == "abyz"
 
 
 def test_rows_of_another_type_are_refused_and_a_column_of_nulls_fits(table):
     """One insert whose column has another type, or nothing but nulls, makes the whole table unreadable."""
     table.write(rows("ab"))
-    number = table.number
+    version = table.version
     for wrong in ({"k": ["c"], "v": ["text"]}, {"k": [1], "v": [1]}, {"k": [None], "v": [1]}):
         with pytest.raises(SchemaMismatchError):
             table.write(pa.table(wrong))
-    assert table.state().number == number
+    assert table.state().version == version
     table.write(pa.table({"k": ["c"], "v": [None]}))
     merge(table, LOW)
     assert table.scan().read_all().to_pydict() == {"k": ["a", "b", "c"], "v": [0, 1, None]}

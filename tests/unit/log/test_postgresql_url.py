@@ -6,7 +6,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import StorageError, UsageError
-from lakebed.log.places import connect_logs
+from lakebed.log.locations import connect_logs
 from lakebed.storage import connect
 
 SECRET = "s3kr1t"

@@ -5,14 +5,14 @@ import threading
 import pytest
 
 from lakebed import clock
+from lakebed.log.backoff import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, CommitBackoff
 from lakebed.log.outcomes import Committed
 from lakebed.log.queue import Queue, Ticket
-from lakebed.log.turns import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, Turns
 
 
 def lined_up(count):
     """A queue with so many tickets, of which the first leads."""
-    queue, tickets = Queue(), [Ticket(number) for number in range(count)]
+    queue, tickets = Queue(), [Ticket(version) for version in range(count)]
     assert all(queue.enter(ticket) for ticket in tickets)
     return queue, tickets
 
@@ -89,26 +89,26 @@ def now_s(monkeypatch):
 
 @pytest.mark.parametrize(("entry_s", "run"), [(0.03, RUN_MAX), (RUN_S / 256, 257)])
 def test_a_lone_writer_gives_way_after_many_entries_that_took_long(now_s, entry_s, run):
-    turns = Turns()
+    backoff = CommitBackoff()
     waits = []
     for _ in range(2 * run):
-        turns.won(entry_s)
-        waits.append(turns.before_putting_s())
+        backoff.won(entry_s)
+        waits.append(backoff.before_putting_s())
         now_s[0] += entry_s
-    assert [number for number, wait_s in enumerate(waits, 1) if wait_s] == [run, 2 * run]
+    assert [version for version, wait_s in enumerate(waits, 1) if wait_s] == [run, 2 * run]
     assert max(waits) == pytest.approx(4 * entry_s)
 
 
 def test_who_won_gives_way_while_others_are_about(now_s):
-    turns = Turns()
-    turns.lost()
-    assert turns.before_putting_s() == 0
-    turns.won(0.03)
-    assert turns.before_putting_s() > 0
+    backoff = CommitBackoff()
+    backoff.lost()
+    assert backoff.before_putting_s() == 0
+    backoff.won(0.03)
+    assert backoff.before_putting_s() > 0
     now_s[0] += ABOUT_S + 1
-    assert turns.before_putting_s() == 0
+    assert backoff.before_putting_s() == 0
 
 
 def test_the_waits_of_a_loser_grow_to_a_bound(now_s):
-    waits = [Turns().after_losing_s(times) for times in (1, 2, 3, 50, 10_000)]
+    waits = [CommitBackoff().after_losing_s(times) for times in (1, 2, 3, 50, 10_000)]
     assert waits == [0.002, 0.004, 0.008, WAIT_MAX_S, WAIT_MAX_S]

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from lakebed import table as tables
 from lakebed.errors import DamagedError, NotRetainedError, StorageError
-from lakebed.log import committer, slots
+from lakebed.log import append, committer
+from lakebed.log.checkpoint import Checkpoints, Head
 from lakebed.log.committer import Log
-from lakebed.log.judging import judge
-from lakebed.log.sides import SideObjects
-from lakebed.log.snapshot import Head, Snapshots
-from lakebed.log.tail import Tail
+from lakebed.log.sidecars import SidecarStore
+from lakebed.log.tail import LogTail
+from lakebed.log.validation import validate
 from lakebed.state.machine import TABLE
-from lakebed.state.transactions import OfferFiles
+from lakebed.state.transactions import ProposeFiles
 from lakebed.storage.contract import PutOutcome
+from lakebed.table import table as tables
 from lakebed.testing.faults import Fault
 from tests.unit.log.simulation import run_seed
 from tests.unit.log.world import Violation
@@ -31,14 +31,14 @@ QUOTA = {
     "add_files": 700,
     "replace": 50,
     "close_job": 20,
-    "split_leaves": 40,
-    "mark_dead": 20,
-    "forget_files": 12,
-    "snapshots": 500,
+    "split_partitions": 40,
+    "retire_files": 20,
+    "purge_files": 12,
+    "checkpoints": 500,
     "parts swept": 20,
-    "entries trimmed": 50,
-    "side objects": 300,
-    "side objects swept": 20,
+    "entries truncated": 50,
+    "sidecars": 300,
+    "sidecars swept": 20,
     "killed": 10,
     "told NotCommitted": 100,
     "told Unknown": 60,
@@ -50,22 +50,22 @@ QUOTA = {
 
 def run_all(seeds, monkeypatch):
     """What happened in the schedules of these seeds, and which faults fired."""
-    tally, fired = Counter(), Counter()
+    counts, fired = Counter(), Counter()
     for seed in seeds:
         world = run_seed(seed, monkeypatch)
-        tally += world.tally
+        counts += world.counts
         fired += world.faulty.fired
         fired["repeated"] += world.storage.repeated
         fired["slept"] += world.storage.slept
-    return tally, fired
+    return counts, fired
 
 
 def run_seeds(seeds, monkeypatch):
-    tally, fired = run_all(seeds, monkeypatch)
-    for name, times in sorted(tally.items()):
+    counts, fired = run_all(seeds, monkeypatch)
+    for name, times in sorted(counts.items()):
         print(f"{times:>10,}  {name}")
     for name, quota in QUOTA.items():
-        assert tally[name] * 100 >= quota * len(seeds), f"{name}: {tally[name]}"
+        assert counts[name] * 100 >= quota * len(seeds), f"{name}: {counts[name]}"
     for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.LATE, Fault.CONFLICT, "repeated", "slept"):
         assert fired[fault] >= len(seeds), fault
 
@@ -100,31 +100,31 @@ class Foreign(bytes):
 
 def no_look_at_what_exists(patch):
     """What exists is taken for another's, though it may be an earlier try of ours."""
-    read_back = slots._read_back
+    read_back = append._read_back
 
-    def anothers(backend, number):
-        found = read_back(backend, number)
+    def anothers(backend, version):
+        found = read_back(backend, version)
         return None if found is None else Foreign(found)
 
-    patch.setattr(slots, "_read_back", anothers)
+    patch.setattr(append, "_read_back", anothers)
 
 
 def what_exists_is_ours(patch):
     """What exists is taken for ours."""
 
-    def fill(backend, slot):
-        return None if backend.create(slot.number, slot.data) is PutOutcome.UNCLEAR else slot.data
+    def append(backend, pending):
+        return None if backend.create(pending.version, pending.data) is PutOutcome.UNCLEAR else pending.data
 
-    patch.setattr(committer, "fill", fill)
+    patch.setattr(committer, "append", append)
 
 
 def on_after_an_unclear_put(patch):
     """No answer is taken for a refusal, though the put may be under way."""
     attempt = Log._try
 
-    def fill(backend, slot):
-        if backend.create(slot.number, slot.data) is PutOutcome.CREATED:
-            return slot.data
+    def append(backend, pending):
+        if backend.create(pending.version, pending.data) is PutOutcome.CREATED:
+            return pending.data
         raise StorageError("refused")
 
     def again(log, group, reading, lost):
@@ -134,11 +134,11 @@ def on_after_an_unclear_put(patch):
             log.follow()
             return False
 
-    patch.setattr(committer, "fill", fill)
+    patch.setattr(committer, "append", append)
     patch.setattr(Log, "_try", again)
 
 
-def the_floor_does_not_matter(patch):
+def the_log_start_does_not_matter(patch):
     """What was created is ours, and what is missing has never been there."""
 
     def prove(tail, reading, amiss=None, **_):
@@ -147,41 +147,43 @@ def the_floor_does_not_matter(patch):
             raise amiss
         return True
 
-    patch.setattr(Tail, "prove", prove)
+    patch.setattr(LogTail, "prove", prove)
 
 
 def published_before_it_is_created(patch):
     """Readers of this process see what is not in the log yet."""
-    fill_told = Log._fill_told
+    append_or_report = Log._append_or_report
 
-    def eager(log, slot, judged):
+    def eager(log, pending, validated):
         reading = log._tail.reading()
-        if slot.number == reading.head.number + 1:
-            log._tail.read_on(reading, slot.data)
+        if pending.version == reading.head.version + 1:
+            log._tail.read_on(reading, pending.data)
             log._tail._publish(reading)
-        return fill_told(log, slot, judged)
+        return append_or_report(log, pending, validated)
 
-    patch.setattr(Log, "_fill_told", eager)
-
-
-def rests_on_the_snapshot_before(patch):
-    """The state goes on from a snapshot that is not of its number."""
-    write, last = Snapshots.write, {}
-
-    def wrong(snapshots, head):
-        rested = write(snapshots, head)
-        before = last.get(snapshots)
-        last[snapshots] = rested
-        return rested if rested is None or before is None else Head(rested.number, rested.digest, before.state)
-
-    patch.setattr(Snapshots, "write", wrong)
+    patch.setattr(Log, "_append_or_report", eager)
 
 
-def a_snapshot_of_another_number(patch):
-    """The state is written down under the number before it."""
-    write = Snapshots.write
+def rests_on_the_checkpoint_before(patch):
+    """The state goes on from a checkpoint that is not of its version."""
+    write, last = Checkpoints.write, {}
+
+    def wrong(checkpoints, head):
+        rested = write(checkpoints, head)
+        before = last.get(checkpoints)
+        last[checkpoints] = rested
+        return rested if rested is None or before is None else Head(rested.version, rested.digest, before.state)
+
+    patch.setattr(Checkpoints, "write", wrong)
+
+
+def a_checkpoint_of_another_number(patch):
+    """The state is written down under the version before it."""
+    write = Checkpoints.write
     patch.setattr(
-        Snapshots, "write", lambda snapshots, head: write(snapshots, Head(head.number - 1, head.digest, head.state))
+        Checkpoints,
+        "write",
+        lambda checkpoints, head: write(checkpoints, Head(head.version - 1, head.digest, head.state)),
     )
 
 
@@ -190,10 +192,10 @@ def with_machine(patch, **functions):
 
 
 def request_keys_are_forgotten(patch):
-    """An offer that is made again is taken for a new one."""
+    """A proposal that is made again is taken for a new one."""
 
-    def resolve(offer, state):
-        forgetful = replace(offer, request_key=None) if isinstance(offer, OfferFiles) else offer
+    def resolve(proposal, state):
+        forgetful = replace(proposal, request_key=None) if isinstance(proposal, ProposeFiles) else proposal
         return TABLE.resolve(forgetful, state)
 
     with_machine(patch, resolve=resolve)
@@ -202,65 +204,69 @@ def request_keys_are_forgotten(patch):
 def a_repeat_has_a_base_number_of_its_own(patch):
     """A request whose key is forgotten is taken for a new one."""
 
-    def resolve(offer, state):
-        young = replace(offer, base_number=state.number) if isinstance(offer, OfferFiles) else offer
+    def resolve(proposal, state):
+        young = replace(proposal, base_version=state.version) if isinstance(proposal, ProposeFiles) else proposal
         return TABLE.resolve(young, state)
 
     with_machine(patch, resolve=resolve)
 
 
 def closed_jobs_commit(patch):
-    """Whether its job is still open is judged when it was opened, not when its output comes."""
+    """Whether its job is still open is validated when it was opened, not when its output comes."""
     opened = {}
 
-    def resolve(offer, state):
+    def resolve(proposal, state):
         opened.update(state.jobs)
-        known = {**state.jobs, offer.job: opened[offer.job]} if getattr(offer, "job", None) in opened else state.jobs
-        return TABLE.resolve(offer, replace(state, jobs=known))
+        known = (
+            {**state.jobs, proposal.job: opened[proposal.job]}
+            if getattr(proposal, "job", None) in opened
+            else state.jobs
+        )
+        return TABLE.resolve(proposal, replace(state, jobs=known))
 
     with_machine(patch, resolve=resolve)
 
 
-def not_judged_again(patch):
-    """What was judged before a lost race is written after it."""
-    kept = {}
+def not_validated_again(patch):
+    """What was validated before a lost race is written after it."""
+    retained = {}
 
     def once(group, head, machine):
-        _, state = kept.setdefault(id(group), (group, head.state))
-        return judge(group, head, replace(machine, resolve=lambda offer, _: machine.resolve(offer, state)))
+        _, state = retained.setdefault(id(group), (group, head.state))
+        return validate(group, head, replace(machine, resolve=lambda proposal, _: machine.resolve(proposal, state)))
 
-    patch.setattr(committer, "judge", once)
+    patch.setattr(committer, "validate", once)
 
 
-def side_objects_are_swept_too_soon(patch):
+def sidecars_are_swept_too_soon(patch):
     """What the newest entry does not name is swept, though the next one may."""
 
-    def sweep(sides, floor, head, read):
-        return swept(sides, floor, head + 3, lambda number: read(number) if number <= head else b"")
+    def sweep(sidecars, log_start, head, read):
+        return swept(sidecars, log_start, head + 3, lambda version: read(version) if version <= head else b"")
 
-    swept = SideObjects.sweep
-    patch.setattr(SideObjects, "sweep", sweep)
+    swept = SidecarStore.sweep
+    patch.setattr(SidecarStore, "sweep", sweep)
 
 
-def an_unclear_side_object_is_there(patch):
+def an_unclear_sidecar_is_there(patch):
     """No answer to its put is taken for a good one, and the entry follows."""
-    patch.setattr(SideObjects, "_put_one", lambda sides, name, data: sides._storage.create(name, data))
+    patch.setattr(SidecarStore, "_put_one", lambda sidecars, name, data: sidecars._storage.create(name, data))
 
 
 WRONG_FORMS = [
     no_look_at_what_exists,
     what_exists_is_ours,
     on_after_an_unclear_put,
-    the_floor_does_not_matter,
+    the_log_start_does_not_matter,
     published_before_it_is_created,
-    rests_on_the_snapshot_before,
-    a_snapshot_of_another_number,
-    side_objects_are_swept_too_soon,
-    an_unclear_side_object_is_there,
+    rests_on_the_checkpoint_before,
+    a_checkpoint_of_another_number,
+    sidecars_are_swept_too_soon,
+    an_unclear_sidecar_is_there,
     request_keys_are_forgotten,
     a_repeat_has_a_base_number_of_its_own,
     closed_jobs_commit,
-    not_judged_again,
+    not_validated_again,
 ]
 
 

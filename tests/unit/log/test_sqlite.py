@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import DamagedError, FormatTooNewError, StorageError, UnsafeStoreError, UsageError
+from lakebed.errors import DamagedError, StorageError, UnsafeStoreError, UnsupportedFormatError, UsageError
+from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
+from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed, Unknown
-from lakebed.log.places import connect_logs
-from lakebed.log.snapshot import SnapshotPlace
-from lakebed.log.sql import place as sql_place
+from lakebed.log.sql import rows as sql_place
 from lakebed.log.sql import sqlite
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable
-from lakebed.storage import connect, whole
+from lakebed.storage import connect, object_size
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.whole import OBJECT_BYTES_MAX
+from lakebed.storage.object_size import OBJECT_BYTES_MAX
 from tests.unit.log.cases import LOG, adding
 from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
 
@@ -40,9 +40,9 @@ def logs_at(path):
 
 @pytest.fixture
 def logs(tmp_path):
-    place = logs_at(tmp_path / "logs.db")
-    place.check()
-    return place
+    location = logs_at(tmp_path / "logs.db")
+    location.check()
+    return location
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def test_a_commit_survives_a_power_cut(logs):
 def test_a_file_that_is_gone_is_an_error_and_not_an_empty_log(tmp_path):
     """Opening makes nothing."""
     log = logs_at(tmp_path / "gone.db").open("catalog")
-    for call in (lambda: log.get(1), lambda: log.create(1, b"x"), log.now, lambda: list(log.numbers())):
+    for call in (lambda: log.get(1), lambda: log.create(1, b"x"), log.now, lambda: list(log.versions())):
         with pytest.raises(StorageError, match="cannot be opened") as failure:
             call()
         assert not failure.value.transient
@@ -127,7 +127,7 @@ def test_a_missing_folder_is_an_error(tmp_path):
 
 
 def test_an_entry_that_could_not_be_read_back_is_not_put(logs, monkeypatch):
-    monkeypatch.setattr(whole, "OBJECT_BYTES_MAX", 1000)
+    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
     with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
         logs.open("catalog").create(1, bytes(1001))
     assert logs.open("catalog").get(1) is None
@@ -142,13 +142,13 @@ def test_an_entry_larger_than_any_that_is_put_is_not_read(tmp_path, logs):
         log.get(1)
 
 
-def test_a_floor_of_megabytes_is_damaged(tmp_path, logs):
+def test_a_log_start_of_megabytes_is_damaged(tmp_path, logs):
     log = logs.open("catalog")
-    assert log.raise_floor(0, 3)
+    assert log.advance_log_start(0, 3)
     with sqlite3.connect(tmp_path / "logs.db") as database:
         database.execute("UPDATE lakebed_entries SET data = CAST(data || zeroblob(?) AS BLOB)", (2**20,))
-    with pytest.raises(DamagedError, match=r"the floor of .* was changed after it was written"):
-        log.floor()
+    with pytest.raises(DamagedError, match=r"the log start of .* was changed after it was written"):
+        log.log_start()
 
 
 def test_a_read_only_file_is_read_and_refuses_entries():
@@ -168,7 +168,7 @@ def test_a_read_only_file_is_read_and_refuses_entries():
                 assert not failure.value.transient
         finally:
             Path(folder).chmod(0o755)
-        assert list(logs.open("catalog").numbers()) == [1]
+        assert list(logs.open("catalog").versions()) == [1]
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):
@@ -181,7 +181,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
 def test_a_table_without_its_key_is_not_trusted(tmp_path):
     """Two racing entries would both be stored."""
     with sqlite3.connect(tmp_path / "logs.db") as connection:
-        connection.execute("CREATE TABLE lakebed_entries (log TEXT, number BIGINT, data BLOB, stored DATETIME)")
+        connection.execute("CREATE TABLE lakebed_entries (log TEXT, version BIGINT, data BLOB, stored DATETIME)")
     connection.close()
     with pytest.raises(StorageError, match="not as Lakebed made it"):
         logs_at(tmp_path / "logs.db").check()
@@ -265,20 +265,20 @@ def test_a_database_has_one_pool_however_often_it_is_opened(tmp_path, logs):
 
 
 def test_a_file_from_before_there_were_floors_has_one(tmp_path):
-    """Its table is as it was: a floor is a row of it."""
+    """Its table is as it was: a log start is a row of it."""
     with sqlite3.connect(tmp_path / "logs.db") as connection:
         connection.execute(
-            "CREATE TABLE lakebed_entries (log TEXT NOT NULL, number BIGINT NOT NULL, data BLOB NOT NULL, "
-            "stored DATETIME NOT NULL, PRIMARY KEY (log, number))"
+            "CREATE TABLE lakebed_entries (log TEXT NOT NULL, version BIGINT NOT NULL, data BLOB NOT NULL, "
+            "stored DATETIME NOT NULL, PRIMARY KEY (log, version))"
         )
     connection.close()
     log = logs_at(tmp_path / "logs.db").open("catalog")
     log.create(1, b"one")
-    assert log.floor() == 0
-    assert log.raise_floor(0, 1)
-    assert log.raise_floor(1, 2)
+    assert log.log_start() == 0
+    assert log.advance_log_start(0, 1)
+    assert log.advance_log_start(1, 2)
     log.remove([1])
-    assert (log.floor(), list(log.numbers())) == (2, [])
+    assert (log.log_start(), list(log.versions())) == (2, [])
 
 
 def test_a_raise_that_is_kept_out_by_a_lock_is_refused_and_not_in_doubt(tmp_path, monkeypatch):
@@ -287,27 +287,27 @@ def test_a_raise_that_is_kept_out_by_a_lock_is_refused_and_not_in_doubt(tmp_path
     logs = logs_at(tmp_path / "logs.db")
     logs.check()
     log = logs.open("catalog")
-    log.raise_floor(0, 1)
+    log.advance_log_start(0, 1)
     holder = sqlite3.connect(tmp_path / "logs.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    for call in (lambda: log.raise_floor(1, 2), lambda: log.remove([1])):
+    for call in (lambda: log.advance_log_start(1, 2), lambda: log.remove([1])):
         with pytest.raises(StorageError, match="write lock") as failure:
             call()
         assert failure.value.transient
-    assert log.floor() == 1
+    assert log.log_start() == 1
     holder.execute("ROLLBACK")
     holder.close()
-    assert log.raise_floor(1, 2)
+    assert log.advance_log_start(1, 2)
 
 
 def on_a_table(tmp_path):
     """A log of its own, as if of another process."""
-    beside = SnapshotPlace(connect(f"memory://{tmp_path.name}"), LOG)
+    beside = CheckpointLocation(connect(f"memory://{tmp_path.name}"), LOG)
     return Log(logs_at(tmp_path / "logs.db").open(LOG), beside, "table-00", TABLE)
 
 
 def test_a_commit_is_one_round_trip(tmp_path, logs, monkeypatch):
-    """The floor comes with the entry, and the stamp of the one before came with that."""
+    """The log start comes with the entry, and the last-modified time of the one before came with that."""
     log = on_a_table(tmp_path)
     log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
     reads, puts = [], []
@@ -320,42 +320,43 @@ def test_a_commit_is_one_round_trip(tmp_path, logs, monkeypatch):
 
 
 def test_a_writer_who_slept_does_not_believe_his_own_insert(tmp_path, logs):
-    """He wins a number that was trimmed, and the floor that comes with it says so. Asked again, the state tells."""
+    """He wins a number that was truncated, and the log start that comes with it says so. Asked again, the state
+    tells."""
     log = on_a_table(tmp_path)
     log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
     sleeper = on_a_table(tmp_path)
     assert sleeper.commit(adding("f0", "r0")) == Committed(2)
     for count in range(1, 6):
         log.commit(adding(f"f{count}", f"r{count}"))
-    kept = log.keep()
+    retained = log.retain_checkpoint()
     log.commit(adding("f6"))
-    log.keep()
-    log.trim(kept - 1)
-    assert sleeper.head.number == 2
+    log.retain_checkpoint()
+    log.truncate(retained - 1)
+    assert sleeper.head.version == 2
 
     assert sleeper.commit(adding("lost")) == Unknown(3)
-    assert sleeper.commit(adding("g")) == Committed(kept + 2)
+    assert sleeper.commit(adding("g")) == Committed(retained + 2)
     assert set(on_a_table(tmp_path).follow().files) == {*(f"f{count}" for count in range(7)), "g"}
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b'{"format":1,"features":[],"digest":""}\n{}\n'])
-def test_a_floor_that_cannot_be_read_is_an_error_once_the_entry_is_told(logs, data):
-    """The entry is stored: its create does not fail, and whoever asks for the floor is told what is wrong."""
+def test_a_log_start_that_cannot_be_read_is_an_error_once_the_entry_is_told(logs, data):
+    """The entry is stored: its create does not fail, and whoever asks for the log start is told what is wrong."""
     log = logs.open(LOG)
-    logs.open(f"{LOG}/floor").create(0, data)
+    logs.open(f"{LOG}/log-start").create(0, data)
     assert log.create(1, b"one") is PutOutcome.CREATED
-    assert log.known_floor(1) is None
-    with pytest.raises((DamagedError, FormatTooNewError)):
-        log.floor()
+    assert log.known_log_start(1) is None
+    with pytest.raises((DamagedError, UnsupportedFormatError)):
+        log.log_start()
 
 
 def test_numbers_come_page_by_page(logs, monkeypatch):
-    monkeypatch.setattr(sql_place, "NUMBERS_A_PAGE", 3)
+    monkeypatch.setattr(sql_place, "VERSIONS_PER_PAGE", 3)
     log = logs.open("catalog")
-    for number in range(1, 8):
-        log.create(number, b"x")
-    assert list(log.numbers()) == list(range(1, 8))
-    assert list(logs.open("other").numbers()) == []
+    for version in range(1, 8):
+        log.create(version, b"x")
+    assert list(log.versions()) == list(range(1, 8))
+    assert list(logs.open("other").versions()) == []
 
 
 @pytest.mark.parametrize(("url", "missing"), [("sqlite:////logs.db", "sqlalchemy"), ("postgresql://h/db", "psycopg")])

@@ -2,14 +2,14 @@
 
 Processes commit to one table's log over a store that loses, delays, repeats and refuses requests: writers with and
 without request keys, splitters, compactors that may be late or closed by others, readers that follow, collectors of
-garbage, who trim the log as well while others sleep. Some are killed; another takes their place. The code is the real
-one from the table down to the store; data files are drawn: a row is a letter and the file that first held it, so that
-each row is the only one of its kind.
+garbage, who truncate the log as well while others sleep. Some are killed; another takes their place. The code is the
+real one from the table down to the store; data files are drawn: a row is a letter and the file that first held it, so
+that each row is the only one of its kind.
 
 The sequential model is the entries as they lie in the store, applied one after another by nobody but the check, beside
 the rows of all files that they added. After every step:
 
-* whoever opens the log anew has that state, by snapshot or not; whoever has a head has that of its number;
+* whoever opens the log anew has that state, by checkpoint or not; whoever has a head has that of its version;
 * every row is read once and once only, exact counts are exact, the invariants hold, each referenced file is there;
 * what was told as committed is in the entry that was named, what was told as refused in none, nothing in two.
 """
@@ -19,32 +19,32 @@ from functools import partial
 from itertools import count
 from random import Random
 
-from lakebed.collection import run as collection
-from lakebed.compaction.plan import plan as plan_compaction
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.files import data_name, entry_name, parse_entry_name, side_name, table_prefix
+from lakebed.log.checkpoint import CheckpointLocation, Head
 from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
-from lakebed.log.sides import SideObjects
-from lakebed.log.snapshot import Head, SnapshotPlace
+from lakebed.log.sidecars import SidecarStore
+from lakebed.maintenance.compaction.plan import plan as plan_compaction
+from lakebed.model.files import data_name, entry_name, parse_entry_name, sidecar_name, table_prefix
+from lakebed.retention import run as collection
 from lakebed.settings import Settings, Strategy
 from lakebed.state.codec import outline
 from lakebed.state.machine import TABLE
-from lakebed.state.table import check_invariants
+from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import (
     CloseJob,
     CreateTable,
     Job,
-    OfferFiles,
-    OfferOutput,
-    OfferSplit,
     OpenJob,
+    ProposeFiles,
+    ProposeOutput,
+    ProposeSplit,
     TooOld,
 )
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
-from lakebed.table import Table
+from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage, TellingLogs
 from tests.unit.state.cases import key, new_file
@@ -75,7 +75,7 @@ class Process:
 
 
 class World:
-    """The store, the processes, and what is known of every offer."""
+    """The store, the processes, and what is known of every proposal."""
 
     def __init__(self, seed):
         self.random = Random(seed)
@@ -95,7 +95,7 @@ class World:
         self.requests = {}
         self.answered = {}
         self.unknown = set()
-        self.tally = Counter()
+        self.counts = Counter()
 
     def _rules(self):
         draw, late = self.random.choice, self.random.choice([1, 2, 5, 20, 80])
@@ -107,7 +107,9 @@ class World:
             for operation in ("replace", "delete")
             for fault in (Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.LATE)
         ]
-        return rules + [Rule(Fault.FAIL_BEFORE, o, probability=draw((0, 0.03, 0.1))) for o in ("get", "stamp", "list")]
+        return rules + [
+            Rule(Fault.FAIL_BEFORE, o, probability=draw((0, 0.03, 0.1))) for o in ("get", "last_modified", "list")
+        ]
 
     # -- processes ----------------------------------------------------------------------------------------------
 
@@ -116,9 +118,9 @@ class World:
         process = Process(self, name)
         self.processes.append(process)
         left = iter(range(tasks))
-        for number in range(self.random.randint(1, 2)):
+        for version in range(self.random.randint(1, 2)):
             worker = partial(self._work, process, left)
-            process.actors.append(self.schedule.spawn(f"{name}.{number}", worker))
+            process.actors.append(self.schedule.spawn(f"{name}.{version}", worker))
         return process
 
     def _work(self, process, left):
@@ -131,21 +133,21 @@ class World:
                 self.schedule.say(f"{task.__name__} failed")
 
     def kill(self, process):
-        self.tally["killed"] += 1
+        self.counts["killed"] += 1
         for actor in process.actors:
             actor.killed = True
         self.processes.remove(process)
         self.start(process.name + "'", 3)
 
-    def write_snapshot(self, tail):
+    def write_checkpoint(self, tail):
         """In place of a thread of its own."""
         process = next(p for p in self.processes if p.log._tail is tail)
         if process.writing is None or process.writing.done:
-            self.tally["snapshots"] += 1
-            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_snapshot, tail.head))
+            self.counts["checkpoints"] += 1
+            process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_checkpoint, tail.head))
             process.actors.append(process.writing)
 
-    # -- offers -------------------------------------------------------------------------------------------------
+    # -- proposals -------------------------------------------------------------------------------------------------
 
     def file(self, rows):
         """A new file of these rows, its object in the store."""
@@ -158,25 +160,27 @@ class World:
             pass
         return new
 
-    def commit(self, process, offer):
-        """The outcome of an offer, held against the log; None: the store failed, and nothing was committed."""
-        sign = sign_of(offer)
+    def commit(self, process, proposal):
+        """The outcome of a proposal, held against the log; None: the store failed, and nothing was committed."""
+        sign = sign_of(proposal)
         if self.signs.get(sign, 0) is None:
-            # What was refused may be offered anew.
+            # What was refused may be proposed anew.
             del self.signs[sign]
         try:
-            outcome = process.log.commit(offer)
+            outcome = process.log.commit(proposal)
         except StorageError:
             outcome = None
         self.schedule.say(f"told {sign} {outcome}")
-        self.tally[f"told {type(outcome).__name__}"] += 1
+        self.counts[f"told {type(outcome).__name__}"] += 1
         if isinstance(outcome, Unknown | TooOld):
             self.unknown.add(sign)
         elif isinstance(outcome, Committed) and outcome.repeated:
-            expect(self.heads[outcome.number].state.answered(offer.request_key) == outcome.number, "no such request")
+            expect(
+                self.heads[outcome.version].state.answered(proposal.request_key) == outcome.version, "no such request"
+            )
         elif isinstance(outcome, Committed):
             self.observe()
-            expect(self.signs.get(sign) == outcome.number, f"{sign} is not in entry {outcome.number}")
+            expect(self.signs.get(sign) == outcome.version, f"{sign} is not in entry {outcome.version}")
         elif sign[0] in ("add_files", "replace") and sign not in self.unknown:
             self.signs.setdefault(sign, None)
             expect(self.signs[sign] is None, f"{sign} was told as {outcome} and is in entry {self.signs[sign]}")
@@ -192,53 +196,55 @@ class World:
             while (data := self.inner.get(entry_name(PREFIX, len(self.heads)))) is not None:
                 self._apply(data)
             head = self.heads[-1]
-            floor = ObjectLog(self.inner, PREFIX).floor()
+            log_start = ObjectLog(self.inner, PREFIX).log_start()
             for name in changed & self.named.keys():
-                trimmed = self.named[name] <= floor
-                expect(trimmed or self.inner.get(name) is not None, f"{name} was swept, and an entry names it")
+                truncated = self.named[name] <= log_start
+                expect(truncated or self.inner.get(name) is not None, f"{name} was swept, and an entry names it")
             for name in changed & self.entries.keys():
-                trimmed = parse_entry_name(PREFIX, name) <= floor
-                expect(trimmed or self.inner.get(name) == self.entries[name], f"{name} was changed")
+                truncated = parse_entry_name(PREFIX, name) <= log_start
+                expect(truncated or self.inner.get(name) == self.entries[name], f"{name} was changed")
             self._check_objects(head.state)
         if any(name.startswith(PREFIX) and "/data/" not in name for name in changed):
             fresh = Table(TABLE_ID, "t", self.inner, ObjectLogs(self.inner), dict).log
-            expect(fresh.follow() == head.state, f"a fresh reader of {fresh.head.number} has another state")
+            expect(fresh.follow() == head.state, f"a fresh reader of {fresh.head.version} has another state")
         for process in self.processes:
             self._check_head(process)
 
     def _apply(self, data):
-        number = len(self.heads)
-        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE, self._read_sides)
+        version = len(self.heads)
+        head, entry = advance(self.heads[-1], data, TABLE_ID, TABLE, self._read_sidecars)
         self.heads.append(head)
-        self.entries[entry_name(PREFIX, number)] = data
+        self.entries[entry_name(PREFIX, version)] = data
         for document in entry.documents:
             for sign in signs_in(document):
                 expect(
-                    sign not in self.signs, f"{sign} is in entry {number}, after {self.signs.get(sign) or 'a refusal'}"
+                    sign not in self.signs, f"{sign} is in entry {version}, after {self.signs.get(sign) or 'a refusal'}"
                 )
-                self.signs[sign] = number
-                self.tally[sign[0]] += 1
+                self.signs[sign] = version
+                self.counts[sign[0]] += 1
                 if sign[0] == "add_files":
-                    self._add(sign[1], number)
+                    self._add(sign[1], version)
         check_invariants(head.state)
         self._check_rows(head.state)
 
-    def _read_sides(self, entry):
-        self.tally["side objects"] += len(entry.sides)
-        self.named |= dict.fromkeys((side_name(PREFIX, side.number, side.digest) for side in entry.sides), entry.number)
-        return SideObjects(SnapshotPlace(self.inner, PREFIX), TABLE_ID).read(entry)
+    def _read_sidecars(self, entry):
+        self.counts["sidecars"] += len(entry.sidecars)
+        self.named |= dict.fromkeys(
+            (sidecar_name(PREFIX, sidecar.version, sidecar.digest) for sidecar in entry.sidecars), entry.version
+        )
+        return SidecarStore(CheckpointLocation(self.inner, PREFIX), TABLE_ID).read(entry)
 
-    def _add(self, file, number):
+    def _add(self, file, version):
         request = self.requests.get(file)
-        expect(request is None or request not in self.answered, f"{request} is in entry {number} once more")
-        self.answered[request] = number
+        expect(request is None or request not in self.answered, f"{request} is in entry {version} once more")
+        self.answered[request] = version
         self.added.update(self.contents[file])
 
     def _check_rows(self, state):
         seen = Counter()
-        for position, leaf in enumerate(state.leaves.ids):
-            keys = state.leaves.range_at(position)
-            for reference in state.references_of(leaf):
+        for position, partition in enumerate(state.partitions.ids):
+            keys = state.partitions.range_at(position)
+            for reference in state.references_of(partition):
                 inside = [row for row in self.contents[reference.file] if keys.contains(KEYS[row[0]])]
                 expect(not reference.exact or reference.rows == len(inside), f"{reference} has {len(inside)} rows")
                 seen.update(inside)
@@ -246,16 +252,16 @@ class World:
 
     def _check_objects(self, state):
         for file in state.referenced().values():
-            expect(data_name(TABLE_ID, file) in self.inner.stamps, f"{file.id} is referenced and gone")
+            expect(data_name(TABLE_ID, file) in self.inner.last_modified_times, f"{file.id} is referenced and gone")
 
     def _check_head(self, process):
         head = process.log.head
         if head is not process.seen:
-            expect(head.number < len(self.heads), f"{process.name} knows entry {head.number}, which is not there")
-            known = self.heads[head.number]
-            expect(head.digest == known.digest, f"{process.name} has another entry {head.number}")
-            expect(head.state == known.state, f"{process.name} has another state of {head.number}")
-            expect(process.seen is None or head.number >= process.seen.number, f"{process.name} went back")
+            expect(head.version < len(self.heads), f"{process.name} knows entry {head.version}, which is not there")
+            known = self.heads[head.version]
+            expect(head.digest == known.digest, f"{process.name} has another entry {head.version}")
+            expect(head.state == known.state, f"{process.name} has another state of {head.version}")
+            expect(process.seen is None or head.version >= process.seen.version, f"{process.name} went back")
             process.seen = head
 
 
@@ -264,36 +270,36 @@ def expect(holds, promise):
         raise Violation(promise)
 
 
-def sign_of(offer):
-    """What tells the offer in an entry; the log holds none of them twice."""
-    match offer:
-        case OfferFiles():
-            return "add_files", offer.files[0].file.id
+def sign_of(proposal):
+    """What tells the proposal in an entry; the log holds none of them twice."""
+    match proposal:
+        case ProposeFiles():
+            return "add_files", proposal.files[0].file.id
         case OpenJob():
-            return "open_job", offer.job.id
-        case OfferOutput():
-            return "replace", offer.job
+            return "open_job", proposal.job.id
+        case ProposeOutput():
+            return "replace", proposal.job
         case CloseJob():
-            return "close_job", offer.job
-        case OfferSplit():
-            return "split_leaves", min(offer.cuts)
+            return "close_job", proposal.job
+        case ProposeSplit():
+            return "split_partitions", min(proposal.cuts)
         case CreateTable():
-            return "create_table", offer.table
+            return "create_table", proposal.table
 
 
 def signs_in(document):
     change = outline(document).transaction
     kind = document["type"]
     match kind:
-        case "add_files" | "mark_dead" | "forget_files":
+        case "add_files" | "retire_files" | "purge_files":
             return [(kind, file if isinstance(file, str) else file.id) for file in change.files]
         case "open_job":
             return [(kind, change.job.id)]
         case "replace" | "close_job":
             return [(kind, change.job)]
-        case "split_leaves":
-            return [(kind, leaf) for leaf in change.cuts]
-        case "raise_mark":
+        case "split_partitions":
+            return [(kind, partition) for partition in change.cuts]
+        case "raise_watermark":
             return [(kind, (change.mark.value, change.value))]
         case _:
             return [(kind, change.table)]
@@ -308,36 +314,36 @@ def add(world, process):
     keyed = random.random() < 0.5
     request = f"r{next(world.names)}" if keyed else None
     letters = sorted(random.choices(LETTERS, k=random.randint(1, 5)))
-    base = process.log.head.number
+    base = process.log.head.version
     for attempt in range(5):
         # Now and then so late that the request key may be forgotten.
         for _ in range(random.choice([0, 0, 0, 30]) if attempt else 0):
             world.schedule.pause("asks again")
         origin = next(world.names)
-        new = world.file([(letter, f"{origin}.{place}") for place, letter in enumerate(letters)])
+        new = world.file([(letter, f"{origin}.{location}") for location, letter in enumerate(letters)])
         if keyed:
             world.requests[new.file.id] = request
-        outcome = world.commit(process, OfferFiles((new,), request, base))
+        outcome = world.commit(process, ProposeFiles((new,), request, base))
         if not keyed or (isinstance(outcome, Committed) and random.random() < 0.8):
             return
 
 
 def split(world, process):
     state = process.table.state()
-    leaf = world.schedule.random.choice(state.leaves.ids)
+    partition = world.schedule.random.choice(state.partitions.ids)
     letters = sorted(world.schedule.random.sample(LETTERS, world.schedule.random.randint(1, 2)))
-    world.commit(process, OfferSplit({leaf: tuple(KEYS[letter] for letter in letters)}))
+    world.commit(process, ProposeSplit({partition: tuple(KEYS[letter] for letter in letters)}))
 
 
 def compact(world, process):
-    """A merge of a leaf: its output may be late, offered again, or never come."""
+    """A merge of a partition: its output may be late, proposed again, or never come."""
     random = world.schedule.random
     merges = plan_compaction(process.table.state(), Settings(), Strategy.FULL).merges
     if not merges:
         return
     merge = merges[0]
     for _ in range(random.choice([0, 0, 10, 40])):
-        world.schedule.pause("plans on an old view")
+        world.schedule.pause("plans on an old snapshot")
     name = f"j{next(world.names)}"
     opened = world.commit(process, OpenJob(Job(name, merge.keys, tuple(f.id for f in merge.inputs), "", 1, 0)))
     if not isinstance(opened, Committed):
@@ -357,7 +363,7 @@ def compact(world, process):
     middle = random.randrange(len(rows) + 1)
     files = tuple(world.file(part) for part in (rows[:middle], rows[middle:]) if part)
     for _ in range(3):
-        if not isinstance(world.commit(process, OfferOutput(name, files)), Unknown | Contended | None):
+        if not isinstance(world.commit(process, ProposeOutput(name, files)), Unknown | Contended | None):
             return
 
 
@@ -373,10 +379,10 @@ def collect(world, process):
         report = collection.collect_garbage(process.table)
     except (ContentionError, UnknownOutcomeError):
         return
-    world.tally["files deleted"] += report.files
-    world.tally["parts swept"] += report.snapshot_parts
-    world.tally["entries trimmed"] += report.entries
-    world.tally["side objects swept"] += report.side_objects
+    world.counts["files deleted"] += report.files
+    world.counts["parts swept"] += report.checkpoint_segments
+    world.counts["entries truncated"] += report.entries
+    world.counts["sidecars swept"] += report.sidecars
 
 
 def read(world, process):

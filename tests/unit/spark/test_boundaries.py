@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakebed.spark.boundaries import Part, WeightedKeys, divide, weigh
+from lakebed.spark.boundaries import InputPart, WeightedKeys, divide, weigh
 
 LETTERS = [bytes([c]) for c in b"abcdefghijklmnopqrst"]
 
@@ -17,12 +17,12 @@ def sample(text):
     )
 
 
-def cut(text, reducers, leaves=""):
-    return b"".join(divide(sample(text), [c.encode() for c in leaves], reducers)).decode()
+def cut(text, reducers, partitions=""):
+    return b"".join(divide(sample(text), [c.encode() for c in partitions], reducers)).decode()
 
 
 @pytest.mark.parametrize(
-    ("rows", "reducers", "leaves", "expected"),
+    ("rows", "reducers", "partitions", "expected"),
     [
         ("abcdefgh", 1, "", ""),
         ("abcdefgh", 2, "", "e"),
@@ -38,23 +38,23 @@ def cut(text, reducers, leaves=""):
         ("abcdefghijklmnop", 2, "bp", "bip"),
     ],
     ids=[
-        "one reducer", "halves", "quarters", "a hot key ends a span", "one key", "no rows", "a leaf boundary near by",
-        "a leaf boundary right there", "many small leaves make two spans", "two large leaves of two spans each",
-        "one reducer whatever the leaves", "a large leaf has spans of its own",
+        "one reducer", "halves", "quarters", "a hot key ends a span", "one key", "no rows", "a boundary near by",
+        "a boundary right there", "many small partitions make two spans", "two large partitions of two spans each",
+        "one reducer whatever the partitions", "a large partition has spans of its own",
     ],
 )  # fmt: skip
-def test_spans_are_even_and_keep_to_leaves(rows, reducers, leaves, expected):
-    assert cut(rows, reducers, leaves) == expected
+def test_spans_are_even_and_keep_to_partitions(rows, reducers, partitions, expected):
+    assert cut(rows, reducers, partitions) == expected
 
 
 def test_no_span_holds_much_more_than_its_share():
-    """Over random rows and leaves; only one key, which cannot be cut here, may be more."""
+    """Over random rows and partitions; only one key, which cannot be cut here, may be more."""
     rng = random.Random(3)
     for _ in range(300):
         weights = [rng.choice([1.0, 1.0, 2.0, 5.0]) for _ in LETTERS]
-        leaves = sorted(rng.sample(LETTERS[1:], rng.randrange(8)))
+        partitions = sorted(rng.sample(LETTERS[1:], rng.randrange(8)))
         reducers = rng.randrange(2, 8)
-        cuts = divide(WeightedKeys(tuple(LETTERS), tuple(weights)), leaves, reducers)
+        cuts = divide(WeightedKeys(tuple(LETTERS), tuple(weights)), partitions, reducers)
         assert list(cuts) == sorted(set(cuts))
         edges = [b"", *cuts, b"~"]
         share = sum(weights) / reducers
@@ -64,19 +64,19 @@ def test_no_span_holds_much_more_than_its_share():
 
 
 def test_samples_stand_for_the_rows_of_their_part():
-    found = weigh([Part(100, (b"a", b"b")), Part(10, (b"b",))])
+    found = weigh([InputPart(100, (b"a", b"b")), InputPart(10, (b"b",))])
     assert dict(zip(found.keys, found.weights, strict=True)) == {b"a": 50.0, b"b": 60.0}
 
 
 def test_a_part_of_unsorted_input_that_was_not_sampled_is_as_those_that_were():
-    parts = [Part(100, (b"a", b"m", b"t")), Part(200, min=b"a", max=b"t"), Part(300)]
+    parts = [InputPart(100, (b"a", b"m", b"t")), InputPart(200, min=b"a", max=b"t"), InputPart(300)]
     assert weigh(parts).weights == pytest.approx((200.0, 200.0, 200.0))
 
 
 def test_parts_of_sorted_input_that_were_not_sampled_stand_at_their_own_place():
     """Of ten parts in key order two are sampled; the bounds of the others still say where their rows lie."""
     parts = [
-        Part(100, (LETTERS[2 * i], LETTERS[2 * i + 1]) if i in (2, 7) else (), LETTERS[2 * i], LETTERS[2 * i + 1])
+        InputPart(100, (LETTERS[2 * i], LETTERS[2 * i + 1]) if i in (2, 7) else (), LETTERS[2 * i], LETTERS[2 * i + 1])
         for i in range(10)
     ]
     assert divide(weigh(parts), [], 5) == (b"e", b"i", b"m", b"q")
@@ -84,5 +84,5 @@ def test_parts_of_sorted_input_that_were_not_sampled_stand_at_their_own_place():
 
 def test_the_rows_of_a_part_go_to_samples_that_begin_as_its_bounds_do():
     """Bounds are of the first key field; samples of all of them."""
-    found = weigh([Part(4, (b"a1", b"b1", b"b2", b"c1")), Part(2, min=b"b", max=b"b")])
+    found = weigh([InputPart(4, (b"a1", b"b1", b"b2", b"c1")), InputPart(2, min=b"b", max=b"b")])
     assert found.weights == (1.0, 2.0, 2.0, 1.0)

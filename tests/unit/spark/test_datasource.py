@@ -12,10 +12,10 @@ from pyspark.sql.types import StructType
 
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
-from lakebed.kernels import session
+from lakebed.engine import datafusion
 from lakebed.spark import datasource
-from lakebed.spark.datasource import columns
-from lakebed.spark.datasource.source import DefaultSource
+from lakebed.spark.datasource import spark_columns
+from lakebed.spark.datasource.data_source import DefaultSource
 from tests.spark.cases import SCHEMA, multiset, rows
 
 WIDE = Schema(
@@ -48,7 +48,7 @@ WIDE_ROWS = pa.table(
 @pytest.fixture(autouse=True)
 def all_cores(monkeypatch):
     """A task keeps to one core, and this process is no task."""
-    monkeypatch.setattr(session, "claim_one_core", lambda: None)
+    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def scanned(table, /, *filters, schema=None, **options) -> list[pa.Table]:
     reader.rest = reader.pushFilters(list(filters)) if filters else []
     travelled = pickle.dumps(reader)
     partitions = [pickle.loads(pickle.dumps(one)) for one in reader.partitions()]
-    wanted = columns.arrow_of(spark)
+    wanted = spark_columns.arrow_of(spark)
     return [pa.Table.from_batches(pickle.loads(travelled).read(one), wanted) for one in partitions]
 
 
@@ -85,12 +85,12 @@ def scan(table, /, *filters, **options) -> pa.Table:
 
 def write(table, *parts: pa.Table, spark=None, **options) -> None:
     """A write of one task for each part."""
-    spark = spark or columns.spark_schema(
+    spark = spark or spark_columns.spark_schema(
         Schema.from_arrow(parts[0].schema, [parts[0].schema.names[0]]), parts[0].schema.names
     )
     writer = pickle.dumps(source(table, **options).writer(spark, overwrite=False))
-    given = columns.arrow_of(spark)
-    sent = [pickle.loads(writer).write(columns.to_spark(b, given) for b in part.to_batches()) for part in parts]
+    given = spark_columns.arrow_of(spark)
+    sent = [pickle.loads(writer).write(spark_columns.to_spark(b, given) for b in part.to_batches()) for part in parts]
     pickle.loads(writer).commit([pickle.loads(pickle.dumps(one)) for one in sent])
 
 
@@ -124,7 +124,7 @@ def test_a_type_that_spark_lacks_is_refused_unless_it_is_left_out(instance):
     assert scan(table, columns="k").to_pydict() == {"k": [1]}
 
 
-def test_each_task_reads_sorted_rows_of_its_own_leaves(table):
+def test_each_task_reads_sorted_rows_of_its_own_partitions(table):
     made = rows(1, 900)
     table.write(made)
     assert len(scanned(table)) == 1
@@ -135,7 +135,7 @@ def test_each_task_reads_sorted_rows_of_its_own_leaves(table):
     assert keys == sorted(keys)
 
 
-def test_a_large_leaf_is_cut_among_tasks_and_loses_no_row(instance):
+def test_a_large_partition_is_cut_among_tasks_and_loses_no_row(instance):
     table = instance.create_table("t", SCHEMA)
     parts = [rows(seed, 20_000) for seed in range(2)]
     for part in parts:
@@ -155,7 +155,7 @@ def test_a_large_leaf_is_cut_among_tasks_and_loses_no_row(instance):
 
 def test_ranges_columns_and_numbers_are_chosen_by_options(table):
     first, second = rows(1, 300), rows(2, 300)
-    number = table.write(first)
+    version = table.write(first)
     table.tag("first")
     table.write(second)
     both = pa.concat_tables([first, second])
@@ -165,12 +165,12 @@ def test_ranges_columns_and_numbers_are_chosen_by_options(table):
         row["k"].startswith("b") or row["k"] == "a1" or (row["k"], row["part"]) == ("a2", 0) for row in both.to_pylist()
     ]
     assert multiset(found) == multiset(both.filter(pa.array(kept)).select(["note", "k", "part"]))
-    assert multiset(scan(table, at=str(number))) == multiset(first)
+    assert multiset(scan(table, at=str(version))) == multiset(first)
     assert multiset(scan(table, at="first")) == multiset(first)
     assert multiset(scan(table, at=table.log.now().isoformat())) == multiset(both)
     with pytest.raises(NotFoundError, match="not there yet"):
         scan(table, at="2100-01-01T00:00:00Z")
-    pruned = columns.spark_schema(SCHEMA, ["note"])
+    pruned = spark_columns.spark_schema(SCHEMA, ["note"])
     assert multiset(scan(table, schema=pruned)) == multiset(both.select(["note"]))
 
 
@@ -207,8 +207,8 @@ def test_filters_are_taken_on_demand_and_reach_the_ranges(table):
 def test_filters_on_later_key_fields_leave_out_files_that_cannot_match(instance):
     """Spark has to look at the rows again: bounds say only which files may have some."""
     table = instance.create_table("bounded", Schema({"k": "string", "n": "int64"}, {"s": "string"}))
-    for number in range(4):
-        table.write(pa.table({"k": ["a", "z"], "n": [number, number], "s": [f"s{number}"] * 2}))
+    for version in range(4):
+        table.write(pa.table({"k": ["a", "z"], "n": [version, version], "s": [f"s{version}"] * 2}))
     for filters, numbers in (
         ([EqualTo(("n",), 2)], {2}),
         ([GreaterThan(("n",), 1), StringStartsWith(("s",), "s3")], {3}),
@@ -246,7 +246,7 @@ def test_files_that_were_given_up_meanwhile_are_told_by_the_task(instance):
 def test_the_files_of_all_tasks_come_with_one_entry(table):
     parts = [rows(seed, 100) for seed in range(3)]
     write(table, *parts, rows(9, 0))
-    assert table.state().number == 2
+    assert table.state().version == 2
     assert len(table.state().files) == 3
     assert multiset(table.scan().read_all()) == multiset(pa.concat_tables(parts))
 
@@ -255,16 +255,16 @@ def test_a_commit_id_counts_once(table):
     made = rows(1, 40)
     for _ in range(2):
         write(table, made, commit_id="load 1")
-    assert table.state().number == 2
+    assert table.state().version == 2
     assert multiset(table.scan().read_all()) == multiset(made)
 
 
 def test_what_no_message_names_is_not_added(table):
     """A second attempt of a task, and one whose write was called off."""
-    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     writer = source(table).writer(spark, overwrite=False)
-    given = columns.arrow_of(spark)
-    attempts = [writer.write(columns.to_spark(b, given) for b in rows(1, 30).to_batches()) for _ in range(2)]
+    given = spark_columns.arrow_of(spark)
+    attempts = [writer.write(spark_columns.to_spark(b, given) for b in rows(1, 30).to_batches()) for _ in range(2)]
     writer.commit(attempts[1:])
     source(table).writer(spark, overwrite=False).abort(attempts)
     assert multiset(table.scan().read_all()) == multiset(rows(1, 30))
@@ -290,7 +290,7 @@ def test_missing_columns_that_may_be_null_are_null(table):
 )
 def test_rows_that_do_not_fit_are_refused_before_any_is_computed(table, change, message):
     made = change(rows(1, 5))
-    spark = columns.spark_schema(Schema.from_arrow(made.schema, ["k"]), made.schema.names)
+    spark = spark_columns.spark_schema(Schema.from_arrow(made.schema, ["k"]), made.schema.names)
     with pytest.raises(SchemaMismatchError, match=message):
         source(table).writer(spark, overwrite=False)
 
@@ -303,7 +303,7 @@ def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance)
     made = pa.table({"k": pa.array([None], pa.int64())})
     with pytest.raises(SchemaMismatchError, match="column k is null, and is not nullable"):
         write(table, made)
-    assert table.state().number == 1
+    assert table.state().version == 1
 
 
 # -- options ----------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance)
         ({"ranges": '[{"key": ["a"]}]'}, "a key has 2 values"),
         ({"ranges": '[{"min": ["b"], "max": ["a"]}]'}, "upside down"),
         ({"ranges": '[{"min": ["b", 1, 2]}]'}, "one to 2 values"),
-        ({"at": "99"}, "there is no number 99"),
+        ({"at": "99"}, "there is no version 99"),
         ({"at": "x"}, "has no tag 'x'"),
         ({"at": "12:00"}, "must be a datetime or ISO 8601"),
         ({"partition_bytes": "0"}, "partition_bytes = '0': must be a whole number, 1 or more"),
@@ -345,7 +345,7 @@ def test_the_instance_may_be_named_by_the_environment(table, monkeypatch):
 
 
 def test_overwriting_is_refused(table):
-    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     with pytest.raises(UsageError, match=r'use mode\("append"\)'):
         source(table).writer(spark, overwrite=True)
     with pytest.raises(UsageError, match=r'use outputMode\("append"\)'):

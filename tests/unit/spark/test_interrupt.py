@@ -15,7 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.history import committed_on_interrupt
+from lakebed.inspect.history import committed_on_interrupt
 from lakebed.spark import Pipeline, Submit
 from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
 
@@ -181,7 +181,7 @@ def test_the_note_says_what_was_committed(table: lakebed.Table) -> None:
     table.write(rows("before"))
     assert interrupted(table) == ["nothing was committed"]
     told = interrupted(table, lambda: table.write(rows("a", "b")), lambda: table.write(rows("c")))
-    assert told == ["committed, up to number 4: 3 rows added; nothing else was changed"]
+    assert told == ["committed, up to version 4: 3 rows added; nothing else was changed"]
 
 
 def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp
         assert os.waitpid(child, 0)[1] == 0
 
     assert interrupted(table, other) == ["nothing was committed"]
-    assert table.number == 2
+    assert table.version == 2
 
 
 def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +245,8 @@ def test_a_submitted_driver_is_told_and_says_what_it_committed(table: lakebed.Ta
 @pytest.mark.parametrize(
     ("meanwhile", "said"),
     [
-        (0, "is at number {}, as before the call"),
-        (2, "went from number 1 to {} meanwhile, and `lakebed history` tells by whom"),
+        (0, "is at version {}, as before the call"),
+        (2, "went from version 1 to {} meanwhile, and `lakebed history` tells by whom"),
     ],
 )
 def test_a_submitted_driver_that_does_not_end_is_killed(
@@ -267,7 +267,7 @@ def test_a_submitted_driver_that_does_not_end_is_killed(
     launcher = Submit(("sh", "-c", f"sleep 600 & echo $! > {mark}.1; mv {mark}.1 {mark}; wait"))
     with pytest.raises(KeyboardInterrupt) as caught:
         Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
-    assert notes(caught) == [f"the driver gave no answer; table t {said.format(table.state().number)}"]
+    assert notes(caught) == [f"the driver gave no answer; table t {said.format(table.state().version)}"]
     sleeper = int(mark.read_text())
     deadline = time.monotonic() + WAIT_S
     while Path(f"/proc/{sleeper}").exists() and " Z " not in Path(f"/proc/{sleeper}/stat").read_text():

@@ -1,15 +1,15 @@
-"""Which leaves an import cuts before it, and where: samples of letters, each standing for some rows."""
+"""Which partitions an import cuts before it, and where: samples of letters, each standing for some rows."""
 
 import pytest
 
 import lakebed
-from lakebed.keys import ALL_KEYS, EncodedRange
+from lakebed.maintenance.splitting.plan import LargePartition, SplitAt
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import Settings
 from lakebed.spark.boundaries import WeightedKeys
-from lakebed.spark.presplit import cut, full_leaves, split_before
+from lakebed.spark.presplit import cut, full_partitions, split_before
 from lakebed.spark.shuffle import whole_key
-from lakebed.splitting.plan import LargeLeaf, SplitAt
-from lakebed.summaries import Summary
 
 SCHEMA = lakebed.Schema({"k": "string"}, {"s": "int32"}, {"v": "int64"})
 WHOLE = whole_key(SCHEMA).codec
@@ -26,7 +26,7 @@ def sample(text, weight=1.0):
 
 
 def boundaries(text, parts, summaries=(), keys=ALL_KEYS):
-    found = cut(LargeLeaf(1, keys, 0, 0, 1, parts, ()), summaries, sample(text), SCHEMA.codec)
+    found = cut(LargePartition(1, keys, 0, 0, 1, parts, ()), summaries, sample(text), SCHEMA.codec)
     return b"".join(found.keys).decode() if isinstance(found, SplitAt) else ""
 
 
@@ -42,11 +42,11 @@ def boundaries(text, parts, summaries=(), keys=ALL_KEYS):
     ],
     ids=["halves", "quarters", "no more than there are keys", "a hot key alone", "a hot key at the start", "one key"],
 )
-def test_a_leaf_is_cut_evenly_and_never_within_a_row_key(text, parts, expected):
+def test_a_partition_is_cut_evenly_and_never_within_a_row_key(text, parts, expected):
     assert boundaries(text, parts) == expected
 
 
-def test_what_the_leaf_holds_already_counts():
+def test_what_the_partition_holds_already_counts():
     held = Summary((key("a"), key("b")), (0, 4), 16, key("b"))
     assert boundaries("abcd", 2, [held]) == "b"
 
@@ -63,33 +63,33 @@ def state_of(tmp_path, *splits):
 LIMITS = Settings(split_rows=300)
 
 
-def test_only_leaves_that_would_be_too_large_are_cut(tmp_path):
+def test_only_partitions_that_would_be_too_large_are_cut(tmp_path):
     """a-d get 40 rows each, e-z one each: 160 rows below e, of a limit of 100; parts are three quarters full."""
     state = state_of(tmp_path, "e").state()
     keys = sample("abcd" * 10 + "efghij")
-    found = full_leaves(state, WeightedKeys(keys.keys, (4.0,) * 40 + (1.0,) * 6), 1.0, Settings(split_rows=100))
-    assert [(leaf.leaf, leaf.parts) for leaf in found] == [(1, 3)]
+    found = full_partitions(state, WeightedKeys(keys.keys, (4.0,) * 40 + (1.0,) * 6), 1.0, Settings(split_rows=100))
+    assert [(partition.partition, partition.parts) for partition in found] == [(1, 3)]
 
 
-def test_bytes_make_a_leaf_too_large_as_rows_do(tmp_path):
+def test_bytes_make_a_partition_too_large_as_rows_do(tmp_path):
     state = state_of(tmp_path).state()
     keys = sample("abcdefghij" * 10)
-    assert not full_leaves(state, keys, 1.0, Settings(split_bytes=1024))
-    assert [leaf.parts for leaf in full_leaves(state, keys, 20.48, Settings(split_bytes=1024))] == [3]
+    assert not full_partitions(state, keys, 1.0, Settings(split_bytes=1024))
+    assert [partition.parts for partition in full_partitions(state, keys, 20.48, Settings(split_bytes=1024))] == [3]
 
 
 def test_parts_are_no_finer_than_the_sample(tmp_path):
     state = state_of(tmp_path).state()
-    assert [leaf.parts for leaf in full_leaves(state, sample("abcd" * 6, 1e6), 1.0, LIMITS)] == [3]
-    assert not full_leaves(state, sample("abcd", 1e6), 1.0, LIMITS)
+    assert [partition.parts for partition in full_partitions(state, sample("abcd" * 6, 1e6), 1.0, LIMITS)] == [3]
+    assert not full_partitions(state, sample("abcd", 1e6), 1.0, LIMITS)
 
 
 def test_rows_that_are_there_count_towards_the_limit(tmp_path):
     """200 rows and 200 more: too many for 300. Below a tenth of the limit nobody looks."""
     table = state_of(tmp_path)
     table.write(rows("ab" * 100))
-    assert [leaf.parts for leaf in full_leaves(table.state(), sample("cd" * 100), 1.0, LIMITS)] == [2]
-    assert not full_leaves(table.state(), sample("c" * 99), 1.0, LIMITS)
+    assert [partition.parts for partition in full_partitions(table.state(), sample("cd" * 100), 1.0, LIMITS)] == [2]
+    assert not full_partitions(table.state(), sample("c" * 99), 1.0, LIMITS)
 
 
 def rows(text):
@@ -99,29 +99,29 @@ def rows(text):
     return pa.table({"k": list(text), "s": pa.array(range(count), pa.int32()), "v": list(range(count))})
 
 
-def test_a_leaf_with_an_open_job_is_left_alone(tmp_path):
+def test_a_partition_with_an_open_job_is_left_alone(tmp_path):
     from lakebed.state.transactions import Job, OpenJob
 
     table = state_of(tmp_path)
     table.write(rows("ab"))
     file = next(iter(table.state().files))
     table.commit(OpenJob(Job("j", EncodedRange(), (file,), "o", 60, 0)))
-    assert not full_leaves(table.state(), sample("cd" * 200), 1.0, LIMITS)
+    assert not full_partitions(table.state(), sample("cd" * 200), 1.0, LIMITS)
 
 
-def test_many_leaves_are_cut_by_one_commit(tmp_path):
+def test_many_partitions_are_cut_by_one_commit(tmp_path):
     table = state_of(tmp_path, "c", "e")
-    number = table.number
+    version = table.version
     assert split_before(table, table.state(), sample("abcdef" * 100), 1.0, Settings(split_rows=150)) == 3
-    assert table.state().number == number + 1
+    assert table.state().version == version + 1
     assert table.partitions().num_rows == 6
 
 
-def test_cutting_commits_and_keeps_the_rows_of_the_leaf(tmp_path):
+def test_cutting_commits_and_keeps_the_rows_of_the_partition(tmp_path):
     table = state_of(tmp_path, "x")
     table.write(rows("aabbxx"))
     assert split_before(table, table.state(), sample("bcdefghi" * 100), 1.0, LIMITS) == 1
-    leaves = table.partitions()
-    assert leaves.num_rows == 5
-    assert sum(leaves.column("rows").to_pylist()) == 6
+    partitions = table.partitions()
+    assert partitions.num_rows == 5
+    assert sum(partitions.column("rows").to_pylist()) == 6
     assert split_before(table, table.state(), sample("bcdefghi" * 10), 1.0, LIMITS) == 0

@@ -4,14 +4,14 @@ import pytest
 
 import lakebed
 from lakebed import AddField, UsageError
-from lakebed.kernels import session
+from lakebed.engine import datafusion
 from lakebed.spark import procedures
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
 @pytest.fixture(autouse=True)
 def all_cores(monkeypatch):
-    monkeypatch.setattr(session, "claim_one_core", lambda: None)
+    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture
@@ -36,25 +36,27 @@ def test_a_table_is_filled_looked_at_and_looked_after_by_procedures(table, tmp_p
     write_parquet(tmp_path / "in", *made)
     for repeated in (False, True):
         (found,) = call(table, "lakebed_import", str(tmp_path / "in"), commit_id="first")
-        assert found == {"row_count": 0 if repeated else 120, "source_files": 2, "number": 2, "repeated": repeated}
+        assert found == {"row_count": 0 if repeated else 120, "source_files": 2, "version": 2, "repeated": repeated}
     table.write(rows(5, 10))
-    assert call(table, "lakebed_create_tag", "kept") == [{"name": "kept", "number": 3}]
-    assert call(table, "lakebed_tags") == [{"name": "kept", "number": 3}]
+    assert call(table, "lakebed_create_tag", "kept") == [{"name": "kept", "version": 3}]
+    assert call(table, "lakebed_tags") == [{"name": "kept", "version": 3}]
     (compacted,) = call(table, "lakebed_compact", strategy="full")
-    assert (compacted["leaves"], compacted["files_in"], compacted["row_count"]) == (1, 2, 130)
+    assert (compacted["partitions"], compacted["files_in"], compacted["row_count"]) == (1, 2, 130)
     (cut,) = call(table, "lakebed_split")
-    assert cut["leaf"] == 1
-    leaves = call(table, "lakebed_partitions")
-    assert len(leaves) == cut["parts"]
-    assert (leaves[0]["min_key"], sum(leaf["row_count"] for leaf in leaves)) == (None, 130)
-    assert '"k": ' in leaves[1]["min_key"]
-    assert {one["row_count"] for one in call(table, "lakebed_files")} == {leaf["row_count"] for leaf in leaves}
+    assert cut["partition"] == 1
+    partitions = call(table, "lakebed_partitions")
+    assert len(partitions) == cut["parts"]
+    assert (partitions[0]["min_key"], sum(partition["row_count"] for partition in partitions)) == (None, 130)
+    assert '"k": ' in partitions[1]["min_key"]
+    assert {one["row_count"] for one in call(table, "lakebed_files")} == {
+        partition["row_count"] for partition in partitions
+    }
     assert call(table, "lakebed_collect_garbage", dry_run=True)[0]["files"] == 0, "the tag keeps them"
     call(table, "lakebed_delete_tag", "kept")
     assert call(table, "lakebed_collect_garbage")[0]["files"] == 2
     assert call(table, "lakebed_remove_orphan_files")[0]["orphans"] == 0
     newest, *_ = call(table, "lakebed_history", limit=2)
-    assert newest["number"] == table.state().number
+    assert newest["version"] == table.state().version
     assert len(call(table, "lakebed_history")) > 8
     assert_holds(table, *made, rows(5, 10))
 

@@ -101,10 +101,10 @@ def test_what_says_nothing_about_a_range_of_the_key_stays_with_spark(filters):
 def test_what_filters_say_of_a_later_field_is_known_by_itself(filters, passes):
     order, field = SCHEMA.order, SCHEMA.row_key[1]
     keys = among(filters, order)
-    for number in (-(2**31), -1, 0, 1, 2**31 - 1):
-        value = type(order)((field,)).encode((number,))
+    for version in (-(2**31), -1, 0, 1, 2**31 - 1):
+        value = type(order)((field,)).encode((version,))
         held = any(all(any(r.contains(value) for r in ranges) for _, ranges in box) for box in keys.boxes)
-        assert held == passes(number)
+        assert held == passes(version)
 
 
 def test_a_field_after_one_that_is_only_compared_stays_with_spark():

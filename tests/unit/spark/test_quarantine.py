@@ -8,7 +8,7 @@ import pytest
 
 from lakebed import ExistsError, UsageError
 from lakebed.spark.batch import Place
-from lakebed.spark.quarantine import Aside, Quarantine, Rejected
+from lakebed.spark.quarantine import Aside, Quarantine, RejectedRows
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})
 ODD = pa.RecordBatch.from_pydict({"n": [None], "more": [1]})
@@ -40,8 +40,8 @@ def test_rows_of_one_form_are_one_file(tmp_path):
 
 
 def test_nothing_put_aside_leaves_nothing(tmp_path):
-    assert put(tmp_path) == Rejected()
-    quarantine(tmp_path).finish([Rejected()], {})
+    assert put(tmp_path) == RejectedRows()
+    quarantine(tmp_path).finish([RejectedRows()], {})
     assert not (tmp_path / "bad").exists()
 
 
@@ -50,9 +50,9 @@ def test_what_counts_is_named_and_what_a_task_did_twice_goes(tmp_path):
     put(tmp_path, BAD)
     counted = put(tmp_path, BAD)
     other = put(tmp_path, BAD, attempt="other")
-    quarantine(tmp_path).finish([counted], {"number": 7})
+    quarantine(tmp_path).finish([counted], {"version": 7})
     told = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
-    assert (told["number"], told["job"], told["rows"]) == (7, "monday", 2)
+    assert (told["version"], told["job"], told["rows"]) == (7, "monday", 2)
     assert [f"monday/{name}" for name in told["files"]] == list(counted.names)
     assert names(tmp_path) == sorted(["_SUCCESS", *told["files"], other.names[0].removeprefix("monday/")])
 

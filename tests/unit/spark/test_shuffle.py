@@ -9,12 +9,12 @@ import pytest
 import lakebed
 from lakebed import DamagedError, Error, Schema
 from lakebed.ingest.send import send_run
-from lakebed.kernels.sort import cut_pieces, sort_chunks, sort_runs
+from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
 from lakebed.spark import wire
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
-from lakebed.state.transactions import OfferFiles
+from lakebed.state.transactions import ProposeFiles
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 BOUNDS = [("h", 0), ("m", 40), ("m", 60)]
@@ -29,8 +29,8 @@ def table(tmp_path):
 @pytest.fixture
 def shuffle(table):
     bounds = tuple(whole_key(SCHEMA).codec.encode(bound) for bound in BOUNDS)
-    leaves = table.state().leaves.boundaries
-    return Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, leaves)
+    partitions = table.state().partitions.boundaries
+    return Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, partitions)
 
 
 def rows_of(seed, count=300):
@@ -76,7 +76,7 @@ def test_all_rows_arrive_once_in_files_that_at_most_touch(table, shuffle, tmp_pa
     assert all(a.file.max_key <= b.file.min_key for a, b in pairwise(files))
     assert [new.run for new in files] == ["job-00001"] * REDUCERS
 
-    table.commit(OfferFiles(files))
+    table.commit(ProposeFiles(files))
     assert sorted_rows(table.scan().read_all()).equals(sorted_rows(pa.concat_tables(inputs.values())))
     assert table.partitions().column("exact").to_pylist() == [True, True]
 
@@ -152,7 +152,7 @@ def test_a_reducer_that_reports_twice_is_refused(shuffle, tmp_path):
 
 
 def test_a_slice_of_several_pieces_is_one_input_to_the_merge(shuffle, tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.kernels.sort.PIECE_BYTES_MAX", 500)
+    monkeypatch.setattr("lakebed.sorting.sort.PIECE_BYTES_MAX", 500)
     sent = sent_by(0, rows_of(7), shuffle)
     assert len(sent) > 20
     assert sum(new.file.rows for new in settle({0: 300}, reduced(sent, shuffle, tmp_path))) == 300

@@ -5,20 +5,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import DamagedError, Generated, Schema, SchemaMismatchError
-from lakebed.ingest.intake import Intake
+from lakebed.engine.computed_columns import checked
+from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
-from lakebed.kernels.compute import checked
-from lakebed.spark import source
+from lakebed.spark import parquet_source
 from lakebed.spark.interrupt import Stop
 from lakebed.spark.shuffle import whole_key
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
-INTAKE = Intake(SCHEMA)
+INTAKE = Conformer(SCHEMA)
 ROWS = pa.table({"n": [2, 1], "k": ["b", "a"], "v": [0.5, None]})
 
 
 def footers(*paths):
-    return source.read_footers(find_files([str(path) for path in paths]), INTAKE, None, Stop())
+    return parquet_source.read_footers(find_files([str(path) for path in paths]), INTAKE, None, Stop())
 
 
 def test_footers_tell_rows_and_bounds_of_every_row_group(tmp_path):
@@ -58,12 +58,12 @@ def test_a_file_that_is_no_parquet_file_is_named(tmp_path, damage):
 def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
     rows = pa.table({"k": [f"k{i:03}" for i in range(100)], "n": list(range(100)), "v": [0.0] * 100})
     pq.write_table(rows, tmp_path / "a.parquet")
-    monkeypatch.setattr(source, "SAMPLE_ROWS", 4)
+    monkeypatch.setattr(parquet_source, "SAMPLE_ROWS", 4)
     files = find_files(str(tmp_path))
-    group = source.read_footers(files, INTAKE, None, Stop())[0]
+    group = parquet_source.read_footers(files, INTAKE, None, Stop())[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
-    assert source.sample_keys(files[0], group, (INTAKE, keyed), None) == expected
+    assert parquet_source.sample_keys(files[0], group, (INTAKE, keyed), None) == expected
 
 
 def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
@@ -72,18 +72,20 @@ def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_p
         pa.table({"Key": ["a", None, "b"], "n": ["1", "2", "x"], "v": [0.5, 0.5, 0.5]}), tmp_path / "a.parquet"
     )
     schema = checked(Schema({"g": Generated("string", "k || '!'"), "k": "string"}, {"n": "int64"}, {"v": "double"}))
-    intake = Intake(schema, {"k": "Key"}, frozenset({"n"}))
+    conformer = Conformer(schema, {"k": "Key"}, frozenset({"n"}))
     files = find_files(str(tmp_path))
-    group = source.read_footers(files, intake, None, Stop())[0]
+    group = parquet_source.read_footers(files, conformer, None, Stop())[0]
     keyed = whole_key(schema)
-    assert source.sample_keys(files[0], group, (intake, keyed), None) == (keyed.codec.encode(("a!", "a", 1)),)
+    assert parquet_source.sample_keys(files[0], group, (conformer, keyed), None) == (
+        keyed.codec.encode(("a!", "a", 1)),
+    )
     assert group.bounds is None
-    renamed = Intake(SCHEMA, {"k": "Key"}, frozenset({"n"}))
-    assert source.read_footers(files, renamed, None, Stop())[0].bounds == ("a", "b")
+    renamed = Conformer(SCHEMA, {"k": "Key"}, frozenset({"n"}))
+    assert parquet_source.read_footers(files, renamed, None, Stop())[0].bounds == ("a", "b")
 
 
 def test_of_many_row_groups_some_are_sampled_spread_evenly(monkeypatch):
-    groups = [source.Group(0, i, 10, 100, 10, None) for i in range(100)]
-    assert source.chosen_groups(groups) == list(range(100))
-    monkeypatch.setattr(source, "SAMPLE_BYTES", 40)
-    assert source.chosen_groups(groups) == [12, 37, 62, 87]
+    groups = [parquet_source.SourceGroup(0, i, 10, 100, 10, None) for i in range(100)]
+    assert parquet_source.chosen_groups(groups) == list(range(100))
+    monkeypatch.setattr(parquet_source, "SAMPLE_BYTES", 40)
+    assert parquet_source.chosen_groups(groups) == [12, 37, 62, 87]

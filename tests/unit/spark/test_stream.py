@@ -9,18 +9,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Rea
 
 import lakebed
 from lakebed import NotFoundError, NotRetainedError, UsageError
-from lakebed.compaction.run import compact, prepare, run_merge_task
-from lakebed.kernels import session
+from lakebed.engine import datafusion
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.spark import Pipeline
-from lakebed.spark.datasource import columns
-from lakebed.spark.datasource.source import DefaultSource
-from lakebed.spark.datasource.write import Sent
+from lakebed.spark.datasource import spark_columns
+from lakebed.spark.datasource.batch_write import Sent
+from lakebed.spark.datasource.data_source import DefaultSource
 from tests.spark.cases import SCHEMA, multiset, rows
 
 
 @pytest.fixture(autouse=True)
 def all_cores(monkeypatch):
-    monkeypatch.setattr(session, "claim_one_core", lambda: None)
+    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def batch(reader, start, end) -> pa.Table:
     travelled = pickle.dumps(reader)
     parts = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
     found = [one for part in parts for one in pickle.loads(travelled).read(pickle.loads(pickle.dumps(part)))]
-    return pa.Table.from_batches(found, columns.arrow_of(columns.spark_schema(SCHEMA, SCHEMA.names)))
+    return pa.Table.from_batches(found, spark_columns.arrow_of(spark_columns.spark_schema(SCHEMA, SCHEMA.names)))
 
 
 def batches(reader, start=None):
@@ -85,9 +85,9 @@ def test_added_rows_are_read_once_whatever_is_compacted_split_and_removed(table,
 
 def test_since_leaves_out_what_was_there(table):
     table.write(rows(1, 20))
-    number = table.write(rows(2, 20))
+    version = table.write(rows(2, 20))
     table.write(rows(3, 20))
-    (found,) = batches(stream(table, since=str(number)))
+    (found,) = batches(stream(table, since=str(version)))
     assert multiset(found) == multiset(rows(3, 20))
 
 
@@ -114,9 +114,9 @@ def test_a_trigger_takes_as_many_files_or_rows_as_it_may_also_in_the_middle_of_a
 
 def add(table, parts):
     """One entry with a file for each part."""
-    writer = source(table).writer(columns.spark_schema(SCHEMA, SCHEMA.names), overwrite=False)
-    given = columns.arrow_of(columns.spark_schema(SCHEMA, SCHEMA.names))
-    writer.commit([writer.write(columns.to_spark(b, given) for b in part.to_batches()) for part in parts])
+    writer = source(table).writer(spark_columns.spark_schema(SCHEMA, SCHEMA.names), overwrite=False)
+    given = spark_columns.arrow_of(spark_columns.spark_schema(SCHEMA, SCHEMA.names))
+    writer.commit([writer.write(spark_columns.to_spark(b, given) for b in part.to_batches()) for part in parts])
 
 
 def test_available_now_ends_at_what_was_there_when_it_began(table):
@@ -126,7 +126,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(table):
     table.write(rows(2, 10))
     found = list(batches(reader))
     assert multiset(pa.concat_tables(found)) == multiset(rows(1, 10))
-    assert reader.reportLatestOffset()["number"] == 3
+    assert reader.reportLatestOffset()["version"] == 3
 
 
 def test_a_checkpoint_older_than_the_log_is_told_which_numbers_are_kept(table):
@@ -135,11 +135,11 @@ def test_a_checkpoint_older_than_the_log_is_told_which_numbers_are_kept(table):
     begin = reader.initialOffset()
     for seed in range(2, 5):
         table.write(rows(seed, 10))
-        table.log.keep()
-    table.log.trim(3)
+        table.log.retain_checkpoint()
+    table.log.truncate(3)
     for limit in (ReadMaxFiles(1), ReadMaxRows(1)):
         with pytest.raises(
-            NotRetainedError, match=r"stands at number 0, and the log is kept from number 4 on.*start the"
+            NotRetainedError, match=r"stands at version 0, and the log is kept from version 4 on.*start the"
         ):
             reader.latestOffset(begin, limit)
     with pytest.raises(NotRetainedError, match="log_s"):
@@ -181,17 +181,17 @@ def test_bad_options_are_refused_and_named(table, options, message):
 
 
 def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_another(table):
-    spark = columns.spark_schema(SCHEMA, SCHEMA.names)
-    given = columns.arrow_of(spark)
+    spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
+    given = spark_columns.arrow_of(spark)
     made = rows(1, 30)
 
-    def written(query, number):
+    def written(query, version):
         writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
-        sent = writer.write(columns.to_spark(b, given) for b in made.to_batches())
-        writer.commit([Sent(sent.files, query)], number)
+        sent = writer.write(spark_columns.to_spark(b, given) for b in made.to_batches())
+        writer.commit([Sent(sent.files, query)], version)
 
-    for query, number in (("q", 0), ("q", 0), ("q", 1), ("other", 0), ("q", 0)):
-        written(query, number)
+    for query, version in (("q", 0), ("q", 0), ("q", 1), ("other", 0), ("q", 0)):
+        written(query, version)
     assert table.scan().read_all().num_rows == 90
     with pytest.raises(lakebed.Error, match="Spark did not tell the tasks which query they are of"):
         written(None, 2)

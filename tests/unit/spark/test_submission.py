@@ -13,9 +13,9 @@ import pytest
 
 import lakebed
 from lakebed import Error, Schema, UnknownOutcomeError, UsageError
-from lakebed.compaction.plan import Skipped
-from lakebed.compaction.run import CompactionReport
-from lakebed.compaction.waves import FailedMerge
+from lakebed.maintenance.compaction.job_batches import FailedMerge
+from lakebed.maintenance.compaction.plan import Skipped
+from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.spark import Local, Pipeline, Remote, Submit
 from lakebed.spark.launcher import launcher_of
 from lakebed.spark.submission import Call, decode_report, encode_report, report_of
@@ -155,8 +155,9 @@ SUBMITTED = {name: report_of(method) for name, method in vars(Pipeline).items() 
 
 def test_a_report_with_everything_in_it_travels() -> None:
     report = CompactionReport(
-        table="t", leaves=1, jobs=1, chained=0, files_in=2, files_out=3, rows=4, bytes_in=5, bytes_out=6, number=None,
-        skipped=(Skipped(7, "open"),), failed=(FailedMerge(8, lakebed.DamagedError("bad", name="x")),), released=("j",),
+        table="t", partitions=1, jobs=1, concatenated=0, files_in=2, files_out=3, rows=4, bytes_in=5, bytes_out=6,
+        version=None, skipped=(Skipped(7, "open"),),
+        failed=(FailedMerge(8, lakebed.DamagedError("bad", name="x")),), released=("j",),
         waits=None,
     )  # fmt: skip
     back = decode_report(CompactionReport, load(dump(encode_report(report))))

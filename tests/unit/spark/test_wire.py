@@ -3,9 +3,9 @@
 import pytest
 
 from lakebed import errors
-from lakebed.compaction.run import MergeTask
-from lakebed.kernels.layout import Layout
-from lakebed.keys import EncodedRange
+from lakebed.maintenance.compaction.run import MergeTask
+from lakebed.model.keys import EncodedRange
+from lakebed.parquet.layout import Layout
 from lakebed.settings import Settings
 from lakebed.spark import wire
 from tests.unit.state.cases import SCHEMA, key, new_file

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.splitting import run
-from lakebed.splitting.run import join, split
-from lakebed.state.transactions import OfferSplit
+from lakebed.maintenance.splitting import run
+from lakebed.maintenance.splitting.run import join, split
+from lakebed.state.transactions import ProposeSplit
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "int64"})
 SMALL = {"split_rows": 100, "join_share": 0.5}
@@ -14,7 +14,7 @@ SMALL = {"split_rows": 100, "join_share": 0.5}
 
 @pytest.fixture
 def table(tmp_path):
-    """Two leaves, [..., 1000) and [1000, ...), of 400 rows each."""
+    """Two partitions, [..., 1000) and [1000, ...), of 400 rows each."""
     made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, split_points=[(1000,)], settings=SMALL)
     made.write(rows(range(600, 1400, 2)))
     made.write(rows(range(601, 1400, 2)))
@@ -29,40 +29,40 @@ def held(table):
     return table.scan().read_all().column("k").to_pylist()
 
 
-def leaf_rows(table):
+def partition_rows(table):
     return table.partitions().column("rows").to_pylist()
 
 
-def test_several_leaves_are_split_by_one_commit(table):
-    before = table.number
+def test_several_partitions_are_split_by_one_commit(table):
+    before = table.version
     report = split(table)
-    assert ([cut.leaf for cut in report.split], report.not_split) == ([1, 2], ())
-    assert (report.number, table.number) == (before + 1, before + 1)
-    assert max(leaf_rows(table)) <= 100
+    assert ([cut.partition for cut in report.split], report.not_split) == ([1, 2], ())
+    assert (report.version, table.version) == (before + 1, before + 1)
+    assert max(partition_rows(table)) <= 100
     assert held(table) == list(range(600, 1400))
 
 
-def test_a_commit_takes_as_many_leaves_as_it_should(table, monkeypatch):
+def test_a_commit_takes_as_many_partitions_as_it_should(table, monkeypatch):
     monkeypatch.setattr(run, "REFERENCES_AT_ONCE", 12)
-    before = table.number
+    before = table.version
     assert len(split(table).split) == 2
-    assert table.number == before + 2
+    assert table.version == before + 2
 
 
-def test_a_leaf_that_is_gone_does_not_hold_the_others_up(table, monkeypatch):
+def test_a_partition_that_is_gone_does_not_hold_the_others_up(table, monkeypatch):
     """Another process cuts it after the plan was made."""
     key = SCHEMA.codec.encode_key((700,))
     planned = run.load_summaries
 
     def meanwhile(*args, **options):
         found = planned(*args, **options)
-        table.commit(OfferSplit({1: (key,)}))
+        table.commit(ProposeSplit({1: (key,)}))
         return found
 
     monkeypatch.setattr(run, "load_summaries", meanwhile)
     report = split(table)
-    assert [cut.leaf for cut in report.split] == [2]
-    assert [(one.leaf, "gone" in one.reason) for one in report.not_split] == [(1, True)]
+    assert [cut.partition for cut in report.split] == [2]
+    assert [(one.partition, "gone" in one.reason) for one in report.not_split] == [(1, True)]
     assert held(table) == list(range(600, 1400))
 
 
@@ -71,6 +71,6 @@ def test_what_was_split_for_a_lower_limit_is_joined_for_a_higher_one(table):
     table.set(split_rows=10_000)
     report = join(table)
     assert (len(report.joined), report.not_joined) == (1, ())
-    assert leaf_rows(table) == [800]
+    assert partition_rows(table) == [800]
     assert held(table) == list(range(600, 1400))
-    assert join(table).number is None
+    assert join(table).version is None

@@ -3,16 +3,16 @@
 import json
 
 from lakebed import Schema
-from lakebed.files import DataFile, NewFile
-from lakebed.keys import ALL_KEYS
+from lakebed.model.files import DataFile, NewFile
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import ALL_KEYS
 from lakebed.state.apply import apply
-from lakebed.state.columns import Part
-from lakebed.state.forms import FORMS
-from lakebed.state.image import of_table, to_table
+from lakebed.state.checkpoint_codec import of_table, to_table
+from lakebed.state.columnar_codecs import CODECS
+from lakebed.state.columns import Segment
 from lakebed.state.resolve import resolve
-from lakebed.state.table import TableState, check_invariants
+from lakebed.state.table_state import TableState, check_invariants
 from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated
-from lakebed.summaries import Summary
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -22,13 +22,15 @@ def key(text):
     return SCHEMA.codec.encode_key((text,))
 
 
-def new_file(name, letters, run=None, samples=None, stamp_us=0, *, version=1):
+def new_file(name, letters, run=None, samples=None, last_modified_us=0, *, version=1):
     """A file with one row for each letter; its summary notes the keys of ``samples`` (all letters by default)."""
     rows = sorted(letters)
     noted = sorted(set(rows) if samples is None else {rows[0], *samples})
     summary = Summary(tuple(map(key, noted)), tuple(sum(r < n for r in rows) for n in noted), len(rows), key(rows[-1]))
     size_bytes, bounds = 100 * len(rows), (key(rows[0]), key(rows[-1]))
-    file = DataFile(name, "job-" + name, len(rows), size_bytes, *bounds, version, stamp_us, "digest", 8, "footer")
+    file = DataFile(
+        name, "job-" + name, len(rows), size_bytes, *bounds, version, last_modified_us, "digest", 8, "footer"
+    )
     return NewFile(file, summary, run or name)
 
 
@@ -37,21 +39,24 @@ def table(*boundaries):
     return step(TableState(), CreateTable("table-00", SCHEMA, {}, tuple(map(key, boundaries))))
 
 
-def step(state, offer):
-    """The state after an offer that must be accepted; invariants checked."""
-    resolved = resolve(offer, state)
+def step(state, proposal):
+    """The state after a proposal that must be accepted; invariants checked."""
+    resolved = resolve(proposal, state)
     assert not isinstance(resolved, Rejected | Repeated), resolved
-    state = apply(state, resolved, state.number + 1)
+    state = apply(state, resolved, state.version + 1)
     check_invariants(state)
     return state
 
 
 def through_an_image(state):
-    """The state as a reader of its snapshot would have it."""
+    """The state as a reader of its checkpoint would have it."""
     image = of_table(state)
     assert image.state == state
-    parts = {kind: [Part.of(FORMS[kind], part.rows().batch) for part in held] for kind, held in image.parts.items()}
-    return to_table(json.loads(json.dumps(image.document)), parts)
+    segments = {
+        kind: [Segment.of(CODECS[kind], segment.rows().batch) for segment in held]
+        for kind, held in image.segments.items()
+    }
+    return to_table(json.loads(json.dumps(image.document)), segments)
 
 
 def job(name, *inputs, keys=ALL_KEYS, began_us=0):
@@ -65,8 +70,8 @@ def known_files(state):
 
 
 def drawn(state):
-    """The table as text, a line a leaf: ``file:rows`` in order, a ``~`` before estimates."""
+    """The table as text, a line a partition: ``file:rows`` in order, a ``~`` before estimates."""
     return [
-        " ".join(f"{r.file}:{'' if r.exact else '~'}{r.rows}" for r in state.references_of(leaf))
-        for leaf in state.leaves.ids
+        " ".join(f"{r.file}:{'' if r.exact else '~'}{r.rows}" for r in state.references_of(partition))
+        for partition in state.partitions.ids
     ]

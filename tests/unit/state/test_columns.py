@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.errors import DamagedError
-from lakebed.files import CommittedFile
+from lakebed.model.files import CommittedFile
 from lakebed.state import columns
-from lakebed.state.columns import Columns, Part
-from lakebed.state.forms import FILES, REQUESTS
-from lakebed.state.layers import Layers
-from lakebed.state.table import Answer
+from lakebed.state.columnar_codecs import FILES, REQUESTS
+from lakebed.state.columns import Columns, Segment
+from lakebed.state.persistent_table import PersistentTable
+from lakebed.state.table_state import Answer
 
 KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["", "a", "ab", "b\U0001f600", "é"]))
 CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.integers(0, 99), st.integers(0, 9))))
@@ -19,20 +19,20 @@ CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.intege
 
 def read_again(held):
     """Through Arrow's stored form: sliced buffers must not matter."""
-    parts = []
-    for batch in (part.rows().batch for part in held.parts):
+    segments = []
+    for batch in (segment.rows().batch for segment in held.segments):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        parts.append(Part.of(held.form, pa.ipc.open_file(sink.getvalue()).get_batch(0)))
-    return Columns(held.form, parts)
+        segments.append(Segment.of(held.codec, pa.ipc.open_file(sink.getvalue()).get_batch(0)))
+    return Columns(held.codec, segments)
 
 
 @given(st.lists(CHANGES, max_size=6), st.integers(1, 80))
-def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_bytes):
+def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, segment_bytes):
     held, model = Columns(REQUESTS), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "PART_BYTES", part_bytes)
+        patch.setattr(columns, "SEGMENT_BYTES", segment_bytes)
         for changes in rounds:
             held = held.rewritten(changes)
             model = {k: v for k, v in {**model, **changes}.items() if v is not None}
@@ -40,44 +40,44 @@ def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, part_bytes)
             assert list(held) == sorted(model)
             assert len(held) == len(model)
             assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
-            assert all(part.count == 1 or part.size_bytes < 3 * part_bytes for part in held.parts)
+            assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
 
 
-def test_parts_that_no_change_touches_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "PART_BYTES", 220)
+def test_segments_that_no_change_touches_are_the_very_same(monkeypatch):
+    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
-    assert len(held.parts) == 10
+    assert len(held.segments) == 10
 
     changed = held.rewritten({"055": Answer(0, 0), "056": None})
     grown = changed.rewritten({"100": Answer(1, 0)})
 
-    assert [a is b for a, b in zip(held.parts, changed.parts, strict=True)] == [True] * 5 + [False] + [True] * 4
-    assert grown.parts[:10] == changed.parts
-    assert len(grown.parts) == 11
+    assert [a is b for a, b in zip(held.segments, changed.segments, strict=True)] == [True] * 5 + [False] + [True] * 4
+    assert grown.segments[:10] == changed.segments
+    assert len(grown.segments) == 11
 
 
 def test_only_rows_with_a_value_in_a_column_are_looked_at():
     files = {f"f{n}": CommittedFile(n, n, 1, dropped=n or None) for n in range(5)}
-    layers = Layers(Columns(FILES).rewritten(files)).updated({"f9": files["f3"], "f1": files["f0"]}, ["f2"])
+    layers = PersistentTable(Columns(FILES).rewritten(files)).updated({"f9": files["f3"], "f1": files["f0"]}, ["f2"])
 
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
-def test_what_is_less_goes_and_parts_that_lose_nothing_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "PART_BYTES", 220)
+def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(monkeypatch):
+    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
 
-    left = held.at_least("base_number", 15)
+    left = held.at_least("base_version", 15)
 
     assert dict(left) == {f"{n:03d}": Answer(n, n) for n in range(15, 40)} == dict(read_again(left))
-    assert left.parts[1:] == held.parts[2:]
+    assert left.segments[1:] == held.segments[2:]
 
 
-def test_what_is_no_part_is_damage():
-    rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).parts[0].rows().batch
+def test_what_is_no_segment_is_damage():
+    rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).segments[0].rows().batch
     with pytest.raises(DamagedError):
-        Part.of(FILES, rows)
+        Segment.of(FILES, rows)
     with pytest.raises(DamagedError):
-        Part.of(REQUESTS, rows.slice(0, 0))
+        Segment.of(REQUESTS, rows.slice(0, 0))
     with pytest.raises(DamagedError, match="overlap"):
-        Columns(REQUESTS, [Part.of(REQUESTS, rows), Part.of(REQUESTS, rows)])
+        Columns(REQUESTS, [Segment.of(REQUESTS, rows), Segment.of(REQUESTS, rows)])

@@ -5,14 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed import AddField, AllowNulls, DropField, Field, RenameField, Schema, WidenField, types
+from lakebed import AddField, AllowNulls, DropField, Field, RenameField, Schema, WidenField
 from lakebed.errors import DamagedError, UsageError
+from lakebed.model import types
 from lakebed.state import codec
 from lakebed.state.apply import apply
 from lakebed.state.evolution import check_changes, describe, followed
 from lakebed.state.resolve import resolve
-from lakebed.state.table import TableState
-from lakebed.state.transactions import AlterSchema, CreateTable, OfferFiles, OfferOutput, OfferSchema, OpenJob, Rejected
+from lakebed.state.table_state import TableState
+from lakebed.state.transactions import (
+    AlterSchema,
+    CreateTable,
+    OpenJob,
+    ProposeFiles,
+    ProposeOutput,
+    ProposeSchema,
+    Rejected,
+)
 from tests.unit.state.cases import job, new_file, step, through_an_image
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"n": pa.field("n", pa.int8(), nullable=False), "v": "string"})
@@ -29,7 +38,7 @@ def drawn(schema):
 
 
 def altered(state, *changes):
-    return step(state, OfferSchema(changes))
+    return step(state, ProposeSchema(changes))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +87,7 @@ def test_changes_are_made_in_order_and_make_the_next_version(changes, expected):
     ],
 )  # fmt: skip
 def test_a_change_that_cannot_be_made_is_refused_with_its_reason_and_none_is_made(changes, reason):
-    refused = resolve(OfferSchema(tuple(changes)), table())
+    refused = resolve(ProposeSchema(tuple(changes)), table())
     assert isinstance(refused, Rejected)
     assert reason in refused.reason
 
@@ -91,9 +100,11 @@ def test_what_widens_into_what_is_one_table():
 
 
 def test_of_two_alters_at_once_each_is_judged_by_what_the_other_left():
-    """Offered against the same state; the second is resolved again after its lost race."""
+    """Proposed against the same state; the second is resolved again after its lost race."""
     base = table()
-    rename, widen, drop = (OfferSchema((c,)) for c in (RenameField("n", "m"), WidenField("n", "int16"), DropField("v")))
+    rename, widen, drop = (
+        ProposeSchema((c,)) for c in (RenameField("n", "m"), WidenField("n", "int16"), DropField("v"))
+    )
     assert isinstance(resolve(widen, base), AlterSchema)
     first = step(base, rename)
     assert "no field 'n'" in resolve(widen, first).reason
@@ -101,7 +112,7 @@ def test_of_two_alters_at_once_each_is_judged_by_what_the_other_left():
 
 
 def test_an_alter_is_written_down_with_the_schema_and_the_words():
-    resolved = resolve(OfferSchema((AddField("w", "float32"), RenameField("k", "key"))), table())
+    resolved = resolve(ProposeSchema((AddField("w", "float32"), RenameField("k", "key"))), table())
     document = codec.encode_transaction(resolved).document
     assert document["type"] == "alter_schema"
     assert document["changes"] == ["add w: float", "rename k to key"]
@@ -124,24 +135,26 @@ def of_version(name, version):
 def test_files_of_every_version_that_the_table_had_are_taken_and_no_others():
     state = altered(altered(table(), DropField("v")), AddField("w", "int8"))
     for version in (1, 2, 3):
-        state = step(state, OfferFiles((of_version(f"file-{version}", version),)))
+        state = step(state, ProposeFiles((of_version(f"file-{version}", version),)))
     for version in (0, 4):
-        refused = resolve(OfferFiles((of_version("other", version),)), state)
+        refused = resolve(ProposeFiles((of_version("other", version),)), state)
         assert f"schema version {version}; the table has versions 1 to 3" in refused.reason
     with pytest.raises(DamagedError, match="schema version 4"):
-        apply(state, resolve(OfferFiles((of_version("late", 4),)), altered(state, DropField("w"))), state.number + 1)
+        apply(state, resolve(ProposeFiles((of_version("late", 4),)), altered(state, DropField("w"))), state.version + 1)
 
 
 def test_an_output_that_would_lose_a_field_of_its_inputs_is_refused():
     """Made with an older schema than an input; the same with the newest, or with one that both have, is taken."""
-    state = step(table(), OfferFiles((of_version("f1", 1),)))
+    state = step(table(), ProposeFiles((of_version("f1", 1),)))
     state = altered(state, AddField("w", "int8"))
-    state = step(state, OfferFiles((of_version("f2", 2),)))
+    state = step(state, ProposeFiles((of_version("f2", 2),)))
     state = altered(state, AddField("x", "int8"))
     state = step(state, OpenJob(job("job-0001", "f1", "f2")))
-    assert "has not all fields of its input f2" in resolve(OfferOutput("job-0001", (of_version("o", 1),)), state).reason
+    assert (
+        "has not all fields of its input f2" in resolve(ProposeOutput("job-0001", (of_version("o", 1),)), state).reason
+    )
     for version in (2, 3):
-        step(state, OfferOutput("job-0001", (of_version("o", version),)))
+        step(state, ProposeOutput("job-0001", (of_version("o", version),)))
 
 
 @pytest.mark.parametrize(
@@ -186,11 +199,11 @@ def test_whatever_is_taken_can_be_applied_and_read_back_and_no_id_changes_its_me
     state = table()
     seen = {field.id: field for field in SCHEMA.fields}
     for changes in alters:
-        resolved = resolve(OfferSchema(tuple(changes)), state)
+        resolved = resolve(ProposeSchema(tuple(changes)), state)
         if isinstance(resolved, Rejected):
             continue
         assert codec.decode_transaction(codec.encode_transaction(resolved).document) == resolved
-        state = apply(state, resolved, state.number + 1)
+        state = apply(state, resolved, state.version + 1)
         for field in state.created.fields:
             before = seen.get(field.id)
             if before is None:

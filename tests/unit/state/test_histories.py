@@ -6,31 +6,31 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.keys import EncodedRange
+from lakebed.model.keys import EncodedRange
 from lakebed.state import codec
 from lakebed.state.apply import apply
 from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
 from lakebed.state.resolve import resolve
 from lakebed.state.sums import table_rows
-from lakebed.state.table import Fence, check_invariants
+from lakebed.state.table_state import Fence, check_invariants
 from lakebed.state.transactions import (
-    ChainRuns,
     CloseJob,
-    Mark,
-    OfferFiles,
-    OfferJoin,
-    OfferOutput,
-    OfferRemove,
-    OfferSchema,
-    OfferSplit,
+    ConcatenateRuns,
     OpenJob,
-    RaiseMark,
+    ProposeFiles,
+    ProposeJoin,
+    ProposeOutput,
+    ProposeRemoval,
+    ProposeSchema,
+    ProposeSplit,
+    RaiseWatermark,
     Rejected,
     Repeated,
     Request,
     Source,
     SubmitRequests,
     TooOld,
+    Watermark,
 )
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
@@ -65,7 +65,7 @@ STEPS = st.lists(
             st.booleans(),
         ),
         st.tuples(st.just("chain"), st.integers(0, 20), st.sets(st.integers(0, 5), min_size=2)),
-        st.tuples(st.just("forget"), st.integers(0, 5)),
+        st.tuples(st.just("drop"), st.integers(0, 5)),
         st.tuples(st.just("open"), st.integers(0, 20)),
         st.tuples(st.just("commit"), st.integers(0, 5), st.integers(0, 2)),
         st.tuples(st.just("close"), st.integers(0, 5)),
@@ -87,19 +87,19 @@ class History:
         self.count = 0
 
     @property
-    def stamp_us(self):
+    def last_modified_us(self):
         """The store's clock, which every horizon was read off."""
-        return max(self.count, self.state.orphan_horizon_us)
+        return max(self.count, self.state.orphan_cutoff_us)
 
-    def offer(self, offer):
-        resolved = resolve(offer, self.state)
+    def proposal(self, proposal):
+        resolved = resolve(proposal, self.state)
         if isinstance(resolved, Rejected | Repeated | TooOld):
             assert "schema version" not in getattr(resolved, "reason", ""), resolved
             return False
         read = codec.decode_transaction(codec.encode_transaction(resolved).document)
         assert read == resolved
-        after = apply(self.state, resolved, self.state.number + 1)
-        assert apply(through_an_image(self.state), read, self.state.number + 1) == after
+        after = apply(self.state, resolved, self.state.version + 1)
+        assert apply(through_an_image(self.state), read, self.state.version + 1) == after
         self.state = after
         return True
 
@@ -109,66 +109,66 @@ class History:
         name = f"f{self.count}"
         self.contents[name] = letters
         version = max(1, len(self.state.schemas) - late)
-        new = new_file(name, letters, samples=samples, stamp_us=self.stamp_us, version=version)
+        new = new_file(name, letters, samples=samples, last_modified_us=self.last_modified_us, version=version)
         self.summaries[name] = new.summary
         return new
 
     def submit(self, requests):
         """A request that was carried out is never open again, unless it is forgotten."""
-        base = self.state.number
-        self.offer(SubmitRequests(tuple(Request(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests))))
+        base = self.state.version
+        self.proposal(SubmitRequests(tuple(Request(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests))))
 
-    def raise_horizon(self, stamp_us):
+    def raise_horizon(self, last_modified_us):
         """No file younger than the horizon is refused, and no open job began before it."""
-        self.offer(RaiseMark(Mark.ORPHAN_HORIZON, stamp_us))
-        assert all(job.began_us >= self.state.orphan_horizon_us for job in self.state.jobs.values())
+        self.proposal(RaiseWatermark(Watermark.ORPHAN_CUTOFF, last_modified_us))
+        assert all(job.began_us >= self.state.orphan_cutoff_us for job in self.state.jobs.values())
 
     def alter(self, change):
-        self.offer(OfferSchema((change,)))
+        self.proposal(ProposeSchema((change,)))
 
     def add(self, letters, samples, age, request, late):
         """Refused only behind a fence that the writer began before and its letters reach over, or as too old."""
-        base = max(0, self.state.number - age)
+        base = max(0, self.state.version - age)
         stopped = [
             fence
             for fence in self.fences
-            if base < fence.number and fence.keys.min <= key(max(letters)) and key(min(letters)) < fence.keys.max
+            if base < fence.version and fence.keys.min <= key(max(letters)) and key(min(letters)) < fence.keys.max
         ]
         requests = (f"r{request}",) if f"r{request}" in self.state.open_requests else ()
-        if self.offer(OfferFiles((self.fresh(letters, samples, late),), None, base, requests)):
+        if self.proposal(ProposeFiles((self.fresh(letters, samples, late),), None, base, requests)):
             assert not stopped
-            assert all(self.state.answered(name) == self.state.number for name in requests)
+            assert all(self.state.answered(name) == self.state.version for name in requests)
             self.written.update(letters)
         else:
-            assert stopped or base < self.state.forget_line
+            assert stopped or base < self.state.request_watermark
 
     def join(self, position, count):
-        position %= len(self.state.leaves)
-        self.offer(OfferJoin(self.state.leaves.ids[position : position + count]))
+        position %= len(self.state.partitions)
+        self.proposal(ProposeJoin(self.state.partitions.ids[position : position + count]))
 
     def remove(self, spans, fence, known):
         """With the summaries of all files, or none of them."""
         ranges = tuple(EncodedRange(key(low), key(high)) for low, high in spans)
         summaries = self.summaries if known else {}
-        if self.offer(OfferRemove(ranges, fence, summaries)) and fence:
-            self.fences += [Fence(keys, self.state.number) for keys in ranges if not keys.empty]
+        if self.proposal(ProposeRemoval(ranges, fence, summaries)) and fence:
+            self.fences += [Fence(keys, self.state.version) for keys in ranges if not keys.empty]
         for letter in list(self.written):
             if any(keys.contains(key(letter)) for keys in ranges):
                 del self.written[letter]
 
-    def forget(self, back):
-        self.offer(RaiseMark(Mark.FORGET_LINE, self.state.number - back))
+    def drop(self, back):
+        self.proposal(RaiseWatermark(Watermark.REQUEST_WATERMARK, self.state.version - back))
 
     def split(self, position, letters):
-        leaf = self.state.leaves.ids[position % len(self.state.leaves)]
-        self.offer(OfferSplit({leaf: tuple(sorted(map(key, letters)))}))
+        partition = self.state.partitions.ids[position % len(self.state.partitions)]
+        self.proposal(ProposeSplit({partition: tuple(sorted(map(key, letters)))}))
 
     def open(self, position):
-        position %= len(self.state.leaves)
-        keys = self.state.leaves.range_at(position)
-        inputs = [r.file for r in self.state.references_of(self.state.leaves.ids[position])]
-        name = f"j{self.count}-{self.state.number}"
-        if self.offer(OpenJob(job(name, *inputs, keys=keys, began_us=self.stamp_us))):
+        position %= len(self.state.partitions)
+        keys = self.state.partitions.range_at(position)
+        inputs = [r.file for r in self.state.references_of(self.state.partitions.ids[position])]
+        name = f"j{self.count}-{self.state.version}"
+        if self.proposal(OpenJob(job(name, *inputs, keys=keys, began_us=self.last_modified_us))):
             self.merged[name] = "".join(c for f in inputs for c in self.contents[f] if keys.contains(key(c)))
 
     def commit(self, index, late):
@@ -177,30 +177,34 @@ class History:
             name = sorted(self.merged)[index % len(self.merged)]
             letters = self.merged[name]
             job = self.state.jobs.get(name)
-            stopped = job and any(f.number >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
-            leaves = [self.state.leaves.ids[n] for n in self.state.leaves.overlapping(job.keys)] if job else []
-            inputs = [f for leaf in leaves for f in self.state.files_of(leaf) if job and f.id in job.inputs]
+            stopped = job and any(f.version >= job.opened and not f.keys.intersect(job.keys).empty for f in self.fences)
+            partitions = (
+                [self.state.partitions.ids[n] for n in self.state.partitions.overlapping(job.keys)] if job else []
+            )
+            inputs = [
+                f for partition in partitions for f in self.state.files_of(partition) if job and f.id in job.inputs
+            ]
             made = (self.fresh(letters, LETTERS[::3], late),) if letters else ()
-            if self.offer(OfferOutput(name, made)):
+            if self.proposal(ProposeOutput(name, made)):
                 assert not stopped
                 assert all(old.schema_version <= new.file.schema_version for old in inputs for new in made)
 
     def chain(self, position, places):
-        """Some files of a leaf, if they do not overlap."""
-        leaf = self.state.leaves.ids[position % len(self.state.leaves)]
-        held = [file.id for file in self.state.files_of(leaf)]
+        """Some files of a partition, if they do not overlap."""
+        partition = self.state.partitions.ids[position % len(self.state.partitions)]
+        held = [file.id for file in self.state.files_of(partition)]
         chosen = tuple(held[place] for place in sorted(places) if place < len(held))
-        if self.offer(ChainRuns(leaf, chosen, f"run-{self.state.number}")):
-            assert {one.run for one in self.state.held_by(leaf) if one.file.id in chosen} == {
-                f"run-{self.state.number - 1}"
+        if self.proposal(ConcatenateRuns(partition, chosen, f"run-{self.state.version}")):
+            assert {one.run for one in self.state.held_by(partition) if one.file.id in chosen} == {
+                f"run-{self.state.version - 1}"
             }
 
     def close(self, index):
         if self.state.jobs:
-            self.offer(CloseJob(sorted(self.state.jobs)[index % len(self.state.jobs)], "given up"))
+            self.proposal(CloseJob(sorted(self.state.jobs)[index % len(self.state.jobs)], "given up"))
 
     def runs_are_sorted(self):
-        """Whatever was chained, split and joined: the files of one run at most touch."""
+        """Whatever was concatenated, split and joined: the files of one run at most touch."""
         for held in self.state.references.values():
             runs = {}
             for one in sorted(held, key=lambda one: (one.file.min_key, one.file.max_key)):
@@ -210,11 +214,11 @@ class History:
         return True
 
     def read(self):
-        """What queries see: leaf by leaf, each reference's file inside the leaf."""
+        """What queries see: partition by partition, each reference's file inside the partition."""
         seen = Counter()
-        for position, leaf in enumerate(self.state.leaves.ids):
-            keys = self.state.leaves.range_at(position)
-            for reference in self.state.references_of(leaf):
+        for position, partition in enumerate(self.state.partitions.ids):
+            keys = self.state.partitions.range_at(position)
+            for reference in self.state.references_of(partition):
                 inside = [c for c in self.contents[reference.file] if keys.contains(key(c))]
                 assert not reference.exact or reference.rows == len(inside), reference
                 seen.update(inside)
@@ -224,7 +228,7 @@ class History:
 @given(STEPS)
 @settings(max_examples=300, deadline=None)
 def test_every_row_is_read_once_after_any_history(steps):
-    """And exact counts are exact, leaves tile the key space, states survive being written down."""
+    """And exact counts are exact, partitions tile the key space, states survive being written down."""
     history = History()
     for name, *arguments in steps:
         getattr(history, name)(*arguments)
@@ -233,7 +237,7 @@ def test_every_row_is_read_once_after_any_history(steps):
         assert history.read() == history.written
         rows, error_rows = table_rows(history.state)
         assert abs(rows - history.written.total()) <= error_rows
-        assert list(history.state.leaves.boundaries) == sorted(set(history.state.leaves.boundaries))
+        assert list(history.state.partitions.boundaries) == sorted(set(history.state.partitions.boundaries))
     assert through_an_image(history.state) == history.state
 
 

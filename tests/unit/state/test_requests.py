@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lakebed.errors import DamagedError
-from lakebed.keys import EncodedRange
+from lakebed.model.keys import EncodedRange
 from lakebed.state import apply as applying
 from lakebed.state import resolve as resolving
 from lakebed.state.apply import apply
@@ -13,10 +13,9 @@ from lakebed.state.resolve import resolve
 from lakebed.state.transactions import (
     AlterSettings,
     FailRequest,
-    Mark,
-    OfferFiles,
-    OfferRemove,
-    RaiseMark,
+    ProposeFiles,
+    ProposeRemoval,
+    RaiseWatermark,
     Rejected,
     RejectRequest,
     Repeated,
@@ -24,6 +23,7 @@ from lakebed.state.transactions import (
     Source,
     SubmitRequests,
     TooOld,
+    Watermark,
 )
 from tests.unit.state.cases import key, new_file, step, table, through_an_image
 
@@ -34,8 +34,8 @@ def submit(*names, base=1):
     return SubmitRequests(tuple(Request(name, FILES, base) for name in names))
 
 
-def refused(state, offer):
-    resolved = resolve(offer, state)
+def refused(state, proposal):
+    resolved = resolve(proposal, state)
     assert isinstance(resolved, Rejected), resolved
     return resolved.reason
 
@@ -45,21 +45,21 @@ def test_a_request_is_open_until_an_add_carries_it_out():
     state = step(table(), submit("r1", "r2"))
     assert state.open_requests["r1"] == Request("r1", FILES, 1, submitted=2, failures=0)
     assert through_an_image(state) == state
-    state = step(state, OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    state = step(state, ProposeFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
     assert (set(state.open_requests), state.answered("r1")) == ({"r2"}, 3)
     assert resolve(submit("r1"), state) == Repeated(3)
-    assert resolve(OfferFiles((new_file("f2", "ab"),), "r1", 2), state) == Repeated(3)
+    assert resolve(ProposeFiles((new_file("f2", "ab"),), "r1", 2), state) == Repeated(3)
 
 
 def test_an_add_that_carries_out_what_is_not_open_is_refused():
     """Two workers took up the same request: the rows of the second are not added."""
-    state = step(step(table(), submit("r1")), OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    state = step(step(table(), submit("r1")), ProposeFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
     again = new_file("f2", "ab")
-    assert "carried out at 3" in refused(state, OfferFiles((again,), None, 3, ("r1",)))
-    assert refused(state, OfferFiles((again,), None, 3, ("r9",))) == "request r9 is not open"
+    assert "carried out at 3" in refused(state, ProposeFiles((again,), None, 3, ("r1",)))
+    assert refused(state, ProposeFiles((again,), None, 3, ("r9",))) == "request r9 is not open"
     state = step(state, submit("r2"))
-    assert "twice" in refused(state, OfferFiles((again,), None, 3, ("r2", "r2")))
-    assert "key of the add" in refused(state, OfferFiles((again,), "r2", 3, ("r2",)))
+    assert "twice" in refused(state, ProposeFiles((again,), None, 3, ("r2", "r2")))
+    assert "key of the add" in refused(state, ProposeFiles((again,), "r2", 3, ("r2",)))
 
 
 def test_what_is_open_is_not_submitted_again():
@@ -81,8 +81,8 @@ def test_a_request_fails_and_is_tried_again_or_given_up():
     assert not state.open_requests
     assert [(r.id, r.failures, r.rejected, r.reason) for r in state.rejected] == [("r1", 2, 5, "given up")]
     assert through_an_image(state) == state
-    for offer in (FailRequest("r1", "x"), RejectRequest("r1", "x")):
-        assert "not open" in refused(state, offer)
+    for proposal in (FailRequest("r1", "x"), RejectRequest("r1", "x")):
+        assert "not open" in refused(state, proposal)
     state = step(state, submit("r1"))
     assert (state.open_requests["r1"].failures, state.rejected) == (0, ())
 
@@ -98,26 +98,26 @@ def test_the_last_that_were_given_up_are_remembered(monkeypatch):
 def test_a_submission_whose_files_were_held_against_an_older_forget_line_is_refused():
     """They may have been carried out and forgotten since."""
     state = step(table(), submit("r1"))
-    state = step(state, RaiseMark(Mark.FORGET_LINE, 2))
+    state = step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 2))
     assert "rose from 0 to 2" in refused(state, submit("r2", base=3))
-    assert "r2" in step(state, replace(submit("r2", base=3), forget_line=2)).open_requests
+    assert "r2" in step(state, replace(submit("r2", base=3), request_watermark=2)).open_requests
 
 
 def test_a_fence_stands_as_long_as_a_request_of_before_it_is_open():
     """Its rows in the range are not to come back, however late it is carried out."""
-    fenced = OfferRemove((EncodedRange(key("b"), key("c")),), fence=True)
+    fenced = ProposeRemoval((EncodedRange(key("b"), key("c")),), fence=True)
     state = step(step(table(), submit("r1")), fenced)
     state = step(state, AlterSettings({"split_rows": 9}))
-    state = step(state, RaiseMark(Mark.FORGET_LINE, 4))
+    state = step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 4))
     assert len(state.fences) == 1
-    state = step(step(state, RejectRequest("r1", "no")), RaiseMark(Mark.FORGET_LINE, 5))
+    state = step(step(state, RejectRequest("r1", "no")), RaiseWatermark(Watermark.REQUEST_WATERMARK, 5))
     assert state.fences == ()
 
 
 def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():
-    """Below the forget line nobody can tell; one that is open rests on its own record."""
-    state = step(step(table(), submit("r1", "r2")), OfferFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
-    state = step(state, RaiseMark(Mark.FORGET_LINE, 3))
+    """Below the request watermark nobody can tell; one that is open rests on its own record."""
+    state = step(step(table(), submit("r1", "r2")), ProposeFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
+    state = step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 3))
     assert resolve(submit("r1"), state) == TooOld(1, 3)
     assert set(state.open_requests) == {"r2"}
     assert resolve(submit("r2"), state) == Repeated(4)
@@ -134,4 +134,4 @@ def test_requests_that_do_not_fit_are_damage():
     state = step(table(), submit("r1"))
     for bad in (submit("r1"), submit("r2", "r2"), FailRequest("r9", "x"), RejectRequest("r9", "x")):
         with pytest.raises(DamagedError):
-            apply(state, bad, state.number + 1)
+            apply(state, bad, state.version + 1)

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from lakebed.errors import DamagedError, Error, FormatTooNewError, UsageError
+from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
 from lakebed.state import catalog, shapes
 from lakebed.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
+from lakebed.state.checkpoint_codec import of_table, to_table
 from lakebed.state.codec import decode_transaction, encode_transaction, outline
-from lakebed.state.image import of_table, to_table
 from lakebed.state.transactions import AddFiles, RemoveTag, Request, SetTag, Source, SubmitRequests
 from tests.golden.history import everything
 
 TRANSACTIONS, STATES = everything()
-STRANGE = [None, True, 7, -1, 2**63, 0.5, "a text", "\ud800", "../x", [], [[]], ["x", 7], {}, {"side": 7}]
+STRANGE = [None, True, 7, -1, 2**63, 0.5, "a text", "\ud800", "../x", [], [[]], ["x", 7], {}, {"sidecar": 7}]
 
 
 def documents():
@@ -59,9 +59,9 @@ def test_a_field_of_another_type_is_damage_and_nothing_else(name):
             strange = with_value(document, path, value)
             try:
                 again = encode_transaction(decode_transaction(strange)).document
-            except (DamagedError, FormatTooNewError):
+            except (DamagedError, UnsupportedFormatError):
                 continue
-            healed = path[-1] in ("request_key", "base_number", "fence", 1)
+            healed = path[-1] in ("request_key", "base_version", "fence", 1)
             assert json.dumps(again) == json.dumps(strange) or healed, (path, value, again)
 
 
@@ -78,7 +78,7 @@ def test_an_outline_of_a_strange_document_is_damage_or_tells_numbers(name):
 
 def test_a_state_with_a_field_of_another_type_is_damage():
     document = json.loads(json.dumps(of_table(STATES[-2]).document))
-    assert to_table(document, {}).number == STATES[-2].number
+    assert to_table(document, {}).version == STATES[-2].version
     for name in document:
         for value in (0.5, "a text", [[None]], {"x": None}):
             if name == "table" and isinstance(value, str):
@@ -117,7 +117,7 @@ def test_the_catalog_is_held_to_its_types_as_well(change):
         {"type": "register_table", "table": "../..", "name": "t"},
         {"type": "register_table", "table": "table-00", "name": 7},
         {"type": "set_defaults", "changes": {"split_rows": True}},
-        {"type": "forget_table"},
+        {"type": "purge_table"},
     ],
 )
 def test_a_strange_change_of_the_catalog_is_damage(document):
@@ -145,7 +145,7 @@ def test_a_request_key_that_is_no_text_is_read_as_its_json(key, meant):
     document = {
         "type": "add_files",
         "request_key": key,
-        "base_number": 1,
+        "base_version": 1,
         "requests": [],
         "files": [],
         "references": [],
@@ -155,21 +155,25 @@ def test_a_request_key_that_is_no_text_is_read_as_its_json(key, meant):
 
 @pytest.mark.parametrize(("base", "meant"), [(True, 1), (False, 0), (2.0, 2), (2.5, 2)])
 def test_a_base_number_is_read_as_the_whole_number_below_it(base, meant):
-    document = {"type": "add_files", "request_key": "k", "base_number": base, "requests": []}
+    document = {"type": "add_files", "request_key": "k", "base_version": base, "requests": []}
     read = decode_transaction(document | {"files": [], "references": []})
-    assert (read.base_number, type(read.base_number)) == (meant, int)
+    assert (read.base_version, type(read.base_version)) == (meant, int)
 
 
 @pytest.mark.parametrize(("fence", "meant"), [("no", True), (0, False), (1.5, True), ([], False)])
 def test_a_fence_is_what_earlier_readers_took_for_true(fence, meant):
     document = {"type": "remove_range", "ranges": [["", None]], "fence": fence, "cuts": [], "references": []}
-    assert decode_transaction(document | {"leaves": []}).fence is meant
+    assert decode_transaction(document | {"partitions": []}).fence is meant
     change = catalog.decode_change({"type": "set_online", "table": "table-00", "online": fence})
     assert change.online is meant
 
 
 def test_a_file_of_a_request_without_a_size_has_none():
-    request = {"id": "r", "files": [["/dev/zero", None, "0"]], "base_number": 0, "submitted": 0, "failures": 0}
-    document = {"type": "submit_requests", "requests": [request | {"rejected": 0, "reason": ""}], "forget_line": 0}
+    request = {"id": "r", "files": [["/dev/zero", None, "0"]], "base_version": 0, "submitted": 0, "failures": 0}
+    document = {
+        "type": "submit_requests",
+        "requests": [request | {"rejected": 0, "reason": ""}],
+        "request_watermark": 0,
+    }
     (read,) = decode_transaction(document).requests
     assert read.size_bytes == 0

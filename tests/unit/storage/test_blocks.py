@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
-from lakebed.query.footer import read_footer
+from lakebed.parquet.footer import read_footer
 from lakebed.storage import blocks
 from lakebed.storage.blocks import BLOCK_BYTES, BlockList, Blocks
 
@@ -33,7 +33,7 @@ def listed(path):
 
 def opened(path):
     found = listed(path)
-    offset, length = found.place
+    offset, length = found.byte_range
     return Blocks(found, path.read_bytes()[offset : offset + length])
 
 
@@ -43,22 +43,22 @@ def flip(path, offset):
     path.write_bytes(content)
 
 
-def read(path, found, place):
+def read(path, found, byte_range):
     with path.open("rb") as stream:
-        return found.read(stream.fileno(), place)
+        return found.read(stream.fileno(), byte_range)
 
 
 def test_a_sealed_file_is_read_by_any_parquet_reader(path):
     assert pq.read_table(path).num_rows == 1000
-    assert listed(path).fits(path.stat().st_size, path.stat().st_size - sum(listed(path).place))
+    assert listed(path).fits(path.stat().st_size, path.stat().st_size - sum(listed(path).byte_range))
 
 
 def test_any_bytes_are_read_and_verified(path):
     content, found = path.read_bytes(), opened(path)
     end = listed(path).offset
-    for place in ((0, 10), (BLOCK_BYTES - 1, 2), (5, 3 * BLOCK_BYTES), (end - 7, 7)):
-        assert read(path, found, place) == content[place[0] : sum(place)]
-        assert found.have_seen([place])
+    for byte_range in ((0, 10), (BLOCK_BYTES - 1, 2), (5, 3 * BLOCK_BYTES), (end - 7, 7)):
+        assert read(path, found, byte_range) == content[byte_range[0] : sum(byte_range)]
+        assert found.have_seen([byte_range])
 
 
 @pytest.mark.parametrize("offset", [0, BLOCK_BYTES - 1, 2 * BLOCK_BYTES, -1])
@@ -67,13 +67,13 @@ def test_a_flipped_bit_is_seen_by_reads_of_its_block_and_by_no_other(path, offse
     at = offset if offset >= 0 else end + offset
     flip(path, at)
     for block in range(-(-end // BLOCK_BYTES)):
-        place = (block * BLOCK_BYTES, min(10, end - block * BLOCK_BYTES))
+        byte_range = (block * BLOCK_BYTES, min(10, end - block * BLOCK_BYTES))
         if block == at // BLOCK_BYTES:
             with pytest.raises(OSError, match="not what was written"):
-                read(path, found, place)
-            assert not found.have_seen([place])
+                read(path, found, byte_range)
+            assert not found.have_seen([byte_range])
         else:
-            read(path, found, place)
+            read(path, found, byte_range)
     with pytest.raises(OSError, match="not what was written"):
         found.verify_all(path)
 

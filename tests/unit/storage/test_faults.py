@@ -222,13 +222,13 @@ def test_an_unclear_replace_of_a_version_is_settled_by_the_same_again(
 ) -> None:
     """A late one takes effect before the second, which then meets its own bytes."""
     storage = faulty(Rule(fault, "replace_if", calls={1}))
-    storage.create("floor", b"1")
-    one = storage.get_versioned("floor")
+    storage.create("log_start", b"1")
+    one = storage.get_versioned("log_start")
     assert one is not None
-    assert storage.replace_if("floor", one.version, b"2") is PutOutcome.UNCLEAR
-    assert storage.inner.get("floor") == after
-    assert storage.replace_if("floor", one.version, b"2") is again
-    assert storage.get("floor") == b"2"
+    assert storage.replace_if("log_start", one.version, b"2") is PutOutcome.UNCLEAR
+    assert storage.inner.get("log_start") == after
+    assert storage.replace_if("log_start", one.version, b"2") is again
+    assert storage.get("log_start") == b"2"
 
 
 def test_a_store_that_never_answers_is_not_called_unsafe() -> None:

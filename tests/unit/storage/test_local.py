@@ -133,15 +133,15 @@ def test_a_replace_of_a_version_is_durable_before_the_lock_goes(
     storage: LocalStorage, journal: list[tuple[str, str]]
 ) -> None:
     """And who finds another version syncs it first: it may be his own, whose directory sync failed."""
-    storage.create("log/floor", b"1")
-    one = version_of(storage, "log/floor")
+    storage.create("log/log-start", b"1")
+    one = version_of(storage, "log/log-start")
     journal.clear()
-    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+    assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.CREATED
     assert [step for step, _ in journal] == ["fsync file", "replace", "fsync directory", "unlink"]
     journal.clear()
-    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.EXISTS
+    assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.EXISTS
     assert [step for step, _ in journal] == ["fsync directory", "unlink"]
-    assert tree(storage.root) == ["log/floor"]
+    assert tree(storage.root) == ["log/log-start"]
 
 
 @proc_only
@@ -250,28 +250,28 @@ def test_a_directory_sync_that_fails_after_the_rename_is_unclear(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And so is the look whose it is, until it is on disk."""
-    storage.create("log/floor", b"1")
-    one = version_of(storage, "log/floor")
+    storage.create("log/log-start", b"1")
+    one = version_of(storage, "log/log-start")
     with monkeypatch.context() as patch:
         patch.setattr(storage, "_sync_directory", failing(errno.EIO))
-        assert storage.replace_if("log/floor", one, b"2") is PutOutcome.UNCLEAR
-        assert storage.replace_if("log/floor", one, b"2") is PutOutcome.UNCLEAR
-    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.EXISTS
-    assert storage.get("log/floor") == b"2"
+        assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
+        assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
+    assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.EXISTS
+    assert storage.get("log/log-start") == b"2"
 
 
 @pytest.mark.parametrize("call", ["write", "replace"])
 def test_a_replace_of_a_version_that_fails_changes_nothing(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    storage.create("log/floor", b"1")
-    one = version_of(storage, "log/floor")
+    storage.create("log/log-start", b"1")
+    one = version_of(storage, "log/log-start")
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(errno.ENOSPC))
         with pytest.raises(StorageError, match="disk is full"):
-            storage.replace_if("log/floor", one, b"2")
-    assert tree(storage.root) == ["log/floor"]
-    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+            storage.replace_if("log/log-start", one, b"2")
+    assert tree(storage.root) == ["log/log-start"]
+    assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.CREATED
 
 
 COUNTING = """
@@ -306,7 +306,7 @@ def replace(source, target):
     os.kill(os.getpid(), signal.SIGKILL)
 os.replace = replace
 storage = LocalStorage(sys.argv[1])
-storage.replace_if("log/floor", storage.get_versioned("log/floor").version, b"2")
+storage.replace_if("log/log-start", storage.get_versioned("log/log-start").version, b"2")
 """
 
 
@@ -315,35 +315,35 @@ def test_a_process_killed_while_it_replaces_leaves_one_or_the_other_and_no_lock(
     storage: LocalStorage, moment: str, left: bytes
 ) -> None:
     """The file of the lock stays, held by nobody, and goes with the next who takes it."""
-    storage.create("log/floor", b"1")
+    storage.create("log/log-start", b"1")
     subprocess.run([sys.executable, "-c", DYING, str(storage.root), moment], check=False, timeout=60)
-    assert storage.get("log/floor") == left
-    assert (storage.root / "log/.floor.lock").exists()
-    assert [listed.name for listed in storage.list("")] == ["log/floor"]
-    assert storage.replace_if("log/floor", version_of(storage, "log/floor"), b"3") is PutOutcome.CREATED
-    assert not (storage.root / "log/.floor.lock").exists()
+    assert storage.get("log/log-start") == left
+    assert (storage.root / "log/.log-start.lock").exists()
+    assert [listed.name for listed in storage.list("")] == ["log/log-start"]
+    assert storage.replace_if("log/log-start", version_of(storage, "log/log-start"), b"3") is PutOutcome.CREATED
+    assert not (storage.root / "log/.log-start.lock").exists()
 
 
 def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a process that stands still. Nothing was stored, and the same may succeed later."""
     monkeypatch.setattr(syscalls, "LOCK_WAIT_S", 0.05)
-    storage.create("log/floor", b"1")
-    one = version_of(storage, "log/floor")
-    with (storage.root / "log/.floor.lock").open("w") as held:
+    storage.create("log/log-start", b"1")
+    one = version_of(storage, "log/log-start")
+    with (storage.root / "log/.log-start.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(StorageError, match="another process holds the lock") as failure:
-            storage.replace_if("log/floor", one, b"2")
+            storage.replace_if("log/log-start", one, b"2")
         assert failure.value.transient
-        assert storage.get("log/floor") == b"1"
-    assert storage.replace_if("log/floor", one, b"2") is PutOutcome.CREATED
+        assert storage.get("log/log-start") == b"1"
+    assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.CREATED
 
 
 def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waited gets the file that was unlinked, while another has already made and locked a new one."""
-    storage.create("log/floor", b"1")
-    path = storage.root / "log/.floor.lock"
+    storage.create("log/log-start", b"1")
+    path = storage.root / "log/.log-start.lock"
     real, met = fcntl.flock, []
 
     def flock(descriptor: int, operation: int) -> None:
@@ -354,7 +354,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with syscalls.locked(str(storage.root / "log/floor")) as there:
+    with syscalls.locked(str(storage.root / "log/log-start")) as there:
         assert there
         with path.open("rb") as other, pytest.raises(BlockingIOError):
             real(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -363,11 +363,11 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
 
 
 def test_a_file_system_without_locks_is_found_out(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage.create("log/floor", b"1")
-    one = version_of(storage, "log/floor")
+    storage.create("log/log-start", b"1")
+    one = version_of(storage, "log/log-start")
     monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
-    with pytest.raises(UnsafeStoreError, match="cannot be trimmed"):
-        storage.replace_if("log/floor", one, b"2")
+    with pytest.raises(UnsafeStoreError, match="cannot be truncated"):
+        storage.replace_if("log/log-start", one, b"2")
     assert not keeps_replace_if(storage)
 
 
@@ -416,11 +416,11 @@ def test_a_send_never_overwrites(storage: LocalStorage, tmp_path: Path) -> None:
     assert tree(storage.root) == ["data/j/f"]
 
 
-def test_a_sent_files_stamp_is_the_time_of_sending(storage: LocalStorage, tmp_path: Path) -> None:
+def test_a_sent_files_last_modified_is_the_time_of_sending(storage: LocalStorage, tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     sent.write_bytes(b"x")
     os.utime(sent, (0, 0))
-    assert storage.send("data/j/f", sent).stamp > datetime(2020, 1, 1, tzinfo=UTC)
+    assert storage.send("data/j/f", sent).last_modified > datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def test_a_symbolic_link_cannot_be_sent(storage: LocalStorage, tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
         with pytest.raises(UsageError, match="out of the root"):
             storage.get(name)
         with pytest.raises(UsageError, match="out of the root"):
-            storage.stamp(name)
+            storage.last_modified(name)
         with pytest.raises(UsageError, match="out of the root"):
             storage.create(name, b"x")
         with pytest.raises(UsageError, match="out of the root"):
@@ -460,7 +460,7 @@ def test_a_link_inside_the_root_is_what_it_leads_to(storage: LocalStorage) -> No
     storage.create("in/a", b"a")
     (storage.root / "in/link").symlink_to(storage.root / "in/a")
     assert storage.get("in/link") == b"a"
-    assert storage.stamp("in/link") == storage.stamp("in/a")
+    assert storage.last_modified("in/link") == storage.last_modified("in/a")
     assert storage.create("in/link", b"b") is PutOutcome.EXISTS
     assert storage.get("in/a") == b"a"
 
@@ -469,12 +469,13 @@ def test_a_link_to_nothing_takes_a_name_and_is_no_object(storage: LocalStorage) 
     storage.create("in/a", b"a")
     (storage.root / "in/link").symlink_to(storage.root / "in/gone")
     assert storage.get("in/link") is None
-    assert storage.stamp("in/link") is None
+    assert storage.last_modified("in/link") is None
     assert storage.create("in/link", b"b") is PutOutcome.EXISTS
 
 
 def test_a_commit_looks_at_each_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a log asks for an entry: the stamp of the one before, the create, the floor that is not there."""
+    """What a log asks for an entry: the last-modified time of the one before, the create, the log start that is not
+    there."""
     storage = LocalStorage(tmp_path, durability="none")
     storage.create("log/1", b"1")
     storage.get("log/1")
@@ -485,9 +486,9 @@ def test_a_commit_looks_at_each_name_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     for name in ("lstat", "stat", "open", "link", "unlink"):
         monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
-    storage.stamp("log/1")
+    storage.last_modified("log/1")
     storage.create("log/2", b"2")
-    storage.get("log/floor")
+    storage.get("log/log-start")
     assert calls == ["lstat", "lstat", "open", "link", "unlink", "lstat"]
 
 
@@ -512,22 +513,22 @@ def test_old_temporaries_are_swept_and_nothing_else(storage: LocalStorage) -> No
     left = storage.root / "log" / f".2.{'a' * 32}"
     left.write_bytes(b"torn")
     (storage.root / "log" / ".keep").touch()
-    assert storage.sweep_temporaries("", storage.now() - timedelta(days=1)) == 0
-    assert storage.sweep_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
-    assert storage.sweep_temporaries("log", storage.now() + timedelta(seconds=1)) == 1
+    assert storage.delete_temporaries("", storage.now() - timedelta(days=1)) == 0
+    assert storage.delete_temporaries("logs", storage.now() + timedelta(seconds=1)) == 0
+    assert storage.delete_temporaries("log", storage.now() + timedelta(seconds=1)) == 1
     assert tree(storage.root) == ["log/.keep", "log/1"]
 
 
 def test_locks_and_probes_of_dead_processes_are_swept(storage: LocalStorage) -> None:
     probe = f".probe/{'a' * 32}"
-    storage.create("log/floor", b"1")
+    storage.create("log/log-start", b"1")
     storage.create(probe, b"first")
-    for left in (storage.root / "log/.floor.lock", storage.root / f".probe/.{'a' * 32}.lock"):
+    for left in (storage.root / "log/.log-start.lock", storage.root / f".probe/.{'a' * 32}.lock"):
         left.touch()
-    assert storage.sweep_temporaries("", storage.now() - timedelta(days=1)) == 0
+    assert storage.delete_temporaries("", storage.now() - timedelta(days=1)) == 0
     with syscalls.locked(str(storage.root / "log/held")):
-        assert storage.sweep_temporaries("", storage.now() + timedelta(seconds=1)) == 3
-        assert tree(storage.root) == ["log/.held.lock", "log/floor"]
+        assert storage.delete_temporaries("", storage.now() + timedelta(seconds=1)) == 3
+        assert tree(storage.root) == ["log/.held.lock", "log/log-start"]
 
 
 def test_a_listing_leaves_out_what_no_call_could_name(storage: LocalStorage) -> None:

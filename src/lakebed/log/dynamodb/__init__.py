@@ -1,18 +1,18 @@
 """A log as items of a DynamoDB table: one table for the entries of all logs, of any number of instances.
 
-    log (S, partition key), number (N, sort key), data (B), stored_us (N), parts (S)
+    log (S, partition key), version (N, sort key), data (B), stored_us (N), parts (S)
 
 ``log`` is ``<instance id>/<prefix>``. A conditional put decides a race: a create is one ``PutItem`` with
-``attribute_not_exists``. Every read is strongly consistent. The floor of a log is item 0 of ``<log>/floor``, raised by
-a conditional put over the bytes that were read.
+``attribute_not_exists``. Every read is strongly consistent. The log start of a log is item 0 of ``<log>/log-start``,
+raised by a conditional put over the bytes that were read.
 
 *Large entries.* An item holds at most 400 KB. A longer entry is put as parts first, items of ``<log>/parts/<digest>``,
 and its own item names that digest. Parts of an entry that lost its race, or of a writer that died, stay; nothing reads
 them.
 
-*Time.* DynamoDB stamps no item, but each response carries its clock in whole seconds. ``stored_us`` is that clock, as
-it was at the last response plus the monotonic time since then, and never less than that of an entry which this process
-has seen. It is off by about a second; no writer's wall clock is used.
+*Time.* DynamoDB last-modified times no item, but each response carries its clock in whole seconds. ``stored_us`` is
+that clock, as it was at the last response plus the monotonic time since then, and never less than that of an entry
+which this process has seen. It is off by about a second; no writer's wall clock is used.
 
 :mod:`~lakebed.log.dynamodb.items` is the log, :mod:`~lakebed.log.dynamodb.client` the requests and what their errors
 mean. Source: docs/decisions/0010 and 0031.
@@ -58,6 +58,6 @@ def connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str]
     given = {name.removeprefix("aws_"): text for name, text in (storage_options or {}).items()}
     options = {_CREDENTIALS[name]: text for name, text in given.items() if name in _CREDENTIALS}
     region = query["region"][0] if "region" in query else given.get("region")
-    place = {"region_name": region, "endpoint_url": query.get("endpoint_url", [None])[0]}
-    named = {name: text for name, text in (place | options).items() if text}
+    location = {"region_name": region, "endpoint_url": query.get("endpoint_url", [None])[0]}
+    named = {name: text for name, text in (location | options).items() if text}
     return DynamoLogs(DynamoTable(parts.netloc, url, tuple(sorted(named.items()))), instance)

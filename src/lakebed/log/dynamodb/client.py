@@ -99,9 +99,9 @@ class DynamoTable:
             raise StorageError(f"{self.url} tells no time: no Date in its responses", url=self.url, transient=False)
         return datetime.fromtimestamp(found, UTC)
 
-    def item(self, log: str, number: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
+    def item(self, log: str, version: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
         """One item, or None; a consistent read."""
-        key = {"log": {"S": log}, "number": {"N": str(number)}}
+        key = {"log": {"S": log}, "version": {"N": str(version)}}
         given: dict[str, Any] = {"ProjectionExpression": ", ".join(only)} if only else {}
         answer = self._read("get_item", Key=key, ConsistentRead=True, **given)
         found: dict[str, Any] | None = answer.get("Item")
@@ -110,14 +110,14 @@ class DynamoTable:
     def query(
         self, log: str, only: Sequence[str] = (), *, between: tuple[int, int] | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The items of a log, ascending by number."""
+        """The items of a log, ascending by version."""
         names = {"#log": "log"} | {f"#{name}": name for name in only}
         values = {":log": {"S": log}}
         condition = "#log = :log"
         if between is not None:
-            names["#number"] = "number"
+            names["#version"] = "version"
             values |= {":low": {"N": str(between[0])}, ":high": {"N": str(between[1])}}
-            condition += " AND #number BETWEEN :low AND :high"
+            condition += " AND #version BETWEEN :low AND :high"
         given: dict[str, Any] = {"ProjectionExpression": ", ".join(f"#{name}" for name in only)} if only else {}
         return self.pages(
             "query",
@@ -153,8 +153,8 @@ class DynamoTable:
         """Delete items; one that is not there is fine."""
         for start in range(0, len(keys), BATCH_ITEMS):
             requests = [
-                {"DeleteRequest": {"Key": {"log": {"S": log}, "number": {"N": str(number)}}}}
-                for log, number in keys[start : start + BATCH_ITEMS]
+                {"DeleteRequest": {"Key": {"log": {"S": log}, "version": {"N": str(version)}}}}
+                for log, version in keys[start : start + BATCH_ITEMS]
             ]
             for attempt in range(PUTS_MAX):
                 answer = self._call("delete entries from", "batch_write_item", RequestItems={self.name: requests})
@@ -212,7 +212,7 @@ class DynamoTable:
             raise self._failure("check", error) from error
         else:
             return
-        keys = {"log": ("HASH", "S"), "number": ("RANGE", "N")}
+        keys = {"log": ("HASH", "S"), "version": ("RANGE", "N")}
         try:
             self._send(
                 "create_table",

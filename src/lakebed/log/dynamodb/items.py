@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import DamagedError, UnsafeStoreError
 from lakebed.log.dynamodb.client import ABSENT, DynamoTable, until_clear
-from lakebed.log.floor import check_rise, decode_floor, encode_floor, settled
-from lakebed.log.stamps import from_us, to_us
+from lakebed.log.last_modified_times import from_us, to_us
+from lakebed.log.log_start import check_rise, decode_log_start, encode_log_start, settled
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.digests import digest_bytes
-from lakebed.storage.whole import check_get, check_put
+from lakebed.storage.object_size import check_get, check_put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-PART_BYTES = 350 * 1024
+SEGMENT_BYTES = 350 * 1024
 """An item of 400 KB counts its names and other attributes as well."""
 
 
@@ -29,14 +29,14 @@ class DynamoLog:
     table: DynamoTable
     name: str
     _newest: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
-    """The newest entry that this process created, and the latest stamp that it has seen here."""
+    """The newest entry that this process created, and the latest last-modified time that it has seen here."""
 
-    def create(self, number: int, data: bytes) -> PutOutcome:
-        """Put entry ``number`` if there is none."""
-        check_put(self._title(number), data)
-        action = f"write entry {number} of {self.name} to"
-        item: dict[str, Any] = {"log": {"S": self.name}, "number": {"N": str(number)}}
-        if len(data) <= PART_BYTES:
+    def create(self, version: int, data: bytes) -> PutOutcome:
+        """Put entry ``version`` if there is none."""
+        check_put(self._title(version), data)
+        action = f"write entry {version} of {self.name} to"
+        item: dict[str, Any] = {"log": {"S": self.name}, "version": {"N": str(version)}}
+        if len(data) <= SEGMENT_BYTES:
             item["data"] = {"B": data}
         else:
             item["parts"] = {"S": self._put_parts(action, data)}
@@ -44,12 +44,12 @@ class DynamoLog:
         item["stored_us"] = {"N": str(stored_us)}
         outcome = self.table.put(action, item, ABSENT, {})
         if outcome is PutOutcome.CREATED:
-            self._newest.update(number=number, stored_us=stored_us, seen_us=stored_us)
+            self._newest.update(version=version, stored_us=stored_us, seen_us=stored_us)
         return outcome
 
-    def get(self, number: int) -> bytes | None:
+    def get(self, version: int) -> bytes | None:
         """The bytes of an entry; None: there is none."""
-        item = self.table.item(self.name, number)
+        item = self.table.item(self.name, version)
         if item is None:
             return None
         self._newest["seen_us"] = max(self._newest.get("seen_us", 0), int(item["stored_us"]["N"]))
@@ -58,94 +58,94 @@ class DynamoLog:
         data = bytearray()
         for part in self.table.query(f"{self.name}/parts/{item['parts']['S']}"):
             data += bytes(part["data"]["B"])
-            check_get(self._title(number), len(data))
+            check_get(self._title(version), len(data))
         if digest_bytes(bytes(data)) != item["parts"]["S"]:
-            raise DamagedError(f"{self._title(number)} lacks a part: restore the table")
+            raise DamagedError(f"{self._title(version)} lacks a part: restore the table")
         return bytes(data)
 
-    def stamp(self, number: int) -> datetime | None:
+    def last_modified(self, version: int) -> datetime | None:
         """When the entry was stored; None: there is none."""
-        item = self.table.item(self.name, number, ("stored_us",))
+        item = self.table.item(self.name, version, ("stored_us",))
         return from_us(int(item["stored_us"]["N"])) if item else None
 
-    def known_stamp(self, number: int) -> datetime | None:
+    def known_last_modified(self, version: int) -> datetime | None:
         """That of the newest entry of this process; None: ask."""
-        return from_us(self._newest["stored_us"]) if self._newest.get("number") == number else None
+        return from_us(self._newest["stored_us"]) if self._newest.get("version") == version else None
 
     def now(self) -> datetime:
         """DynamoDB's clock."""
         return self.table.now()
 
-    def numbers(self) -> Iterator[int]:
+    def versions(self) -> Iterator[int]:
         """The numbers of all entries, ascending."""
-        for item in self.table.query(self.name, ("number",)):
-            yield int(item["number"]["N"])
+        for item in self.table.query(self.name, ("version",)):
+            yield int(item["version"]["N"])
 
-    def floor(self) -> int:
-        """The number up to which entries may be deleted; 0: it was never raised."""
-        return decode_floor(self._floor_data(), self.name)
+    def log_start(self) -> int:
+        """The version up to which entries may be deleted; 0: it was never raised."""
+        return decode_log_start(self._log_start_data(), self.name)
 
-    def known_floor(self, number: int) -> int | None:  # noqa: ARG002 - as the contract has it
+    def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
         """No put reads another item."""
         return None
 
-    def keeps_floor(self) -> bool:
+    def supports_truncation(self) -> bool:
         """A conditional put is a compare-and-set."""
         return True
 
-    def raise_floor(self, expected: int, to: int) -> bool:
-        """Raise the floor if it is the expected one: a read and a conditional put."""
+    def advance_log_start(self, expected: int, to: int) -> bool:
+        """Raise the log start if it is the expected one: a read and a conditional put."""
         check_rise(expected, to)
-        found = self._floor_data()
-        if decode_floor(found, self.name) != expected:
+        found = self._log_start_data()
+        if decode_log_start(found, self.name) != expected:
             return False
-        item = {"log": {"S": f"{self.name}/floor"}, "number": {"N": "0"}, "data": {"B": encode_floor(to)}}
+        item = {"log": {"S": f"{self.name}/log-start"}, "version": {"N": "0"}, "data": {"B": encode_log_start(to)}}
         same = (ABSENT, {}) if found is None else ("#data = :found", {":found": {"B": found}})
-        raise_once = lambda: self.table.put(f"raise the floor of {self.name} in", item, *same)  # noqa: E731
-        return settled(raise_once, lambda: self.floor() == to, self.name)
+        raise_once = lambda: self.table.put(f"raise the log start of {self.name} in", item, *same)  # noqa: E731
+        return settled(raise_once, lambda: self.log_start() == to, self.name)
 
-    def remove(self, numbers: Iterable[int]) -> None:
+    def remove(self, versions: Iterable[int]) -> None:
         """Delete the items of entries, and their parts."""
-        doomed = set(numbers)
+        doomed = set(versions)
         if not doomed:
             return
         keys: list[tuple[str, int]] = []
-        for item in self.table.query(self.name, ("number", "parts"), between=(min(doomed), max(doomed))):
-            number = int(item["number"]["N"])
-            if number not in doomed:
+        for item in self.table.query(self.name, ("version", "parts"), between=(min(doomed), max(doomed))):
+            version = int(item["version"]["N"])
+            if version not in doomed:
                 continue
-            keys.append((self.name, number))
+            keys.append((self.name, version))
             if "parts" in item:
                 parts = f"{self.name}/parts/{item['parts']['S']}"
-                keys += [(parts, int(part["number"]["N"])) for part in self.table.query(parts, ("number",))]
+                keys += [(parts, int(part["version"]["N"])) for part in self.table.query(parts, ("version",))]
         self.table.delete(keys)
-        if self._newest.get("number") in doomed:
-            del self._newest["number"]
+        if self._newest.get("version") in doomed:
+            del self._newest["version"]
 
     def foreign(self) -> Iterator[str]:
         """Nothing: an item of a log is an entry."""
         return iter(())
 
-    def _title(self, number: int) -> str:
-        return f"entry {number} of {self.name} in {self.table.url}"
+    def _title(self, version: int) -> str:
+        return f"entry {version} of {self.name} in {self.table.url}"
 
-    def _floor_data(self) -> bytes | None:
-        item = self.table.item(f"{self.name}/floor", 0)
+    def _log_start_data(self) -> bytes | None:
+        item = self.table.item(f"{self.name}/log-start", 0)
         return None if item is None else bytes(item["data"]["B"])
 
     def _put_parts(self, action: str, data: bytes) -> str:
         """Put the parts of a large entry; returns the digest that they lie under. To put them again changes nothing."""
         digest = digest_bytes(data)
         log = {"S": f"{self.name}/parts/{digest}"}
-        for number, start in enumerate(range(0, len(data), PART_BYTES)):
-            item = {"log": log, "number": {"N": str(number)}, "data": {"B": data[start : start + PART_BYTES]}}
+        for version, start in enumerate(range(0, len(data), SEGMENT_BYTES)):
+            item = {"log": log, "version": {"N": str(version)}, "data": {"B": data[start : start + SEGMENT_BYTES]}}
             until_clear(lambda item=item: self.table.put(action, item, None, {}), self.table)  # type: ignore[misc]
         return digest
 
 
 @dataclass(frozen=True, slots=True)
 class DynamoLogs:
-    """A :class:`~lakebed.log.backend.LogPlace`: the logs of one instance in a table that may hold others'."""
+    """A :class:`~lakebed.log.backend.LogLocation`: the logs of one instance in a table that may hold others'."""
 
     table: DynamoTable
     instance: str
@@ -158,8 +158,8 @@ class DynamoLogs:
         """The prefixes of all logs of the instance: a scan of the whole table."""
         own = f"{self.instance}/"
         values = {":own": {"S": own}, ":one": {"N": "1"}}
-        names = {"#log": "log", "#number": "number"}
-        condition = "begins_with(#log, :own) AND #number >= :one AND attribute_exists(stored_us)"
+        names = {"#log": "log", "#version": "version"}
+        condition = "begins_with(#log, :own) AND #version >= :one AND attribute_exists(stored_us)"
         seen = set()
         for item in self.table.pages(
             "scan",

@@ -1,12 +1,12 @@
 """A log as rows of an SQL database: one table for the entries of all logs, of any number of instances.
 
-    lakebed_entries (log, number, data, stored), primary key (log, number)
+    lakebed_entries (log, version, data, stored), primary key (log, version)
 
 ``log`` is ``<instance id>/<prefix>``. The primary key is what decides a race: :meth:`SqlLog.create` is one INSERT
 in a transaction of its own. ``stored`` is the database's clock, so that no writer's clock is ever compared.
-The floor of a log is a row of ``<log>/floor``.
+The log start of a log is a row of ``<log>/log-start``.
 
-:mod:`~lakebed.log.sql.place` is what both databases have in common, :mod:`~lakebed.log.sql.sqlite` and
+:mod:`~lakebed.log.sql.rows` is what both databases have in common, :mod:`~lakebed.log.sql.sqlite` and
 :mod:`~lakebed.log.sql.postgresql` are what they have not: how to connect, what makes them durable, and what their
 errors mean. Only this package knows SQLAlchemy and psycopg. Source: docs/decisions/0010.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from lakebed.errors import UsageError
-from lakebed.log.sql.place import SqlLog, SqlLogs
+from lakebed.log.sql.rows import SqlLog, SqlLogs
 
 __all__ = ["SqlLog", "SqlLogs", "connect_sql"]
 

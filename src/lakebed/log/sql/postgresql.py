@@ -66,9 +66,9 @@ _REFUSED_TEXTS = (
 _REFUSED_STATES = {
     "25006": "the database is read-only: name a server that takes writes",
     "42501": "permission denied: allow this user to create the table lakebed_entries, or to select and insert (and, "
-    "where logs are trimmed, to update and delete)",
+    "where logs are truncated, to update and delete)",
     "42P01": "the table lakebed_entries is missing: restore the database, or correct the URL",
-    "42P10": "the table lakebed_entries has no primary key (log, number): it was not made by Lakebed",
+    "42P10": "the table lakebed_entries has no primary key (log, version): it was not made by Lakebed",
     "53100": "the disk is full: make room",
 }
 

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.documents import load
 from lakebed.errors import UsageError
-from lakebed.keys import KeyRange
+from lakebed.model.documents import load
+from lakebed.model.keys import KeyRange
 from lakebed.spark import wire
 from lakebed.spark.batch import Place
-from lakebed.travel import moment_in
+from lakebed.state.time_travel import moment_in
 
 if TYPE_CHECKING:
-    from lakebed.keys import EncodedRange
-    from lakebed.schema import Field, Schema
-    from lakebed.table import Table
-    from lakebed.view import View
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Field, Schema
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.table.table import Table
 
 STORAGE = "storage."
 """What begins so is an option of the store: credentials, a region, an endpoint."""
@@ -106,14 +106,14 @@ class Options:
             raise UsageError(f'ranges = {text!r}: a JSON list such as [{{"min": ["a"], "max": ["b"]}}]')
         return tuple(_encoded(one, schema) for one in listed)
 
-    def locate(self, table: Table, number: int | None = None) -> View:
-        """The view asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag.
+    def locate(self, table: Table, version: int | None = None) -> Snapshot:
+        """The snapshot asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag.
 
-        By default that of ``number``, or the newest.
+        By default that of ``version``, or the newest.
         """
         text = self.given.get("at")
         if text is None:
-            return table.at(number=table.state().number if number is None else number)
+            return table.at(version=table.state().version if version is None else version)
         return table.at(**moment_in(text))
 
     def flag(self, name: str) -> bool:

@@ -26,14 +26,14 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed.errors import BadKeyError
-from lakebed.keys import ALL_KEYS, EncodedRange, KeyRange, iter_ranges, successor
-from lakebed.query.predicates import EVERY_KEY, NO_KEY, KeySet, both
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, iter_ranges, successor
+from lakebed.read.key_ranges import EVERY_KEY, NO_KEY, KeySet, both
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
-    from lakebed.keys import KeyCodec
-    from lakebed.schema import Field
+    from lakebed.model.keys import KeyCodec
+    from lakebed.model.schema import Field
 
 POINTS_MAX = 10_000
 """Values of several fields are multiplied; with more than this a range is coarser, and Spark looks again."""

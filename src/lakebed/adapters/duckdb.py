@@ -1,0 +1,113 @@
+"""Tables as DuckDB relations: DuckDB reads the data files itself, of each the rows that count.
+
+A file by itself where all of its rows count; elsewhere with a condition on the key, which statistics prune by. DuckDB
+checks no digests: local files are verified before it gets their names, and files on a store come through PyArrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from lakebed.model.foreign_errors import extras
+from lakebed.model.keys import EncodedRange
+from lakebed.read.live import LiveFile, live_files
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from lakebed.model.schema import Field, Schema
+    from lakebed.parquet.open_files import OpenFile
+    from lakebed.read.plan import QueryPlan
+    from lakebed.read.reader import Reader
+
+
+_held: WeakKeyDictionary[Any, list[OpenFile]] = WeakKeyDictionary()
+"""Copies of files that connections read go when the connections do."""
+
+
+def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
+    """All rows of the plan as a relation of the connection, or of DuckDB's own.
+
+    Raises as :meth:`Reader.get`, and UsageError where DuckDB is missing.
+    """
+    with extras():
+        import duckdb
+    asked: Any = duckdb if connection is None else connection
+    schema = plan.schema
+    files = live_files(plan)
+    opened = [reader.open(live.file, schema) for live in files]
+    empty = asked.from_arrow(schema.arrow.empty_table())
+    kinds = {f.id: str(kind) for f, kind in zip(schema.fields, empty.types, strict=True)}
+    sources = [_source(asked, one, reader) for one in opened]
+    selects = [_select(*one, schema, kinds) for one in zip(sources, opened, files, strict=True)]
+    _held.setdefault(asked, []).extend(one for one in opened if one.copy is not None)
+    found: duckdb.DuckDBPyRelation = asked.sql(" UNION ALL ".join(selects)) if selects else empty
+    return found
+
+
+def _source(asked: Any, opened: OpenFile, reader: Reader) -> str:
+    """The file as DuckDB names it; one that stays on a store is registered, to be read by PyArrow, which verifies."""
+    if opened.path is not None:
+        return f"read_parquet({_text(str(opened.path))})"
+    name = f"lakebed-{opened.file.id}"
+    with reader.blaming([opened.file]):
+        asked.register(name, reader.dataset(opened))
+    return _name(name)
+
+
+def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds: dict[int, str]) -> str:
+    """The rows of one file that count, as the schema has them."""
+    names = dict(opened.footer.names)
+    columns = ", ".join(
+        f"{_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields
+    )
+    where = "" if live.whole else f" WHERE {' OR '.join(_inside(schema, names, keys) for keys in live.ranges)}"
+    return f"SELECT {columns} FROM {source}{where}"  # noqa: S608 - names and texts are quoted
+
+
+def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
+    """What is true of the keys inside the range: fields compared as a row, from the left."""
+    low = schema.codec.decode_bound(keys.min)
+    parts = [_beyond(schema, names, low.values, ">" if low.after else ">=")] if low.values else []
+    if keys.max is not None:
+        high = schema.codec.decode_bound(keys.max)
+        parts.append(_beyond(schema, names, high.values, "<=" if high.after else "<") if high.values else "false")
+    return f"({' AND '.join(parts) or 'true'})"
+
+
+def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], operator: str) -> str:
+    nested = ""
+    strict = operator[0]
+    for field, value in reversed(list(zip(schema.row_key, values, strict=False))):
+        name, literal = _name(names[field.id]), _literal(field, value)
+        last = f"{name} {operator} {literal}"
+        nested = f"({name} {strict} {literal} OR ({name} = {literal} AND {nested}))" if nested else last
+    first = schema.row_key[0]
+    # Implied by the rest, and what statistics can prune by.
+    return f"{_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
+
+
+def _literal(field: Field, value: Any) -> str:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, bytes):
+        return "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB"
+    kind = field.type
+    if pa.types.is_date32(kind):
+        return f"(DATE '1970-01-01' + {value})"
+    if pa.types.is_timestamp(kind):
+        made = {"s": "make_timestamp({}000000)", "ms": "make_timestamp({}000)", "us": "make_timestamp({})"}
+        text = made.get(kind.unit, "make_timestamp_ns({})").format(value)
+        return f"({text} AT TIME ZONE 'UTC')" if kind.tz else text
+    return str(value)
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,159 @@
+"""Tables as Polars lazy frames: columns, predicate and limit go down to the table.
+
+What a predicate says of the key becomes key ranges, and Polars applies the predicate itself to the rows of those, so
+that the answer is Polars' own. Polars shows its expressions only as JSON, whose shape may change: what is not as it was
+known to be is every key.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lakebed.model.documents import load
+from lakebed.model.foreign_errors import extras
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.key_ranges import (
+    EVERY_KEY,
+    TURNED,
+    KeySet,
+    Operator,
+    both,
+    compared,
+    either,
+    key_ranges,
+    one_of,
+    starting,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import polars as pl
+    import pyarrow as pa
+
+    from lakebed.model.keys import EncodedRange, KeyCodec
+    from lakebed.model.schema import Schema
+    from lakebed.read.row_stream import RowStream
+
+_OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+
+
+def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
+    """A lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` gives, in key order."""
+    _polars()
+    from polars.io.plugins import register_io_source
+
+    def read(
+        columns: list[str] | None, predicate: pl.Expr | None, rows_max: int | None, _: int | None
+    ) -> Iterator[pl.DataFrame]:
+        wanted = list(schema.names) if columns is None else columns
+        ranges: Sequence[EncodedRange] = (ALL_KEYS,)
+        keys = EVERY_KEY
+        read_columns = wanted
+        if predicate is not None:
+            read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
+            if rows_max is None:
+                # With a limit the predicate is asked of the first rows, whatever they are.
+                keys = keys_of(predicate, schema.order)
+                ranges = key_ranges(keys, schema.codec)
+        # Without columns only their number matters, which some column has to carry.
+        with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
+            for batch in reader:
+                given = frame(batch)
+                found = given if predicate is None else given.filter(predicate)
+                yield found.select(wanted or schema.names[0])
+
+    return register_io_source(
+        read, schema=frame(schema.arrow.empty_table()).schema, is_pure=True, explain_name="lakebed", explain_detail=name
+    )
+
+
+def frame(rows: Any) -> pl.DataFrame:
+    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing."""
+    found: pl.DataFrame = _polars().from_arrow(rows)
+    return found
+
+
+def _polars() -> Any:
+    with extras():
+        import polars as pl
+    return pl
+
+
+def keys_of(predicate: pl.Expr, codec: KeyCodec) -> KeySet:
+    """The keys of the rows for which a predicate, as Polars hands it to a source, can be true."""
+    try:
+        return _keys(load(predicate.meta.serialize(format="json")), codec)
+    except (ValueError, RecursionError):
+        # Nested too deep, or with a number that JSON has not: Polars applies it to all rows.
+        return EVERY_KEY
+
+
+def _keys(node: Any, codec: KeyCodec) -> KeySet:
+    match node:
+        case {"BinaryExpr": {"left": _, "op": "And" | "Or" as operator, "right": _}}:
+            sets = [_keys(operand, codec) for operand in _chain(node, operator)]
+            return both(sets) if operator == "And" else either(sets)
+        case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
+            sign = _OPERATORS[name]
+            if _column(left) is None:
+                left, right, sign = right, left, TURNED[sign]
+            return _compared(left, sign, right, codec)
+        case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
+            return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
+        case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
+            column, values = _column(side), _literal(listed)
+            if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
+                return EVERY_KEY
+            return one_of(codec, column, values.values)
+        case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
+            column, value = _column(side), _literal(stem)
+            text = None if value is None else value.as_py()
+            return EVERY_KEY if column is None or not isinstance(text, str) else starting(codec, column, text)
+        case _:
+            return EVERY_KEY
+
+
+def _chain(node: Any, operator: str) -> Iterator[Any]:
+    """The operands of a chain of AND or OR, however it is nested: put together at once, not one after another."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case {"BinaryExpr": {"left": left, "op": found, "right": right}} if found == operator:
+                waiting += [right, left]
+            case operand:
+                yield operand
+
+
+def _compared(side: Any, operator: Operator, literal: Any, codec: KeyCodec) -> KeySet:
+    name = _column(side)
+    if name is None or "Literal" not in literal:
+        return EVERY_KEY
+    value = _literal(literal)
+    return EVERY_KEY if value is None else compared(codec, name, operator, value)
+
+
+def _column(node: Any) -> str | None:
+    """The column that one side of a comparison is, maybe cast to the type of the other side; None: it is none."""
+    match node:
+        case {"Column": str(name)} | {"Cast": {"expr": {"Column": str(name)}}}:
+            return name
+        case _:
+            return None
+
+
+def _literal(node: Any) -> pa.Scalar | None:
+    """A literal in Arrow's terms, by way of Polars: its JSON has some values as bytes of its own.
+
+    None for what it writes and does not read again, such as a float that is no number or infinite.
+    """
+    import io
+
+    import polars as pl
+
+    try:
+        expression = pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")
+    except pl.exceptions.ComputeError:
+        return None
+    return pl.select(expression).to_series().to_arrow()[0]

@@ -1,1 +1,0 @@
-"""Compaction: the runs of a leaf become one; no answer changes."""

@@ -1,0 +1,393 @@
+"""Bounds on SQL text before the engine reads it, and long chains of OR as lists and balanced trees. Pure.
+
+The engine reads ``a OR b OR c OR …`` as a tree that is as deep as the chain is long. It walks, copies and drops such a
+tree by recursion, and a stack that overflows ends the process. So the depth of the tree is estimated from the tokens:
+
+* A long chain of OR becomes lists of values and a balanced tree (:mod:`lakebed.engine.alternatives`). The engine asks
+  each row for every operand that is left: their number is limited.
+* Other chains (``+``, ``||``, ``::``, ``IS NULL``) keep their meaning only as they are: their length is limited.
+* The engine takes conditions joined by AND apart and joins them anew in a chain, however they were nested, and so what
+  NOT makes of OR: their number is limited.
+* What the engine needs quadratic or exponential time for is limited as well: queries in one statement, joins,
+  expressions, grouping sets. A WITH query counts as often as it is used.
+
+The estimate may be too high, never too low. Core: :func:`fitted`. Raises UsageError. Measured on DataFusion 55.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
+from lakebed.engine.tokens import Token, tokens_of
+from lakebed.errors import UsageError
+
+TEXT_MAX = 8 * 1024 * 1024
+"""Characters of a statement: 100,000 values of 80 characters each."""
+
+DEPTH_MAX = 500
+"""Operators between an expression and its deepest operand. The engine's threads have stacks of 2 MiB, which hold 3,000
+of the most expensive kind; a chain of 500 is planned in 0.3 s, and time grows with the square."""
+
+CONDITIONS_MAX = 500
+"""Conditions joined by AND, or by OR inside NOT."""
+
+ALTERNATIVES_MAX = 10_000
+"""Conditions joined by OR in one statement, without equalities that became a list: as many ranges of a key are found
+in 10 s, and time grows with the square, for more conditions are asked of more rows."""
+
+QUERIES_MAX = 500
+"""SELECTs of one statement, WITH queries counted as often as they are used."""
+
+JOINS_MAX = 100
+"""Tables joined in one statement: 100 are planned in 0.2 s, 300 in 8 s."""
+
+EXPRESSIONS_MAX = 4_000
+"""Expressions in lists, except for IN and VALUES."""
+
+VALUES_MAX = 200_000
+"""Items of all IN lists and VALUES of one statement: 0.8 KiB each in the engine."""
+
+GROUPING_SETS_MAX = 4_096
+"""What CUBE, ROLLUP and GROUPING SETS come to: CUBE of 12 columns."""
+
+EXPLAIN_MAX = 10
+"""The parser has no limit of its own on these."""
+
+NESTING_MAX = 100
+"""Brackets, and CASE, one inside another. The engine's parser takes half as many of most kinds."""
+
+FLAT_MAX = 12
+"""Depth that any stack holds on which Python runs at all."""
+
+_FOR_ALTERNATIVES = "Use IN for equalities, or put the values or ranges into a table, and join it"
+_COUNT_MAX = 10**9
+_REMEMBERED_MAX = 4096
+
+_OPENING = {"(": ")", "[": "]", "{": "}", "case": "end"}
+_CLOSING = frozenset({")", "]", "}"})
+
+_INFIX = frozenset((
+    "is", "isnull", "notnull", "like", "ilike", "in", "between", "similar", "div", "xor", "collate", "at", "rlike",
+    "regexp", "glob", "overlaps", "operator", "mod",
+))  # fmt: skip
+"""Words that make an expression deeper by one. NOT as a prefix is limited by the parser."""
+
+_CLAUSES = frozenset((
+    "select", "from", "where", "group", "order", "having", "qualify", "window", "limit", "offset", "fetch", "on",
+    "using", "join", "left", "right", "full", "inner", "outer", "cross", "natural", "lateral", "semi", "anti", "asof",
+    "union", "intersect", "except", "minus", "all", "distinct", "as", "values", "table", "with", "when", "then", "else",
+    "by", "over", "partition", "rows", "range", "groups", "filter", "within", "asc", "desc", "nulls", "for", "into",
+    "set", "returning", "tablesample", "pivot", "unpivot", "match_recognize", "cluster", "distribute", "sort",
+    "recursive", "explain", "analyze", "verbose", "describe", "show", "xor",
+))  # fmt: skip
+"""Words that end one expression and begin another: no chain of OR goes on beyond them."""
+
+_QUERIES = frozenset({"select", "values", "table"})
+_JOINS = frozenset({"join", "intersect", "except", "minus", "pivot", "unpivot", "match_recognize"})
+_AFTER_FROM = frozenset((
+    "select", "where", "group", "order", "having", "limit", "union", "intersect", "except", "minus",
+))  # fmt: skip
+_GROUPINGS = frozenset({"cube", "rollup", "sets"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Text for the engine, the same in meaning, and how deep its expressions and its plan nest at most."""
+
+    text: str
+    depth: int
+
+    @property
+    def flat(self) -> bool:
+        """Whether the engine may read it on any stack."""
+        return self.depth <= FLAT_MAX
+
+
+def fitted(text: str, what: str) -> Fitted:
+    """The statement, predicate or expression as the engine takes it; ``what`` names it in messages.
+
+    Raises UsageError if it is longer, deeper or wider than the engine is known to hold.
+    """
+    if len(text) > TEXT_MAX:
+        raise UsageError(
+            f"{what} has {len(text):,} characters; at most {TEXT_MAX:,} are allowed. Put long lists of values into a "
+            "table, and join it"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
+    return _remembered(text, what) if len(text) <= _REMEMBERED_MAX else _Pass(listed(text), what).read()
+
+
+@lru_cache(maxsize=256)
+def _remembered(text: str, what: str) -> Fitted:
+    return _Pass(listed(text), what).read()
+
+
+@dataclass(slots=True)
+class _Operands:
+    """What was read of the operands of one operator: how many, how deep, and how many conditions AND and OR join."""
+
+    count: int = 0
+    deepest: int = 0
+    joined: int = 0
+    marks: list[Token] = field(default_factory=list)
+
+    def add(self, depth: int, conditions: int) -> None:
+        """Take one more operand."""
+        self.count += 1
+        self.deepest = max(self.deepest, depth)
+        self.joined += conditions
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """What stands inside one bracket, CASE, or the whole text, as far as it was read."""
+
+    closing: str
+    opener: str
+    depth: int = 0
+    commas: int = 0
+    queries: int = 0
+    joins: int = 0
+    in_from: bool = False
+    listed: bool = False
+    with_query: str | None = None
+    betweens: int = 0
+    ors: _Operands = field(default_factory=_Operands)
+    ands: _Operands = field(default_factory=_Operands)
+    operators: int = 0
+    nested: int = 0
+    negated: bool = False
+    conjuncts: int = 0
+    disjuncts: int = 0
+    inner_conjuncts: int = 0
+    inner_disjuncts: int = 0
+    conjuncts_here: int = 1
+    disjuncts_here: int = 1
+
+
+class _Pass:
+    """One pass over the tokens of a text."""
+
+    def __init__(self, text: str, what: str) -> None:
+        self._text = text
+        self._what = what
+        self._groups = [_Bracket("", "")]
+        self._before = Token("sign", "", -1)
+        self._path = self._run = 0
+        self._values = self._expressions = self._explained = self._alternatives = 0
+        self._sets = self._conditions = 1
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._opens: dict[int, int] = {}
+        self._closes: dict[int, int] = {}
+        self._matched = True
+
+    def read(self) -> Fitted:
+        """The text, checked."""
+        for token in tokens_of(self._text):
+            self._take(token)
+            self._before = token
+        while len(self._groups) > 1:
+            self._matched = False
+            self._close()
+        whole = self._groups[0]
+        self._end_segment(whole)
+        split = "Split it, or put an intermediate result in a table"
+        self._check("queries", whole.queries, QUERIES_MAX, split)
+        self._check("joined tables", whole.joins, JOINS_MAX, split)
+        self._check("conditions joined by AND", self._conditions, CONDITIONS_MAX, "Use NOT IN, or a table and a join")
+        self._check("conditions joined by OR", self._alternatives + 1, ALTERNATIVES_MAX, _FOR_ALTERNATIVES)
+        self._check("expressions in lists", self._expressions, EXPRESSIONS_MAX, "Split it into several")
+        self._check("EXPLAIN one inside another", self._explained, EXPLAIN_MAX, "One is enough")
+        self._check("values in lists", self._values, VALUES_MAX, "Put them into a table, and join it")
+        self._check("grouping sets", self._sets, GROUPING_SETS_MAX, "Name the sets that are needed")
+        self._check("operators in one chain", whole.depth, DEPTH_MAX, "Use IN for equalities, or a join, or split it")
+        if self._opens and not self._matched:
+            raise UsageError(f"the brackets of {self._what}, or its CASE and END, do not match")
+        # Plans are walked as expressions are.
+        return Fitted(self._balanced() if self._opens else self._text, max(whole.depth, whole.queries, whole.joins))
+
+    def _check(self, kind: str, found: int, allowed: int, remedy: str) -> None:
+        if found > allowed:
+            raise UsageError(f"{self._what} has {found:,} {kind}; at most {allowed:,} are allowed. {remedy}")
+
+    # -- tokens -------------------------------------------------------------------------------------------------
+
+    def _take(self, token: Token) -> None:
+        group = self._groups[-1]
+        if token.kind == "word":
+            self._word(group, token)
+        elif token.kind == "quoted":
+            self._name(group, token.text[1:-1].replace('""', '"'))
+        elif token.kind == "sign":
+            self._sign(group, token)
+        if token.text != "." and self._before.text != ".":
+            self._path = 0
+
+    def _sign(self, group: _Bracket, token: Token) -> None:
+        sign = token.text
+        touches = self._before.end == token.start
+        self._run = self._run + 1 if touches and self._before.kind == "sign" else 0
+        if sign in _OPENING:
+            # An element of a list, which may be one of lists.
+            group.operators += self._before.text in _CLOSING or (sign == "[" and self._before.kind != "sign")
+            self._open(sign)
+        elif sign in _CLOSING:
+            self._close_until(sign)
+        elif sign == ",":
+            self._comma(group)
+        elif sign == ";":
+            self._end_segment(group)
+        elif sign == ".":
+            # A name has three parts; further ones are fields of fields.
+            self._path += 1
+            group.operators += self._path > 3
+        else:
+            # An operator has up to three signs.
+            group.operators += self._run % 3 == 0 or self._before.text in _CLOSING
+
+    def _word(self, group: _Bracket, token: Token) -> None:
+        word = token.text.lower()
+        if self._before.text == ".":
+            return
+        if word == "or":
+            self._end_or(group)
+            group.ors.marks.append(token)
+        elif word == "and":
+            if group.betweens:
+                group.betweens -= 1
+            else:
+                self._end_and(group)
+        elif word == "case":
+            self._open(word)
+        elif word == "end" and group.closing == "end":
+            self._close()
+        elif word in _CLAUSES:
+            self._clause(group, word)
+        else:
+            # A word that is said twice may be a prefix of a prefix.
+            group.operators += word in _INFIX or self._before.says(word)
+            group.betweens += word == "between"
+            group.negated |= word == "not"
+            self._name(group, token.text)
+
+    def _clause(self, group: _Bracket, word: str) -> None:
+        if word in ("distinct", "all") and not self._before.says("select"):
+            return
+        self._end_segment(group)
+        group.operators += word == "xor" or self._before.says(word)
+        self._explained += word == "explain"
+        group.queries += word in _QUERIES
+        group.joins += word in _JOINS
+        group.listed = word == "values"
+        if word == "with":
+            group.with_query = ""
+        elif word in _QUERIES:
+            group.with_query = None
+        group.in_from = word == "from" or (group.in_from and word not in _AFTER_FROM)
+
+    def _name(self, group: _Bracket, name: str) -> None:
+        """A WITH query is put in wherever its name stands, though that may be a column's."""
+        queries, joins = self._sizes.get(name, (0, 0))
+        group.queries += queries
+        group.joins += joins
+        if group.with_query == "":
+            group.with_query = name
+
+    def _comma(self, group: _Bracket) -> None:
+        if group.listed:
+            self._values += 1
+        else:
+            self._expressions += 1
+        group.commas += 1
+        group.joins += group.in_from
+        listed, in_from = group.listed, group.in_from
+        self._end_segment(group)
+        group.listed, group.in_from = listed, in_from
+        if group.with_query is not None:
+            group.with_query = ""
+
+    # -- groups -------------------------------------------------------------------------------------------------
+
+    def _open(self, sign: str) -> None:
+        before = self._before.text.lower() if self._before.kind == "word" else ""
+        group = _Bracket(_OPENING[sign], before)
+        # Rows of VALUES are values as well.
+        group.listed = sign == "(" and (before == "in" or self._groups[-1].listed)
+        self._groups.append(group)
+        self._check("brackets one inside another", len(self._groups) - 1, NESTING_MAX, "Name parts of it by WITH")
+
+    def _close_until(self, sign: str) -> None:
+        if not any(group.closing == sign for group in self._groups):
+            self._matched = False
+            return
+        while self._groups[-1].closing != sign:
+            self._matched = False
+            self._close()
+        self._close()
+
+    def _close(self) -> None:
+        group = self._groups.pop()
+        self._end_segment(group)
+        around = self._groups[-1]
+        around.nested = max(around.nested, group.depth + 1)
+        around.inner_conjuncts += group.conjuncts
+        around.inner_disjuncts += group.disjuncts
+        if around.with_query and group.queries:
+            queries, joins = self._sizes.get(around.with_query, (0, 0))
+            sizes = max(group.queries, queries), max(group.joins, joins)
+            self._sizes[around.with_query] = min(sizes[0], _COUNT_MAX), min(sizes[1], _COUNT_MAX)
+            around.queries += 1
+        else:
+            around.queries += group.queries
+            around.joins += group.joins
+        if group.opener in _GROUPINGS:
+            items = group.commas + 1
+            self._sets *= 2 ** min(items, 64) if group.opener == "cube" else items + 1
+
+    # -- chains -------------------------------------------------------------------------------------------------
+
+    def _end_and(self, group: _Bracket) -> None:
+        """An operand of AND ends here."""
+        inside = (group.inner_conjuncts, group.inner_disjuncts)
+        conjuncts, group.disjuncts_here = (max(1, one) for one in (inside[::-1] if group.negated else inside))
+        group.ands.add(group.operators + group.nested, conjuncts)
+        group.operators = group.nested = group.inner_conjuncts = group.inner_disjuncts = 0
+        group.negated = False
+
+    def _end_or(self, group: _Bracket) -> None:
+        """An operand of OR ends here, and so does the last one of AND in it."""
+        self._end_and(group)
+        ands, group.ands = group.ands, _Operands()
+        self._conditions = max(self._conditions, ands.joined)
+        group.conjuncts_here = ands.joined
+        group.ors.add(ands.count - 1 + ands.deepest, group.disjuncts_here if ands.count == 1 else 1)
+
+    def _end_segment(self, group: _Bracket) -> None:
+        """An expression ends here, or what might be one."""
+        self._end_or(group)
+        ors, group.ors = group.ors, _Operands()
+        depth = ors.count - 1
+        self._alternatives += depth
+        if depth >= CHAIN_MIN:
+            for begin, end in halves([(one.end, following.start) for one, following in pairwise(ors.marks)]):
+                self._opens[begin] = self._opens.get(begin, 0) + 1
+                self._closes[end] = self._closes.get(end, 0) + 1
+            depth = 2 + depth.bit_length()
+        group.depth = max(group.depth, depth + ors.deepest)
+        group.conjuncts = max(group.conjuncts, group.conjuncts_here if ors.count == 1 else 1)
+        group.disjuncts = max(group.disjuncts, ors.joined)
+        group.betweens = 0
+
+    def _balanced(self) -> str:
+        pieces, done = [], 0
+        for position in sorted({*self._opens, *self._closes}):
+            signs = ")" * self._closes.get(position, 0) + " " + "(" * self._opens.get(position, 0)
+            pieces += [self._text[done:position], signs]
+            done = position
+        return "".join([*pieces, self._text[done:]])

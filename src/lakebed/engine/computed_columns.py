@@ -1,0 +1,180 @@
+"""Columns computed from columns, in DataFusion: generated fields, and casts that tell which values they cannot take.
+
+An expression of a generated field is SQL over one row, and must give the same for the same row for ever: rows are
+sorted and found by it. So the dialect has only scalar functions that are deterministic, and no aggregates, windows or
+subqueries. Times are in UTC unless their type says otherwise, whatever the machine's time zone.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import Expr, SessionConfig, SessionContext
+
+from lakebed.engine.complexity import fitted
+from lakebed.engine.datafusion import column, forget_more_than_a_row
+from lakebed.engine.stack import on_deep_stack
+from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.model import types
+from lakebed.model.foreign_errors import told
+from lakebed.model.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from datafusion import DataFrame
+
+_ROWS = "rows"
+_local = threading.local()
+
+
+# -- generated fields -------------------------------------------------------------------------------------------
+
+
+def checked(schema: Schema) -> Schema:
+    """The same schema with the inputs of its generated fields.
+
+    Raises UsageError for an expression that is not SQL, names no field or a field that there is not, is not
+    deterministic, or gives another type than its field's.
+    """
+    fields = {field.id: _checked(field, schema) for field in schema.generated}
+    groups = [tuple(fields.get(f.id, f) for f in group) for group in (schema.row_key, schema.sort_key, schema.values)]
+    return Schema(*groups, version=schema.version)
+
+
+def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
+    """The generated field of each row, of the field's type; ``rows`` have its inputs.
+
+    Raises SchemaMismatchError if the expression fails on a row.
+    """
+
+    def failed(error: BaseException) -> SchemaMismatchError:
+        text = f"field {field.name} cannot be computed as {field.expression}: {_said(error)}"
+        return SchemaMismatchError(text, column=field.name)
+
+    with told(failed):
+        return _evaluated(field, rows.select(list(field.inputs))).cast(field.type)
+
+
+def _checked(field: Field, schema: Schema) -> Field:
+    plain = [f for f in schema.fields if not f.expression]
+    found = _type_of(field, plain)
+    if not types.widens(found, field.type):
+        raise UsageError(
+            f"generated field {field.name} is {field.type}, and {field.expression} gives {types.canonical(found)}; "
+            "cast it, or change the field's type",
+            column=field.name,
+        )
+    # What it cannot do without is what it is computed from.
+    inputs = tuple(f.name for f in plain if not _is_type_of(field, [other for other in plain if other is not f]))
+    if not inputs:
+        raise UsageError(f"generated field {field.name}: {field.expression} names no other field", column=field.name)
+    return replace(field, inputs=inputs)
+
+
+def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
+    """What the expression gives over no rows of these fields."""
+    rows = pa.RecordBatch.from_pylist([], schema=pa.schema([f.arrow for f in plain]))
+
+    def refused(error: BaseException) -> UsageError:
+        return UsageError(
+            f"generated field {field.name} cannot be computed as {field.expression}: {_said(error)}. The fields are: "
+            f"{', '.join(f.name for f in plain)}; functions are DataFusion's that always give the same for a row",
+            column=field.name,
+        )
+
+    with told(refused):
+        return _evaluated(field, rows).type
+
+
+def _evaluated(field: Field, rows: pa.RecordBatch) -> pa.Array:
+    """The expression of a generated field over rows. Raises UsageError for one that is too long or too deep."""
+    bounds = fitted(field.expression, f"the expression of the generated field {field.name}")
+
+    def made() -> pa.Array:
+        return _computed(rows, lambda frame: frame.parse_sql_expr(bounds.text))
+
+    return made() if bounds.flat else on_deep_stack(made)
+
+
+def _is_type_of(field: Field, plain: list[Field]) -> bool:
+    try:
+        _type_of(field, plain)
+    except UsageError:
+        return False
+    return True
+
+
+def _said(error: BaseException) -> str:
+    """DataFusion's words, without its suggestions."""
+    lines = str(error).removeprefix("DataFusion error: ").splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")[:300]
+
+
+# -- casts ------------------------------------------------------------------------------------------------------
+
+
+def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The values as ``wanted``, null where that cannot keep one: text that does not say it, a number that would be
+    rounded or does not fit, a time finer than the unit.
+    """
+    plain = values.cast(types.canonical(values.type))
+    cast = _cast(plain, wanted)
+    finer = _finer(wanted) if pa.types.is_string(plain.type) else plain.type
+    if finer is None or pa.types.is_string(wanted):
+        return cast
+    # Back, or in finer steps: whoever lost something is told by the difference. (NaN is unlike itself, and kept.)
+    back, exact = _cast(cast, finer), _cast(plain, finer)
+    lost = pc.fill_null(pc.not_equal(back, exact), fill_value=False)
+    if pa.types.is_floating(finer):
+        lost = pc.and_not(lost, pc.fill_null(pc.and_(pc.is_nan(back), pc.is_nan(exact)), fill_value=False))
+    return pc.if_else(lost, pa.scalar(None, wanted), cast)
+
+
+def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if values.type == wanted:
+        return values
+    rows = pa.RecordBatch.from_arrays([values], names=["c"])
+    return _computed(rows, lambda _: column("c").try_cast(wanted)).cast(wanted)
+
+
+def _finer(wanted: pa.DataType) -> pa.DataType | None:
+    """A type in which text says what ``wanted`` would drop of it; None where it drops nothing."""
+    if pa.types.is_date32(wanted):
+        return pa.timestamp("us")
+    if pa.types.is_timestamp(wanted):
+        return pa.timestamp("ns", wanted.tz)
+    if pa.types.is_time(wanted):
+        return pa.time64("ns")
+    if pa.types.is_decimal(wanted):
+        return pa.decimal256(76, min(76, wanted.scale + 18))
+    return None
+
+
+# -- the engine -------------------------------------------------------------------------------------------------
+
+
+def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> pa.Array:
+    """One column computed from the rows."""
+    engine = _engine()
+    engine.register_record_batches(_ROWS, [[rows]])
+    try:
+        frame = engine.table(_ROWS)
+        made = frame.select(expression(frame)).to_arrow_table().column(0)
+    finally:
+        engine.deregister_table(_ROWS)
+    return pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], made.type)
+
+
+def _engine() -> SessionContext:
+    """This thread's engine: it knows no table but the rows, and no function but those that a row decides."""
+    engine: SessionContext | None = getattr(_local, "engine", None)
+    if engine is None:
+        engine = SessionContext(SessionConfig().with_target_partitions(1))
+        forget_more_than_a_row(engine)
+        _local.engine = engine
+    return engine

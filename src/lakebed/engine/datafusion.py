@@ -1,0 +1,193 @@
+"""DataFusion as the kernels use it: one context per plan, exact names, typed bounds.
+
+Names go to DataFusion quoted and paths as ``file:`` URLs: bare, it would fold case and split at dots in the first and
+expand wildcards in the second. Bounds are typed Arrow literals, so that a comparison needs no cast and Parquet
+statistics prune by it.
+
+Order: DataFusion compares strings and binaries as unsigned bytes, which for UTF-8 is the order of code points and for
+both the order of the key codec; tests hold it to that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, col, lit
+
+from lakebed.model import types
+from lakebed.model.keys import EncodedRange
+from lakebed.model.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame
+    from datafusion.expr import SortExpr
+
+    from lakebed.engine.predicate import Predicate
+
+_PR_SET_THP_DISABLE = 41
+
+OPTIONS = {
+    # One file stays one partition: cut into byte ranges it would no longer be sorted.
+    "datafusion.optimizer.repartition_file_scans": "false",
+    # Else a filter gets a repartition below it, which buffers without bound to keep the order.
+    "datafusion.optimizer.enable_round_robin_repartition": "false",
+    "datafusion.optimizer.prefer_existing_sort": "true",
+    # Views would have to be copied back into the schema's strings.
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+    # Only a planner that reorders would use them, and they cost a footer each.
+    "datafusion.execution.collect_statistics": "false",
+    # A predicate names columns as they are written; the engine would fold those that are not quoted.
+    "datafusion.sql_parser.enable_ident_normalization": "false",
+    # As in statements: else a time with a zone, and what to_timestamp gives, would have none.
+    "datafusion.execution.time_zone": "UTC",
+}
+
+_NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"
+
+
+def claim_one_core() -> None:
+    """Keep this process to about one core, for a worker whose host gives it one (a Spark task).
+
+    Call it before anything else: DataFusion makes its threads at its first plan.
+
+    And to small pages of memory, on Linux: the allocators ask for huge ones, of which a sort touches a part, and the
+    kernel spent a third of a map task on clearing them.
+    """
+    os.environ["TOKIO_WORKER_THREADS"] = "1"
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    if sys.platform == "linux":
+        # Where it is refused, huge pages stay.
+        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+
+
+def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
+    """A context of its own, whose operators may reserve ``pool_bytes`` and otherwise raise."""
+    config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
+    for name, value in OPTIONS.items():
+        config = config.set(name, value)
+    return SessionContext(config, RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(pool_bytes))
+
+
+def forget_more_than_a_row(engine: SessionContext) -> None:
+    """Leave the engine the functions that one row decides: no chance, no time, no aggregates, no windows."""
+    engine.sql("SET datafusion.catalog.information_schema = 'true'")
+    for name in engine.sql(_NOT_OF_A_ROW).to_arrow_table().column(0).to_pylist():
+        engine.deregister_udf(name)
+    for name in engine.udafs():
+        engine.deregister_udaf(name)
+    for name in engine.udwfs():
+        engine.deregister_udwf(name)
+    engine.sql("SET datafusion.catalog.information_schema = 'false'")
+
+
+def column(name: str) -> Expr:
+    """The column of exactly this name."""
+    return col('"' + name.replace('"', '""') + '"')
+
+
+def read_as(field: Field, stored: pa.Field | None) -> Expr:
+    """A field as a file's column gives it: under the field's name, widened, or null where the file has no column of it.
+
+    In the form that Parquet has for its type, so that files written with different schemas can be put together.
+    """
+    if stored is None:
+        return lit(None).cast(types.in_parquet(field.type)).alias(field.name)
+    found = column(stored.name)
+    if types.can_become(stored.type, field.type):
+        found = found.cast(field.type)
+    elif stored.name == field.name:
+        return found
+    return found.alias(field.name)
+
+
+def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
+    """The rows of which the predicate is true. It is asked of the types that the schema has, not those of Parquet.
+
+    Of milliseconds, half a second could be asked for, which in seconds is none, or a whole one.
+    """
+    asked = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
+    if not asked:
+        return frame.filter(where.alone)
+    names = frame.schema().names
+    # Kept as they are stored beside, under names that none has: of casts the engine does not know that they are sorted.
+    beside = {name: max(names, key=len) + name for name in asked}
+    seen = [column(n).cast(asked[n]).alias(n) if n in asked else column(n) for n in names]
+    found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.alone)
+    return found.select(*(column(beside[n]).alias(n) if n in asked else column(n) for n in names))
+
+
+def sort_order(schema: Schema) -> list[SortExpr]:
+    """Row key, then sort key, ascending. Keys are never null, so where nulls go does not matter."""
+    return [column(name).sort() for name in schema.sort_names]
+
+
+def url(path: Path) -> str:
+    """A local path that DataFusion takes literally."""
+    return path.absolute().as_uri()
+
+
+def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequence[pa.Scalar] | None) -> Expr | None:
+    """Rows whose leading fields are at or above ``low`` and below ``high``; None if neither bounds anything."""
+    parts = []
+    if low:
+        parts += _beyond(fields, low, above=True, inclusive=True)
+    if high:
+        parts += _beyond(fields, high, above=False, inclusive=False)
+    return reduce(and_, parts) if parts else None
+
+
+def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
+    """Rows whose key lies in the range; None if that is every row."""
+    if key_range is None:
+        return None
+    parts = []
+    low = schema.codec.decode_bound(key_range.min)
+    if low.values:
+        values = scalars(schema.row_key, low.values)
+        parts += _beyond(schema.row_key, values, above=True, inclusive=not low.after)
+    if key_range.max is not None:
+        high = schema.codec.decode_bound(key_range.max)
+        values = scalars(schema.row_key, high.values)
+        parts += _beyond(schema.row_key, values, above=False, inclusive=high.after) if values else [lit(value=False)]
+    return reduce(and_, parts) if parts else None
+
+
+def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> list[pa.Scalar]:
+    """Values as columns hold them (dates and times as integers), typed."""
+    return [
+        pa.scalar(value, pa.int32() if field.width == 4 else pa.int64()).cast(field.type)
+        if field.width
+        else pa.scalar(value, field.type)
+        for field, value in zip(fields, values, strict=False)
+    ]
+
+
+def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool, inclusive: bool) -> list[Expr]:
+    """Conditions that together hold of the rows above (or below) the values, field by field from the left.
+
+    With several fields the first condition is implied by the second: it is what statistics can prune by.
+    """
+    nested: Expr | None = None
+    for field, value in reversed(list(zip(fields, values, strict=False))):
+        this, bound = column(field.name), lit(value)
+        beyond = this > bound if above else this < bound
+        if nested is not None:
+            nested = beyond | ((this == bound) & nested)
+        elif inclusive:
+            nested = this >= bound if above else this <= bound
+        else:
+            nested = beyond
+    assert nested is not None
+    if len(values) == 1:
+        return [nested]
+    first, bound = column(fields[0].name), lit(values[0])
+    return [first >= bound if above else first <= bound, nested]

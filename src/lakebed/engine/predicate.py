@@ -1,0 +1,182 @@
+"""Predicates: which rows are wanted, said in SQL over the columns of one row.
+
+The dialect is DataFusion's, and columns are named as they are written. Nothing but an expression gets in: the engine's
+parser takes no statement here, the functions that a row does not decide (chance, the time, aggregates) are not there
+under any name, and what reads anything beside the row is told by its plan. So a predicate means the same for a row
+wherever and whenever it is asked, and however often.
+
+It is checked once, against no rows. Evaluated it is by whoever has the rows: the engine in its plans, or
+:func:`keep` for a few that are in memory.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from datafusion import lit
+from datafusion.expr import Filter, TableScan
+
+from lakebed.engine.complexity import fitted
+from lakebed.engine.datafusion import context, forget_more_than_a_row
+from lakebed.engine.stack import on_deep_stack
+from lakebed.errors import UsageError
+from lakebed.model.checks import is_text, shown
+from lakebed.model.foreign_errors import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from datafusion import DataFrame, Expr, SessionContext
+
+    from lakebed.engine.complexity import Fitted
+
+_OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
+"""Operators of a plan that filters and does nothing else."""
+
+_RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation")
+
+_POOL_BYTES = 64 * 1024 * 1024
+_BATCH_ROWS = 8192
+_REMEMBERED_MAX = 16_384
+"""Characters: longer predicates are checked anew each time, for 256 of them would take gigabytes."""
+
+_local = threading.local()
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A predicate that was checked against a schema, and the columns that it names: at least one.
+
+    ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
+    stack. ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made
+    alike.
+    ``alone`` is it as a filter of sorted rows, which says nothing of their order: of ``k = lower(k)`` the engine
+    concludes that rows sorted by one are sorted by the other, and then cannot plan.
+    """
+
+    text: str
+    columns: tuple[str, ...]
+    parts: tuple[Expr, ...] = field(compare=False)
+    alone: str
+    sql: str = field(compare=False)
+    flat: bool = field(compare=False)
+
+    def untold(self, error: BaseException) -> UsageError:
+        """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
+        said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
+        return UsageError(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
+
+
+def check_where(where: Any, schema: pa.Schema) -> Predicate:
+    """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
+    if not is_text(where):
+        raise UsageError(f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
+    bounds = fitted(where, "the predicate")
+    check = _checked if len(where) <= _REMEMBERED_MAX else _checked.__wrapped__
+    found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
+    if isinstance(found, str):
+        raise UsageError(
+            f"not a predicate over a row of this table: {where!r} ({found}). Its columns are {', '.join(schema.names)}",
+            where=where,
+        )
+    return found
+
+
+def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    """The rows of which it is true, in their order; ``rows`` have its columns.
+
+    Raises UsageError for a row that it cannot be told of, such as for a division by zero.
+    """
+    with told(predicate.untold):
+        return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
+
+
+def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
+    frame = _engine().from_arrow(rows.select(list(predicate.columns)))
+    true = frame.select(frame.parse_sql_expr(predicate.sql).alias("true")).to_arrow_table().column("true")
+    return rows.filter(true.cast(pa.bool_()).combine_chunks())
+
+
+@lru_cache(maxsize=256)
+def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
+    """The predicate, or what is wrong with it."""
+    try:
+        with told(lambda error: UsageError(_said(error))):
+            frame = _engine().from_arrow(schema.empty_table())
+            wanted = frame.filter(bounds.text)
+            operators = _operators(wanted.execution_plan().display_indent())
+            named, parts = _columns(bounds.text, schema), tuple(_parts(wanted))
+    except UsageError as error:
+        return error.message
+    if operators - _OF_A_ROW:
+        return "it asks for more than a row"
+    alone = f"({bounds.text}\n) IS TRUE" if any(map(_equates, parts)) else bounds.text
+    return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
+
+
+def _parts(wanted: DataFrame) -> Iterator[Expr]:
+    """What the filters of a plan ask of a row."""
+    pending = [wanted.optimized_logical_plan()]
+    while pending:
+        one = pending.pop()
+        pending += one.inputs()
+        variant = one.to_variant()
+        if isinstance(variant, Filter):
+            yield variant.predicate()
+
+
+def _equates(expression: Expr) -> bool:
+    """Whether it is only true where two things are equal of which neither is a constant."""
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        if one.variant_name() != "BinaryExpr":
+            continue
+        operator = one.rex_call_operator()
+        if operator == "AND":
+            waiting += one.rex_call_operands()
+        elif operator == "=" and all(side.variant_name() != "Literal" for side in one.rex_call_operands()):
+            return True
+    return False
+
+
+def _said(error: BaseException) -> str:
+    """The engine's own last word, without its guesses, and without the names of frames, which nobody gave."""
+    if "RecursionLimitExceeded" in str(error):
+        return "it nests brackets, CASE or NOT too deep"
+    text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
+    return re.sub(r"\bc[0-9a-f]{30,}\.", "", text)[:300].rstrip(".")
+
+
+def _operators(plan: str) -> set[str]:
+    return {line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()}
+
+
+def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
+    """The columns that it names, also those on which nothing depends: whoever parses it has to know them."""
+    engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
+    for rule in _RULES_THAT_DROP_COLUMNS:
+        engine.remove_optimizer_rule(rule)
+    pending = [engine.from_arrow(schema.empty_table()).filter(where).select(lit(1)).optimized_logical_plan()]
+    found: list[str] = []
+    while pending:
+        one = pending.pop()
+        pending += one.inputs()
+        scan = one.to_variant()
+        if isinstance(scan, TableScan):
+            found += [name for _, name in scan.projection()]
+    return tuple(found)
+
+
+def _engine() -> SessionContext:
+    """This thread's engine: it knows no function but those that a row decides."""
+    engine: SessionContext | None = getattr(_local, "engine", None)
+    if engine is None:
+        engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
+        forget_more_than_a_row(engine)
+    return engine

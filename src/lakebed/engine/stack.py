@@ -1,0 +1,84 @@
+"""Work on a thread whose stack is known to be large: the engine walks expressions by recursion, on its caller's thread.
+
+A thread of a host program may have a stack of 256 KiB, and an overflow ends the process. What is known to be flat
+(:mod:`lakebed.engine.complexity`) needs no such thread, and pays for none. Whatever is made on such a thread is dropped
+there too, for a deep expression is dropped by recursion as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+STACK_BYTES = 32 * 1024 * 1024
+"""Address space: pages that are not touched cost nothing. The deepest text that is let through needs 1 MiB of it."""
+
+_size_lock = threading.Lock()
+_END: Any = object()
+
+
+class DeepStack(AbstractContextManager["DeepStack"]):
+    """One thread with a large stack, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "lakebed-deep")
+        with _size_lock:
+            # The size is the process's own: a thread that another starts meanwhile gets a large stack, too.
+            before = threading.stack_size(STACK_BYTES)
+            try:
+                self._thread.submit(int).result()
+            finally:
+                threading.stack_size(before)
+
+    def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the function returns or raises, run there."""
+        return self.start(function, *args, **kwargs).result()
+
+    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run the function there, after those before it; do not wait."""
+        return self._thread.submit(_run, function, *args, **kwargs)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the thread end when it has done what was started."""
+        # Not waited for: after a Ctrl-C the engine may take long to come back.
+        self._thread.shutdown(wait=False)
+
+
+def on_deep_stack(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What the function returns or raises, run on a thread of its own with a large stack."""
+    with DeepStack() as stack:
+        return stack.call(function, *args, **kwargs)
+
+
+def deep_items(items: Generator[T]) -> Generator[T]:
+    """The items of a generator that has not begun: it runs, and is closed, on a thread with a large stack."""
+    with DeepStack() as stack:
+        try:
+            while (item := stack.call(next, items, _END)) is not _END:
+                yield item
+        finally:
+            stack.start(items.close)
+
+
+def _run(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    try:
+        return function(*args, **kwargs)
+    except BaseException as error:
+        # A traceback holds the frames, and they what was made here.
+        seen: BaseException | None = error
+        while seen is not None:
+            traceback.clear_frames(seen.__traceback__)
+            seen = seen.__cause__ or seen.__context__
+        raise

@@ -1,0 +1,362 @@
+"""What comes in, made to fit: how the columns of a source become the fields of a table. The only way that rows come in.
+
+By itself an conformer allows what loses nothing: another order of columns, another layout of the same type, a wider
+number, another unit of time if it keeps each value. A field may be read from a column of another name, and where it is
+asked for, *cast*: text is read, numbers and times are taken as others if each value is kept
+(:func:`lakebed.model.types.castable`). A generated field is computed; a source that has its column must agree with it.
+
+A field that may be null may be missing, and is null then. A column of no field is refused, so a misspelt column is an
+error and never a null.
+
+A value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.model.validity`).
+What does not fit is either an error that names source, column and value, or is *rejected* row by row, with the reason,
+for who keeps it apart. No I/O here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
+from lakebed.model import types, validity
+from lakebed.model.keys import KEY_BYTES_MAX
+from lakebed.model.schema import Field, Schema
+from lakebed.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
+from lakebed.settings import Settings
+
+REASON = "_lakebed_reason"
+SOURCE = "_lakebed_source"
+"""What a rejected row has beside its own columns: why it was, and where it came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Rows that do not fit, for one reason. ``bad`` marks them among those that were good so far."""
+
+    field: Field
+    bad: pa.Array
+    reason: str
+    error: type[UsageError]
+
+
+_Report = Callable[[pa.RecordBatch, _Fault], None]
+"""What is done about faulty rows, which are given as they came."""
+
+
+@dataclass(slots=True)
+class _Sieve:
+    """Rows without a fault so far: as they came, and the columns made of them."""
+
+    given: pa.RecordBatch
+    report: _Report
+    source: str
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+
+    def drop(self, field: Field, bad: pa.Array, reason: str, error: type[UsageError] = SchemaMismatchError) -> None:
+        """Tell of bad rows, if there are any, and go on without them."""
+        if not pc.any(bad).as_py():
+            return
+        self.report(self.given, _Fault(field, bad, reason, error))
+        good = pc.invert(bad)
+        self.given = self.given.filter(good)
+        self.columns = {name: column.filter(good) for name, column in self.columns.items()}
+
+
+@dataclass(frozen=True)
+class Conformer:
+    """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
+    own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. Raises UsageError
+    for names of no field.
+    """
+
+    schema: Schema
+    columns: Mapping[str, str] = field(default_factory=dict)
+    casts: frozenset[str] = frozenset()
+    value_bytes_max: int = Settings().value_bytes_max
+
+    def __post_init__(self) -> None:
+        strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
+        if strangers:
+            raise UsageError(
+                f"no field {', '.join(map(repr, strangers))}; the table has {', '.join(self.schema.names)}",
+                fields=strangers,
+            )
+        computed = [f.name for f in self.schema.generated if f.name in self.columns]
+        if computed:
+            raise UsageError(f"field {computed[0]} is generated, and so is not read from a column", fields=computed)
+
+    @cached_property
+    def _brought(self) -> tuple[Field, ...]:
+        return tuple(f for f in self.schema.fields if not f.expression)
+
+    def column(self, name: str) -> str:
+        """The source's column for a field."""
+        return self.columns.get(name, name)
+
+    @cached_property
+    def keys(self) -> Conformer:
+        """An conformer of the key fields, and of what they are generated from, as far as those are columns of a
+        source.
+        """
+        used = {name for f in self.schema.generated for name in f.inputs}
+        values = tuple(f for f in self.schema.values if f.name in used)
+        keys = Schema(self.schema.row_key, self.schema.sort_key, values)
+        kept = {name: column for name, column in self.columns.items() if name in keys.by_name}
+        return replace(self, schema=keys, columns=kept, casts=self.casts & set(keys.names))
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that fields are read from."""
+        return list(dict.fromkeys(self.column(f.name) for f in self._brought))
+
+    @cached_property
+    def _required(self) -> list[str]:
+        """The columns that a source must have: those of fields that may not be null, and those that were named."""
+        required = (f.name for f in self._brought if not f.nullable or f.name in self.columns)
+        return list(dict.fromkeys(map(self.column, required)))
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def check(self, found: pa.Schema, source: str) -> None:
+        """Raise SchemaMismatchError unless the columns can be made to fit, before any row is read."""
+        given = Counter(found.names)
+        known = {*self.read, *(f.name for f in self.schema.generated)}
+        missing = [name for name in self._required if name not in given]
+        extra = [name for name in given if name not in known]
+        twice = sorted(name for name, count in given.items() if count > 1)
+        for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
+            if names:
+                raise SchemaMismatchError(
+                    f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
+                    f"the table has {', '.join(self.schema.names)}" + self._said_of_columns(),
+                    columns=names,
+                    source=source,
+                )
+        if not given:
+            raise SchemaMismatchError(
+                f"{source}: it has no columns; the table has {', '.join(self.schema.names)}", columns=[], source=source
+            )
+        for wanted in self.schema.fields:
+            if self.column(wanted.name) in given:
+                self._check_type(found.field(self.column(wanted.name)), wanted, source)
+
+    def fits(self, found: pa.Schema) -> bool:
+        """Whether :meth:`check` would let the columns pass."""
+        try:
+            self.check(found, "")
+        except SchemaMismatchError:
+            return False
+        return True
+
+    def _said_of_columns(self) -> str:
+        return "".join(f", {name} from column {column}" for name, column in self.columns.items())
+
+    def _check_type(self, found: pa.Field, wanted: Field, source: str) -> None:
+        kind = found.type
+        if types.widens(kind, wanted.type) or types.exact(kind, wanted.type):
+            return
+        castable = types.castable(kind, wanted.type)
+        if castable and wanted.name in self.casts:
+            return
+        if wanted.name in self.casts:
+            remedy = "and no cast makes it one"
+        else:
+            remedy = "which cannot keep every value" + ("; ask for a cast, if it should" if castable else "")
+        raise SchemaMismatchError(
+            f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {remedy}",
+            column=wanted.name,
+            source=source,
+            found=str(kind),
+            expected=str(wanted.type),
+        )
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def conform(self, batch: pa.RecordBatch, source: str) -> pa.RecordBatch:
+        """The same rows as the schema has them; ``source`` names where they came from in errors.
+
+        Raises SchemaMismatchError for columns that do not fit, a value that a cast cannot keep, a null where none is
+        allowed, or a generated field that is given otherwise; BadKeyError for a key that is too long.
+        """
+
+        def refuse(given: pa.RecordBatch, fault: _Fault) -> None:
+            count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
+            name = self.column(fault.field.name)
+            value = f": {validity.shown(given.column(name), first)[:40]!r}" if name in given.schema.names else ""
+            raise fault.error(
+                f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row {first}{value}",
+                column=fault.field.name,
+                source=source,
+                row=first,
+            )
+
+        return self._fitted(batch, source, refuse)
+
+    def separate(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """The rows that fit, as the schema has them, and the others as they came, with REASON and SOURCE.
+
+        Rejected rows can be stored: a value that its type does not allow is replaced (:func:`validity.mended`).
+
+        Raises SchemaMismatchError for columns that do not fit, and arrays that are malformed: then no row does.
+        """
+        rejected: list[pa.RecordBatch] = []
+
+        def put_aside(given: pa.RecordBatch, fault: _Fault) -> None:
+            rows = validity.mended_rows(given.filter(fault.bad))
+            reason, place = (pa.repeat(text, rows.num_rows) for text in (fault.reason, source))
+            rejected.append(rows.append_column(REASON, reason).append_column(SOURCE, place))
+
+        return self._fitted(batch, source, put_aside), rejected
+
+    def _small(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
+        """The rows of at most ``value_bytes_max``, without dictionaries; before that nothing is made of them.
+
+        Of a row that is larger the report gets no value that is more than its share of that.
+        """
+        plain = not any(map(has_dictionary, batch.schema.types))
+        if plain and batch.nbytes <= self.value_bytes_max:
+            return batch
+        # Sizes and references are followed below, and a malformed array would lead anywhere.
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            with _malformed(source, name, column):
+                validity.check_layout(column)
+        if size_of(batch) > self.value_bytes_max:
+            sizes = [np.diff(value_ends(column)) for column in batch.columns]
+            total = np.diff(row_ends(batch))
+            large = total > self.value_bytes_max
+            if large.any():
+                first = int(np.argmax(large))
+                name = batch.schema.names[max(range(len(sizes)), key=lambda index: sizes[index][first])]
+                share = self.value_bytes_max // len(sizes)
+                columns = [_without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
+                shown = pa.RecordBatch.from_arrays([decoded(c) for c in columns], names=batch.schema.names)
+                wanted = next(f for f in self.schema.fields if name in (self.column(f.name), f.name))
+                report(
+                    shown,
+                    _Fault(wanted, pa.array(large), self._said_of_size(name, int(total[first])), SchemaMismatchError),
+                )
+                batch = batch.filter(pa.array(~large))
+        return decoded_rows(batch)
+
+    def _said_of_size(self, name: str, size: int) -> str:
+        return (
+            f"the row takes {size} bytes, most of them in column {name}, and {self.value_bytes_max} are allowed: split "
+            "the value, or raise the table's setting value_bytes_max"
+        )
+
+    def _fitted(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
+        """The rows without a fault; the report is told of the others, of each once."""
+        self.check(batch.schema, source)
+        batch = self._small(batch, source, report)
+        sieve = _Sieve(batch, report, source)
+        for wanted in self._brought:
+            name = self.column(wanted.name)
+            if name in batch.schema.names:
+                _take(sieve, wanted, name)
+            else:
+                sieve.columns[wanted.name] = pa.nulls(sieve.given.num_rows, wanted.type)
+        for wanted in self.schema.generated:
+            _generate(sieve, wanted)
+        _drop_long_keys(sieve, self.schema)
+        return pa.RecordBatch.from_arrays([sieve.columns[n] for n in self.schema.names], schema=self.schema.arrow)
+
+
+@contextlib.contextmanager
+def _malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatchError(
+            f"{source}: column {name} is not a valid {column.type} array ({error}); its producer is at fault",
+            column=name,
+            source=source,
+        ) from error
+
+
+def _without(column: pa.Array, left_out: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
+    """The column with null in place of some values."""
+    places = np.arange(len(column))
+    return column.take(pa.array(places, mask=left_out)) if left_out.any() else column
+
+
+def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
+    _drop_invalid(sieve, wanted, name)
+    column = sieve.given.column(name)
+    taken = sieve.columns[wanted.name] = _converted(column, validity.free(wanted.type))
+    if taken.null_count > column.null_count:
+        lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
+        sieve.drop(wanted, lost, f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep")
+    bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
+    if bad is not None:
+        sieve.drop(wanted, bad, f"column {name} has a null in a member that is not nullable")
+    sieve.columns[wanted.name] = validity.retyped(sieve.columns[wanted.name], wanted.type)
+    bad = validity.unstorable(sieve.columns[wanted.name])
+    if bad is not None:
+        sieve.drop(wanted, bad, f"column {name} holds a value of {wanted.type} that Parquet cannot keep")
+    _drop_nulls(sieve, wanted, f"column {name}")
+
+
+def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
+    """Drop rows with a value that the column's own type does not allow, before anything is computed from it."""
+    column = sieve.given.column(name)
+    with _malformed(sieve.source, name, column):
+        bad = validity.invalid(column)
+    if bad is not None:
+        first = pc.index(bad, pa.scalar(value=True)).as_py()
+        sieve.drop(wanted, bad, f"column {name} is {column.type} and holds {validity.reason(column, first)}")
+
+
+def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The column in another type that the check let pass; null where a value cannot be kept."""
+    if column.type == wanted:
+        return column
+    if "list_view" in str(column.type):
+        column = validity.canonical(column)
+    if types.widens(column.type, wanted) or types.exact(column.type, wanted):
+        with contextlib.suppress(pa.ArrowInvalid):
+            return column.cast(wanted)
+
+    from lakebed.engine.computed_columns import try_cast
+
+    return try_cast(column, wanted)
+
+
+def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
+    column = sieve.columns[wanted.name]
+    if column.null_count and not wanted.nullable:
+        sieve.drop(wanted, pc.is_null(column), f"{what} is null, and is not nullable")
+
+
+def _generate(sieve: _Sieve, wanted: Field) -> None:
+    from lakebed.engine.computed_columns import generate
+
+    inputs = pa.RecordBatch.from_arrays([sieve.columns[name] for name in wanted.inputs], names=list(wanted.inputs))
+    sieve.columns[wanted.name] = generate(wanted, inputs)
+    _drop_nulls(sieve, wanted, f"field {wanted.name}, made of {', '.join(wanted.inputs)} as {wanted.expression},")
+    if wanted.name in sieve.given.schema.names:
+        _drop_invalid(sieve, wanted, wanted.name)
+        given, made = _converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
+        differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
+        sieve.drop(wanted, differs, f"column {wanted.name} is not {wanted.expression}, by which it is generated")
+
+
+def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
+    texts = [f for f in schema.row_key if not f.width]
+    # Escaping at most doubles a text, so most batches are cleared without encoding a key.
+    longest = sum((pc.max(pc.binary_length(sieve.columns[f.name])).as_py() or 0) for f in texts)
+    if 2 * longest + 12 * len(schema.row_key) <= KEY_BYTES_MAX:
+        return
+    keys = pa.RecordBatch.from_arrays([sieve.columns[n] for n in schema.row_key_names], names=schema.row_key_names)
+    too_long = pc.greater(pc.binary_length(schema.codec.encode_columns(keys)), KEY_BYTES_MAX)
+    sieve.drop(
+        texts[0], too_long, f"the key is too long; at most {KEY_BYTES_MAX} bytes are allowed when encoded", BadKeyError
+    )

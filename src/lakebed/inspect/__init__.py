@@ -1,0 +1,1 @@
+"""What happened to a table, and whether it is what its log says."""

@@ -1,0 +1,288 @@
+"""What happened to a table, transaction by transaction, read from its log and nothing else.
+
+Newest first, one entry in memory at a time, so that a look at the last few costs as many reads. The counts are those
+that the resolved transaction tells: what it does not tell (how many rows a replaced reference had) is None, for to know
+it would take the state before, and so the whole log. Sidecars are not read: their claims say how much is in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+
+from lakebed.errors import Error
+from lakebed.log.entry import naming
+from lakebed.log.writer import this_writer
+from lakebed.model.checks import check_whole_number
+from lakebed.state.codec import Outline, outline
+from lakebed.state.transactions import (
+    AddFiles,
+    AlterSchema,
+    AlterSettings,
+    CloseJob,
+    ConcatenateRuns,
+    CreateTable,
+    DropTable,
+    FailRequest,
+    JoinPartitions,
+    OpenJob,
+    PurgeFiles,
+    RaiseWatermark,
+    RejectRequest,
+    RemoveRange,
+    RemoveTag,
+    Replace,
+    RetireFiles,
+    SetTag,
+    SplitPartitions,
+    SubmitRequests,
+    Transaction,
+)
+
+if TYPE_CHECKING:
+    from lakebed.log.committer import Log
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Proposal
+
+BATCH_ROWS = 10_000
+
+DETAIL_CHARS_MAX = 200
+"""A reason or a setting may be of any length; in a table of many rows it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One transaction. ``time`` is the store's last-modified time of its entry; None where the transaction does not
+    tell.
+    """
+
+    version: int
+    time: datetime
+    writer: str
+    type: str
+    rows_added: int
+    rows_removed: int | None
+    files_added: int
+    references_dropped: int | None
+    bytes_added: int
+    request_key: str | None
+    job: str | None
+    detail: str
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("version", pa.int64(), nullable=False),
+        pa.field("time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("writer", pa.string(), nullable=False),
+        pa.field("type", pa.string(), nullable=False),
+        pa.field("rows_added", pa.int64(), nullable=False),
+        pa.field("rows_removed", pa.int64()),
+        pa.field("files_added", pa.int64(), nullable=False),
+        pa.field("references_dropped", pa.int64()),
+        pa.field("bytes_added", pa.int64(), nullable=False),
+        pa.field("request_key", pa.string()),
+        pa.field("job", pa.string()),
+        pa.field("detail", pa.string(), nullable=False),
+    ]
+)
+
+
+def history_rows(
+    log: Log[TableState, Proposal, Transaction], table_id: str, limit: int | None = None
+) -> Iterator[HistoryRow]:
+    """The transactions, newest first, at most ``limit`` of them, each entry read when it is its turn.
+
+    Raises UsageError for a limit that is none, and then DamagedError or UnsupportedFormatError at an entry that cannot
+    be believed.
+    """
+    check_whole_number("limit", limit)
+    return islice(_history_rows(log, table_id), limit)
+
+
+def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) -> Iterator[HistoryRow]:
+    for stored in log.newest_first():
+        entry = stored.entry
+        for document in reversed(entry.documents):
+            with naming(table_id, entry.version):
+                told = outline(document)
+            transaction = told.transaction
+            added, removed, dropped = _counts(told)
+            files = transaction.files if isinstance(transaction, AddFiles | Replace) else ()
+            yield HistoryRow(
+                version=entry.version,
+                time=stored.stored_at,
+                writer=entry.writer,
+                type=document["type"],
+                rows_added=added,
+                rows_removed=removed,
+                files_added=len(files),
+                references_dropped=dropped,
+                bytes_added=sum(file.size_bytes for file in files),
+                request_key=transaction.request_key if isinstance(transaction, AddFiles) else None,
+                job=_job(transaction),
+                detail=detail(told),
+            )
+
+
+def history_table(rows: Iterable[HistoryRow]) -> pa.Table:
+    """The rows as Arrow, ten thousand at a time."""
+    left = iter(rows)
+    batches = []
+    while batch := [asdict(row) for row in islice(left, BATCH_ROWS)]:
+        batches.append(pa.RecordBatch.from_pylist(batch, schema=SCHEMA))
+    return pa.Table.from_batches(batches, SCHEMA)
+
+
+@contextlib.contextmanager
+def committed_on_interrupt(log: Log[TableState, Proposal, Transaction]) -> Iterator[None]:
+    """Add a note to a KeyboardInterrupt that ends the block: what this process committed to the log in the block.
+
+    The note is read from the log, so it also counts what other threads of this process committed meanwhile.
+    """
+    since = log.head.version or log.follow().version
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(_committed(log, since))
+        raise
+
+
+def _committed(log: Log[TableState, Proposal, Transaction], since: int) -> str:
+    try:
+        rows = list(takewhile(lambda row: row.version > since, history_rows(log, log.identity)))
+    except Error as error:
+        return f"what was committed could not be read ({error.message}); `lakebed history` tells it"
+    return _summary([row for row in rows if row.writer == this_writer()])
+
+
+_NOUNS = {
+    "concatenate_runs": "chain of runs",
+    "split_partitions": "split",
+    "join_partitions": "join",
+    "remove_range": "removal",
+    "purge_files": "deletion of garbage",
+    "submit_requests": "submission",
+    "reject_request": "rejected request",
+}
+"""What else a long call commits that matters to its user; the rest is bookkeeping."""
+
+
+def _summary(rows: Sequence[HistoryRow]) -> str:
+    """The transactions of a call that was interrupted, newest first, in one line."""
+    kinds = Counter(row.type for row in rows)
+    said = []
+    if kinds["add_files"]:
+        said.append(f"{_some(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
+    if kinds["replace"]:
+        said.append(f"{kinds['replace']} of {_some(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
+    said += [_some(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
+    if not said:
+        return "nothing was committed"
+    named = {"add_files", "replace", *_NOUNS}
+    version = next(row.version for row in rows if row.type in named)
+    return f"committed, up to version {version}: {', '.join(said)}; nothing else was changed"
+
+
+def detail(told: Outline) -> str:
+    """What else there is to say about a transaction, on one short line."""
+    transaction = told.transaction
+    match transaction:
+        case CreateTable():
+            text = _some(len(transaction.boundaries) + 1, "partition")
+        case AddFiles():
+            text = f"{_some(told.added.references, 'reference')} in {_some(told.added.partitions, 'partition')}"
+        case OpenJob():
+            text = f"over {_some(len(transaction.job.inputs), 'file')}, for {transaction.job.deadline_s} s"
+        case Replace():
+            text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
+        case CloseJob():
+            text = transaction.reason
+        case ConcatenateRuns():
+            text = f"{_some(len(transaction.files), 'file')} of partition {transaction.partition} made one run"
+        case SplitPartitions():
+            text = ", ".join(
+                f"partition {partition} cut into {len(keys) + 1}" for partition, keys in transaction.cuts.items()
+            )
+        case JoinPartitions():
+            text = f"partitions {', '.join(map(str, transaction.partitions))} made one"
+        case RemoveRange():
+            fenced = ", for good" if transaction.fence else ""
+            emptied = _some(len(transaction.partitions), "partition")
+            text = f"{_some(len(transaction.ranges), 'range')}, {emptied} emptied{fenced}"
+        case AlterSettings():
+            text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
+        case AlterSchema():
+            text = ", ".join(transaction.changes)
+        case RetireFiles() | PurgeFiles():
+            text = _some(len(transaction.files), "file")
+        case RaiseWatermark():
+            text = f"{transaction.mark.value} to {transaction.value}"
+        case SetTag():
+            text = f"{transaction.name} at version {transaction.version}"
+        case RemoveTag():
+            text = transaction.name
+        case SubmitRequests():
+            files = sum(len(request.files) for request in transaction.requests)
+            text = f"{_some(len(transaction.requests), 'request')} for {_some(files, 'file')}"
+        case FailRequest() | RejectRequest():
+            text = f"{transaction.request}: {transaction.reason}"
+        case DropTable():
+            text = ""
+        case _:
+            assert_never(transaction)
+    return text if len(text) <= DETAIL_CHARS_MAX else text[: DETAIL_CHARS_MAX - 1] + "…"
+
+
+_PLURALS = {"partition": "partitions", "chain of runs": "chains of runs", "deletion of garbage": "deletions of garbage"}
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count:,} {noun if count == 1 else _PLURALS.get(noun, noun + 's')}"
+
+
+def _counts(told: Outline) -> tuple[int, int | None, int | None]:
+    """Rows added, rows removed, references dropped; a split moves references and drops none for good."""
+    transaction = told.transaction
+    match transaction:
+        case AddFiles():
+            return sum(file.rows for file in transaction.files), 0, 0
+        case Replace():
+            return told.added.rows or 0, None, told.dropped.references
+        case RemoveRange() | DropTable():
+            return 0, None, None
+        case (
+            CreateTable()
+            | OpenJob()
+            | CloseJob()
+            | ConcatenateRuns()
+            | SplitPartitions()
+            | JoinPartitions()
+            | AlterSettings()
+        ):
+            return 0, 0, 0
+        case RetireFiles() | PurgeFiles() | RaiseWatermark() | AlterSchema() | SetTag() | RemoveTag():
+            return 0, 0, 0
+        case SubmitRequests() | FailRequest() | RejectRequest():
+            return 0, 0, 0
+        case _:
+            assert_never(transaction)
+
+
+def _job(transaction: Transaction) -> str | None:
+    match transaction:
+        case OpenJob():
+            return transaction.job.id
+        case Replace() | CloseJob():
+            return transaction.job
+        case AddFiles(files=(first, *_)):
+            return first.job
+        case _:
+            return None

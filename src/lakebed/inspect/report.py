@@ -1,0 +1,178 @@
+"""A table's files and partitions, and what a removal takes of them, for people and programs: as plain values, and as
+the Arrow tables made of them. Pure.
+
+The plain rows are there for whoever is in a hurry: Arrow imports pandas, where it is installed, to make an array of
+Python values, which takes longer than all else in a short command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.model.files import data_name
+from lakebed.read.live import live_files
+from lakebed.read.plan import plan
+from lakebed.state.apply import apply
+from lakebed.state.resolve_partitions import resolve_remove
+from lakebed.state.sums import PartitionSums, partition_sums
+from lakebed.state.transactions import RemoveRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Schema
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import ProposeRemoval
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a removal takes away: rows, exact or estimated, of so many files."""
+
+    rows: int
+    exact: bool
+    files: int
+
+
+def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
+    """What the removal would take away if it were committed to this state."""
+    removal = resolve_remove(proposal, state)
+    if not isinstance(removal, RemoveRange):
+        return Removed(0, exact=True, files=0)
+    state = apply(state, removal.split, state.version)
+    going = [r for partition in removal.partitions for r in state.references_of(partition)]
+    return Removed(sum(r.rows for r in going), all(r.exact for r in going), len({r.file for r in going}))
+
+
+def key_type(schema: Schema) -> pa.DataType:
+    """A key as a struct of its fields; in a bound, those past its end are null."""
+    return pa.struct([pa.field(f.name, f.type) for f in schema.row_key])
+
+
+def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]) -> list[dict[str, Any]]:
+    """One row for each reference, partitions in key order, oldest file first.
+
+    ``rows`` are those inside the partition (``exact`` or estimated); ``size_bytes``, ``min_key`` and ``max_key`` are
+    the whole file's; ``version`` is the version that added it.
+    """
+    codec = state.created.codec
+    rows: list[dict[str, Any]] = []
+    for partition in state.partitions.ids:
+        for held in state.held_by(partition):
+            file = held.file
+            rows.append(
+                {
+                    "file_id": file.id,
+                    "url": object_url(data_name(table_id, file)),
+                    "partition": partition,
+                    "rows": held.rows,
+                    "exact": held.exact,
+                    "size_bytes": file.size_bytes,
+                    "min_key": codec.decode_values(file.min_key),
+                    "max_key": codec.decode_values(file.max_key),
+                    "run": held.run,
+                    "version": state.files[file.id].added,
+                }
+            )
+    return rows
+
+
+def files_table(
+    state: TableState, table_id: str, object_url: Callable[[str], str], ranges: Sequence[EncodedRange]
+) -> pa.Table:
+    """What :func:`file_rows` says of the references that the ranges reach, as Arrow, a row for each stretch of keys.
+
+    The rows of the file that count, and are asked for, are those with a key from ``live_min`` to ``live_max``, each of
+    which is inside if it says so; null has no bound. ``whole``: they are all rows of the file, over all its stretches.
+    """
+    key = key_type(state.created)
+    schema = pa.schema(
+        [
+            ("file_id", pa.string()),
+            ("url", pa.string()),
+            ("partition", pa.int64()),
+            ("rows", pa.int64()),
+            ("exact", pa.bool_()),
+            ("size_bytes", pa.int64()),
+            ("min_key", key),
+            ("max_key", key),
+            ("run", pa.string()),
+            ("version", pa.int64()),
+            ("live_min", key),
+            ("live_min_inside", pa.bool_()),
+            ("live_max", key),
+            ("live_max_inside", pa.bool_()),
+            ("whole", pa.bool_()),
+        ]
+    )
+    known = {(row["partition"], row["file_id"]): row for row in file_rows(state, table_id, object_url)}
+    asked = plan(state, ranges)
+    whole = {live.file.id: live.whole for live in live_files(asked)}
+    rows = [
+        known[partition.partition, file.id] | _bounds(keys, state.created) | {"whole": whole[file.id]}
+        for partition in asked.partitions
+        for file in partition.files
+        for keys in partition.ranges
+        if file.reaches(keys)
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
+    codec = schema.codec
+    after = codec.decode_bound(keys.min).after, keys.max is not None and codec.decode_bound(keys.max).after
+    return {
+        "live_min": codec.decode_values(keys.min) if keys.min else None,
+        "live_min_inside": not after[0],
+        "live_max": None if keys.max is None else codec.decode_values(keys.max),
+        "live_max_inside": after[1],
+    }
+
+
+def partition_rows(state: TableState) -> list[dict[str, Any]]:
+    """One row for each partition in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
+
+    ``bytes`` are the files' in proportion to the rows inside the partition. A bound that was cut short to tell two
+    neighbours apart shows the part that it has.
+    """
+    codec = state.created.codec
+    rows: list[dict[str, Any]] = []
+    sums = partition_sums(state)
+    for position, partition in enumerate(state.partitions.ids):
+        keys = state.partitions.range_at(position)
+        held = sums.get(partition, PartitionSums(partition, 0, exact=True, size_bytes=0, files=0, runs=0))
+        rows.append(
+            {
+                "partition": partition,
+                "min": codec.decode_values(keys.min) if keys.min else None,
+                "max": codec.decode_values(keys.max) if keys.max is not None else None,
+                "rows": held.rows,
+                "exact": held.exact,
+                "bytes": held.size_bytes,
+                "files": held.files,
+                "runs": held.runs,
+            }
+        )
+    return rows
+
+
+def partitions_table(state: TableState) -> pa.Table:
+    """What :func:`partition_rows` says, as Arrow."""
+    key = key_type(state.created)
+    schema = pa.schema(
+        [
+            ("partition", pa.int64()),
+            ("min", key),
+            ("max", key),
+            ("rows", pa.int64()),
+            ("exact", pa.bool_()),
+            ("bytes", pa.int64()),
+            ("files", pa.int64()),
+            ("runs", pa.int64()),
+        ]
+    )
+    return pa.Table.from_pylist(partition_rows(state), schema=schema)

@@ -1,0 +1,189 @@
+"""Whether the rows of one data file are what the table says of them. No I/O: batches come in order.
+
+What depends on an order is not looked for behind the first row that breaks it: ranks would mean nothing there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.model.keys import KeyCodec
+from lakebed.model.validity import invalid, reason
+from lakebed.parquet.ranks import RankNotes
+from lakebed.sorting.merge_inputs import stored_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.model.key_summaries import Summary
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong with a file, to be read behind its name; and the remedy, if it has one of its own."""
+
+    kind: str
+    what: str
+    remedy: str = ""
+
+
+class RowsCheck:
+    """The check of one file. ``slices`` are the partitions that refer to it, and how; :meth:`columns` comes first."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        slices: Sequence[tuple[EncodedRange, PartitionFile]],
+        schema: Schema,
+        summary: Summary | None,
+    ) -> None:
+        self.rows = 0
+        self._file = file
+        self._slices = slices
+        self._schema = schema
+        self._summary = summary
+        self._keys = (*schema.row_key, *schema.sort_key)
+        self._codec = KeyCodec(self._keys)
+        self._names: dict[int, str] = {}
+        self._last: bytes | None = None
+        self._is_ordered = True
+        self._problems: dict[tuple[str, str], Problem] = {}
+        bounds = {bound for keys, _ in slices for bound in (keys.min, keys.max) if bound is not None}
+        cuts = sorted(bounds.union(summary.keys if summary is not None else ()))
+        self._ranks = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
+
+    def columns(self, stored: pa.Schema) -> None:
+        """Look at the columns of the file."""
+        self._names = {number: column.name for column in stored if (number := stored_id(column)) is not None}
+        missing = [field.name for field in self._keys if field.id not in self._names]
+        if missing:
+            self._note("columns", "", f"has no column with the field id of key field {missing[0]}")
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Look at the next rows. Raises ArrowException if they are malformed."""
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            bad = invalid(column)
+            if bad is not None:
+                row = pc.index(bad, value=True).as_py()
+                why = reason(column, row)
+                if name in (self._names.get(field.id) for field in self._keys):
+                    self._is_ordered = False
+                self._note("invalid_value", name, f"holds {why} in column {name}, first in row {self.rows + row:,}")
+        if batch.num_rows and all(field.id in self._names for field in self._keys):
+            self._add_keys(batch)
+        self.rows += batch.num_rows
+
+    def so_far(self) -> Iterator[Problem]:
+        """What is wrong with the rows that were added."""
+        yield from self._problems.values()
+
+    def problems(self) -> Iterator[Problem]:
+        """All that is wrong, when all rows were added."""
+        file = self._file
+        yield from self.so_far()
+        if self.rows != file.rows:
+            what = f"has {self.rows:,} rows, where the table has it with {file.rows:,}"
+            yield Problem("row_count", what)
+        if not self._is_ordered or not self._ranks.rows or self._ranks.rows != self.rows:
+            return
+        for which, found, said in (
+            ("least", self._ranks.min_key, file.min_key),
+            ("greatest", self._ranks.max_key, file.max_key),
+        ):
+            if found != said:
+                yield Problem(
+                    "bounds", f"has {self._key(found)} as its {which} key, where the table has {self._key(said)}"
+                )
+        yield from self._ranks_amiss()
+
+    def _ranks_amiss(self) -> Iterator[Problem]:
+        told = self._ranks.summary()
+        for keys, held in self._slices:
+            low, exact_low = told.rank(keys.min)
+            high, exact_high = (told.rows, True) if keys.max is None else told.rank(keys.max)
+            assert exact_low, "the ends of slices are cuts of the notes"
+            assert exact_high, "the ends of slices are cuts of the notes"
+            if held.exact and held.rows != high - low:
+                yield Problem(
+                    "reference_rows",
+                    f"has {high - low:,} rows with keys of a partition that counts {held.rows:,} of it as exact",
+                    "no row is lost, and counts of the table are wrong by that; report this",
+                )
+        summary = self._summary
+        if summary is None:
+            return
+        if (summary.rows, summary.max_key) != (told.rows, told.max_key):
+            yield Problem(
+                "summary_false", f"is of {summary.rows:,} rows up to {self._key(summary.max_key)}: not its own"
+            )
+            return
+        false = sum(told.rank(key) != (rank, True) for key, rank in zip(summary.keys, summary.ranks, strict=True))
+        if false:
+            yield Problem("summary_false", f"has {false:,} of its {len(summary.keys):,} ranks wrong")
+
+    def _add_keys(self, batch: pa.RecordBatch) -> None:
+        columns = []
+        for field in self._keys:
+            column = batch.column(self._names[field.id])
+            if column.null_count:
+                row = pc.index(column.is_null(), value=True).as_py()
+                self._is_ordered = False
+                self._note(
+                    "null_key", field.name, f"has a null in key field {field.name}, first in row {self.rows + row:,}"
+                )
+                return
+            # Parquet has no seconds: what it gives back are milliseconds.
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        keys = pa.Table.from_arrays(columns, names=[field.name for field in self._keys])
+        row = self._first_fallen(keys) if self._is_ordered else None
+        if row is not None:
+            self._is_ordered = False
+            self._note("order", "", f"is not in order: row {row:,} has a lesser key than the one before it")
+        row_keys = keys.select(list(self._schema.row_key_names))
+        if self._is_ordered:
+            self._ranks.add(row_keys)
+        else:
+            self._look_outside(row_keys)
+
+    def _first_fallen(self, keys: pa.Table) -> int | None:
+        """The number of the first row whose key is less than that of the row before it; None if there is none."""
+        first, last = self._codec.encode_row(keys, 0), self._codec.encode_row(keys, keys.num_rows - 1)
+        fallen = self._last is not None and first < self._last
+        self._last = last
+        if fallen:
+            return self.rows
+        falls, same = None, None
+        for column in keys.columns:
+            values = column.chunk(0)
+            less = pc.less(values[1:], values[:-1])
+            falls = less if same is None else pc.or_(falls, pc.and_(same, less))
+            equal = pc.equal(values[1:], values[:-1])
+            same = equal if same is None else pc.and_(same, equal)
+            if not pc.any(same).as_py():
+                break
+        row = pc.index(falls, value=True).as_py()
+        return None if row < 0 else self.rows + row + 1
+
+    def _look_outside(self, row_keys: pa.Table) -> None:
+        """Where rows are in no order, each key has to be looked at."""
+        extremes = pc.min_max(self._schema.codec.encode_columns(row_keys)).as_py()
+        if extremes["min"] < self._file.min_key or extremes["max"] > self._file.max_key:
+            self._note("bounds", "", "has keys outside of the bounds that the table has of it")
+
+    def _key(self, encoded: bytes) -> str:
+        try:
+            values = self._schema.codec.decode_values(encoded)
+        except (UnicodeDecodeError, ValueError):
+            return encoded.hex()
+        return str(tuple(values.values()))
+
+    def _note(self, kind: str, which: str, what: str) -> None:
+        """Of several alike the first is told."""
+        self._problems.setdefault((kind, which), Problem(kind, what))

@@ -1,0 +1,410 @@
+"""Checkpoints: the whole state after one entry, so that opening a log need not read all of it.
+
+A manifest names the segments that hold what there may be millions of; segments that have not changed since the
+checkpoint before are named again, so writing one costs as much as changed. Segments are written first, the manifest
+last, over the one before.
+
+Derived and never authoritative: a checkpoint may be older than the newest entry, and one that is missing, damaged or
+another log's only costs reading the entries. So does a segment that is lost, but only when someone asks for a row of it
+(:mod:`lakebed.log.segments`): opening reads the manifest and no segment. Written when the entries since the last one
+outgrow half its size, so that the work of writing stays a constant share of the log's, and a reader never has to follow
+more than that much.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import DamagedError, NotRetainedError, StorageError
+from lakebed.log import entry as entries
+from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
+from lakebed.model.documents import reading
+from lakebed.model.files import checkpoint_name, segment_folder, segment_name
+from lakebed.state import shapes
+from lakebed.state.columns import ColumnarCodec, Columns, Segment
+from lakebed.state.machine import State
+
+if TYPE_CHECKING:
+    from lakebed.state.checkpoint_codec import EncodedState
+    from lakebed.state.machine import Machine
+    from lakebed.storage.contract import Storage
+
+SEGMENT_AGE_MIN = timedelta(days=1)
+"""A segment that no manifest names is swept when it is so old: its manifest may be on its way."""
+
+INLINE_BYTES = 128 * 1024
+"""Segments of no more in all are kept in the manifest: a small table then opens with one request."""
+
+LOOKS_APART_S = 60.0
+"""How long a reader waits between looks for a newer checkpoint. Segments stay for a day, so it has many."""
+
+_THREADS = 8
+"""Segments fetched or written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLocation:
+    """Where one log's checkpoints lie: always beside the data, wherever the entries are kept.
+
+    With a number it is the place of one that is kept (:mod:`lakebed.log.retained`), else of the newest.
+    """
+
+    storage: Storage
+    prefix: str
+    version: int | None = None
+    cache: SegmentCache = STATE_CACHE
+
+    @property
+    def manifest(self) -> str:
+        """The object that is written last."""
+        return checkpoint_name(self.prefix, self.version)
+
+    @property
+    def segments(self) -> str:
+        """Where the segments lie."""
+        return segment_folder(self.prefix, self.version)
+
+    def segment(self, token: str) -> str:
+        """The object of a segment."""
+        return segment_name(self.prefix, token, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Head(Generic[State]):
+    """The newest entry known: its version, its digest (the next one's ``previous``), and the state after it."""
+
+    version: int
+    digest: str
+    state: State
+
+
+AnySegment = StoredSegment | bytes
+"""A segment as a manifest has it: named, or where all are small together, its own bytes."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Checkpoints(Generic[State]):
+    """The checkpoint of one log, and when the next is due."""
+
+    def __init__(
+        self,
+        location: CheckpointLocation,
+        identity: str,
+        machine: Machine[State, Any, Any],
+        replayed: Callable[[int], State] | None = None,
+    ) -> None:
+        """``replayed`` gives the state at a version without the newest checkpoint; without it a lost part is an
+        error.
+        """
+        self._storage = location.storage
+        self._location = location
+        self._segments = SegmentStore(location.storage, location.segment, location.cache)
+        self._identity = identity
+        self._machine = machine
+        self._replayed = replayed
+        self._size_bytes = 0
+        self._since_bytes = 0
+        self._number = 0
+        self._looked_s = 0.0
+        self._ahead: list[bytes | None] = []
+
+    def take_ahead(self, data: bytes | None) -> None:
+        """The manifest as somebody has just read it; the next look takes this. None: it is not there."""
+        self._ahead = [data]
+
+    def latest(self) -> Head[State] | None:
+        """The state of the stored checkpoint; None if there is none that can be trusted: then read the log."""
+        self._looked_s = clock.monotonic_s()
+        try:
+            found = self.read()
+        except DamagedError:
+            return None
+        self._number = 0 if found is None else found.version
+        return found
+
+    def newer(self, log_start: int) -> Head[State] | None:
+        """A stored checkpoint that is newer than what :meth:`newest` or a write gave last, if it is time to look for
+        one.
+
+        A reader must move on from time to time: segments that newer checkpoints do not name are swept, and can be made
+        again only above the ``log_start`` of the log; and what was committed since its own takes memory. There is one
+        as soon as this one was due to whoever commits, and where the log is truncated beyond it; a look is a request,
+        and at most one a minute.
+        """
+        truncated = log_start >= max(self._number, 1)
+        if not (self.due() or truncated) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
+            return None
+        before = self._number
+        found = self.latest()
+        if found is None or found.version <= before:
+            return None
+        self._since_bytes = 0
+        return found
+
+    def read(self) -> Head[State] | None:
+        """The stored checkpoint, of whose segments none is fetched yet; None if there is none.
+
+        Raises DamagedError if its manifest cannot be trusted.
+        """
+        manifest = self._manifest()
+        if manifest is None:
+            return None
+        self._size_bytes = manifest.size_bytes
+        return self._opened(manifest, self._again(manifest.version))
+
+    def read_whole(self) -> Head[State] | None:
+        """The stored checkpoint, every segment of it fetched and verified; None if there is none.
+
+        Raises DamagedError if it, or a segment, cannot be trusted.
+        """
+        manifest = self._manifest()
+        if manifest is None:
+            return None
+        named = [(kind, segment) for kind, stored in manifest.segments.items() for segment in stored]
+        stored = [(self._codec(kind), segment) for kind, segment in named if isinstance(segment, StoredSegment)]
+        _each(lambda one: self._segments.fetched(*one).batch.num_rows, stored)
+        return self._opened(manifest, self._again(manifest.version))
+
+    def noted(self, entry_bytes: int) -> None:
+        """Take note of a commit of that size."""
+        self._since_bytes += entry_bytes
+
+    def due(self, entry_bytes: int = 0) -> bool:
+        """Whether a checkpoint should be written, after another entry of that size."""
+        return self._since_bytes + entry_bytes > self._size_bytes // 2
+
+    def write(self, head: Head[State]) -> Head[State] | None:
+        """Write the checkpoint of a head; returns the same head resting on what was written.
+
+        None: it was not written, because there is a newer one, or because the store failed: the commits stand, and
+        must not look failed for want of a short cut; a later one tries again.
+        """
+        self._since_bytes = 0
+        try:
+            return self._written(head)
+        except (StorageError, DamagedError, NotRetainedError):
+            return None
+
+    def write_whole(self, head: Head[State]) -> None:
+        """Write the checkpoint of a head anew, sharing no segment with another and changing nothing in the head.
+
+        Raises StorageError.
+        """
+        image = self._machine.encode_state(head.state)
+        stored: Mapping[str, Sequence[AnySegment]]
+        if _small(image):
+            stored = {
+                kind: [bytes_of(segment.rows().batch) for segment in segments]
+                for kind, segments in image.segments.items()
+            }
+        else:
+            stored = _each_segment(lambda _, segment: self._segments.put(segment.rows()), image.segments)
+        self._replace(head, image, stored)
+
+    def _written(self, head: Head[State]) -> Head[State] | None:
+        image = self._machine.encode_state(head.state)
+        small = _small(image)
+        present = None if small else self._trusted_manifest()
+        if present is not None and present.version >= head.version:
+            self._size_bytes = present.size_bytes
+            return None
+        stored: Mapping[str, Sequence[AnySegment]]
+        if small:
+            stored = {kind: list(map(_inlined, segments)) for kind, segments in image.segments.items()}
+        else:
+            stored = self._named(head.version, image.segments, present)
+        self._replace(head, image, stored)
+        self._number = head.version
+        return Head(head.version, head.digest, image.state)
+
+    def _replace(
+        self, head: Head[State], image: EncodedState[State], stored: Mapping[str, Sequence[AnySegment]]
+    ) -> None:
+        data = _encode(self._identity, head, image.document, stored)
+        self._storage.replace(self._location.manifest, data)
+        self._size_bytes = _size(data, stored)
+
+    def _named(
+        self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: _Manifest | None
+    ) -> dict[str, list[StoredSegment]]:
+        """The objects of the segments; those that the present manifest does not name, so a sweep may take, are
+        written.
+        """
+        there = set() if present is None else {segment for stored in present.segments.values() for segment in stored}
+        again = self._again(version)
+
+        def named(kind: str, segment: Segment[Any, Any]) -> StoredSegment:
+            stored: StoredSegment | None = segment.stored
+            if stored is not None and stored in there:
+                return stored
+            rows = segment.rows()
+            stored = self._segments.put(rows)
+            # Kept, lest it be fetched back at once.
+            self._segments.cache.keep(stored, rows)
+            self._segments.rebase(segment, self._codec(kind), stored, None if again is None else again.of(kind))
+            return stored
+
+        return _each_segment(named, segments)
+
+    def sweep(self) -> int:
+        """Delete segments that the checkpoint does not name and that are a day old by the store's last-modified times;
+        returns how many.
+
+        Raises DamagedError, and deletes nothing, if there is a checkpoint that cannot be read.
+        """
+        listed = list(self._storage.list(self._location.segments))
+        if not listed:
+            return 0
+        # Listed before the manifest is read: a segment that comes later is not among them.
+        manifest = self._manifest()
+        named = () if manifest is None else [segment for stored in manifest.segments.values() for segment in stored]
+        retained = [segment.token for segment in named if isinstance(segment, StoredSegment)]
+        names = {self._location.segment(token) for token in retained}
+        before = self._storage.now() - SEGMENT_AGE_MIN
+        old = [found.name for found in listed if found.name not in names and found.last_modified < before]
+        self._storage.delete(old)
+        return len(old)
+
+    def _trusted_manifest(self) -> _Manifest | None:
+        """What is stored; None too if it is not to be trusted."""
+        try:
+            return self._manifest()
+        except DamagedError:
+            return None
+
+    def _manifest(self) -> _Manifest | None:
+        data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
+        return None if data is None else _decode(data, self._identity)
+
+    def _opened(self, manifest: _Manifest, again: _Again | None) -> Head[State]:
+        segments = {
+            kind: [self._open(kind, segment, again) for segment in stored] for kind, stored in manifest.segments.items()
+        }
+        return Head(manifest.version, manifest.entry_digest, self._machine.restore(manifest.document, segments))
+
+    def _open(self, kind: str, stored: AnySegment, again: _Again | None) -> Segment[Any, Any]:
+        codec = self._codec(kind)
+        if isinstance(stored, bytes):
+            return Segment.of(codec, batch_of(pa.BufferReader(stored), f"{kind} of the checkpoint of {self._identity}"))
+        return self._segments.opened(codec, stored, None if again is None else again.of(kind))
+
+    def _codec(self, kind: str) -> ColumnarCodec[Any, Any]:
+        codec = self._machine.codecs.get(kind)
+        if codec is None:
+            raise DamagedError(f"the checkpoint of {self._identity} has segments of {kind}", log=self._identity)
+        return codec
+
+    def _again(self, version: int) -> _Again | None:
+        """The columns of the state at a version, to be made again if a segment of its checkpoint is lost."""
+        if self._replayed is None:
+            return None
+        replayed = self._replayed
+
+        def columns() -> Mapping[str, Columns[Any, Any]]:
+            # The next commit writes a checkpoint, with what was lost.
+            self._size_bytes = 0
+            segments = self._machine.encode_state(replayed(version)).segments
+            return {kind: Columns(self._codec(kind), every) for kind, every in segments.items()}
+
+        return _Again(columns)
+
+
+class _Again:
+    """The columns of one checkpoint made again, once for all of its segments that are lost."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Columns[Any, Any]]]) -> None:
+        self._make = make
+        self._made: Mapping[str, Columns[Any, Any]] | None = None
+
+    def of(self, kind: str) -> Callable[[], Columns[Any, Any]]:
+        """How to get those of one kind. Raises DamagedError if the log cannot give them either; StorageError."""
+
+        def columns() -> Columns[Any, Any]:
+            # Two threads may both make them: to hold a lock while the store is read could be to wait for ever.
+            if self._made is None:
+                self._made = self._make()
+            return self._made[kind]
+
+        return columns
+
+
+def _inlined(segment: Segment[Any, Any]) -> bytes:
+    rows = segment.rows()
+    # An object that held them before is not named any more.
+    segment.rebase_onto(None, lambda: rows)
+    return bytes_of(rows.batch)
+
+
+def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
+    """What it gives for each, in threads if there are several. Raises what the first that fails does."""
+    if len(items) < 2:
+        # Of a small table, which need not start threads.
+        return list(map(act, items))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        return list(threads.map(act, items))
+
+
+def _each_segment(
+    act: Callable[[str, Segment[Any, Any]], StoredSegment], segments: Mapping[str, Sequence[Segment[Any, Any]]]
+) -> dict[str, list[StoredSegment]]:
+    every = iter(_each(lambda one: act(*one), [(kind, segment) for kind, held in segments.items() for segment in held]))
+    return {kind: list(islice(every, len(held))) for kind, held in segments.items()}
+
+
+def _small(image: EncodedState[Any]) -> bool:
+    return sum(segment.size_bytes for segments in image.segments.values() for segment in segments) <= INLINE_BYTES
+
+
+# -- the manifest -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    version: int
+    entry_digest: str
+    document: Mapping[str, Any]
+    segments: Mapping[str, Sequence[AnySegment]]
+    size_bytes: int
+
+
+def _size(data: bytes, segments: Mapping[str, Sequence[AnySegment]]) -> int:
+    stored = [segment for kind in segments.values() for segment in kind if isinstance(segment, StoredSegment)]
+    return len(data) + sum(segment.size_bytes for segment in stored)
+
+
+def _encode(
+    log: str, head: Head[Any], document: Mapping[str, Any], segments: Mapping[str, Sequence[AnySegment]]
+) -> bytes:
+    named = {
+        kind: [
+            base64.b64encode(segment).decode() if isinstance(segment, bytes) else astuple(segment) for segment in stored
+        ]
+        for kind, stored in segments.items()
+    }
+    return entries.encode_checkpoint(log, head.version, head.digest, {"state": document, "segments": named})
+
+
+def _decode(data: bytes, log: str) -> _Manifest:
+    version, digest, body = entries.decode_checkpoint(data, log)
+    with reading(f"the checkpoint of {log} holds no state", log=log):
+        shapes.check(
+            body["segments"], {kind: shapes.PARTS[kind] for kind in body["segments"]}, f"the checkpoint of {log}"
+        )
+        segments: dict[str, tuple[AnySegment, ...]] = {
+            kind: tuple(
+                base64.b64decode(segment) if isinstance(segment, str) else StoredSegment(*segment) for segment in stored
+            )
+            for kind, stored in body["segments"].items()
+        }
+        return _Manifest(version, digest, body["state"], segments, _size(data, segments))

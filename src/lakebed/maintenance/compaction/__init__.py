@@ -1,0 +1,1 @@
+"""Compaction: the runs of a partition become one; no answer changes."""

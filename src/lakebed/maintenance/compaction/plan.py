@@ -1,0 +1,268 @@
+"""What to compact, and how a large merge is shared out among tasks. Pure: no I/O.
+
+A strategy (:mod:`lakebed.maintenance.compaction.strategies`) says which runs of a partition become one. What is in an
+open job is not looked at; the partitions with most runs come first, because a query merges as many; a partition, and
+the table, has at most so many jobs at a time. While requests or commits pile up nothing is begun: merging makes neither
+of them shorter.
+
+Before that, small files that reach many partitions are merged whole, by a job over all partitions that they reach
+(:mod:`lakebed.maintenance.compaction.whole_files`).
+
+A batch of runs is one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each
+over a sub-range of the partition's keys: when the input is larger than one task should take, and when the planned jobs
+alone would leave cores idle. The tasks' ranges tile the partition, so every row goes through exactly one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebed.errors import UsageError
+from lakebed.maintenance.compaction.strategies import batches, concatenated, overdue, runs_of
+from lakebed.maintenance.compaction.whole_files import merge_whole
+from lakebed.model.key_summaries import even_cuts
+from lakebed.model.keys import EncodedRange
+from lakebed.settings import Strategy
+from lakebed.state.sums import partition_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from lakebed.maintenance.compaction.strategies import Batch, Run
+    from lakebed.model.files import DataFile
+    from lakebed.model.key_summaries import Summary
+    from lakebed.settings import Settings
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Job
+
+COMMITS_WAITING_MAX = 256
+"""Proposals that wait in this process: more than go into one entry, so that others wait for a whole commit already."""
+
+SHARE_BYTES_MIN = 32 * 1024 * 1024
+"""A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
+
+SLICE_SHARE = 8
+"""A merge plan reads an eighth of the memory limit at once: what it has read it holds to its end, some of it twice. At
+each border between slices one page of every input is decoded twice, so slices are no smaller than need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMerge:
+    """Runs of one partition, to become one. ``rows`` and ``size_bytes`` are those inside the partition.
+
+    Or whole files of several ``partitions``, which are given then; ``partition`` is the first of them.
+    """
+
+    partition: int
+    keys: EncodedRange
+    inputs: tuple[DataFile, ...]
+    runs: int
+    rows: int
+    exact: bool
+    size_bytes: int
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """Files of one partition, of so many runs that do not overlap, to become one run as they are."""
+
+    partition: int
+    files: tuple[str, ...]
+    runs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A partition that is due and is left alone this time, and why."""
+
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What to merge, partitions with most runs first; what to chain; what has to wait.
+
+    ``whole`` are merges of whole files over several partitions. What is to be done in these partitions afterwards is
+    not known before: plan again.
+    """
+
+    merges: tuple[PartitionMerge, ...] = ()
+    concatenations: tuple[Concatenation, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    whole: tuple[PartitionMerge, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionPlan:
+    """What one partition wants; ``runs`` are those that it has."""
+
+    runs: int
+    merges: tuple[PartitionMerge, ...] = ()
+    concatenations: tuple[Concatenation, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def check_strategy(name: str | None) -> Strategy | None:
+    """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
+    if name is None or name in tuple(Strategy):
+        return None if name is None else Strategy(name)
+    raise UsageError(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
+
+
+def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
+    """What the strategy, by default the table's own, wants done to this state."""
+    chosen = settings.compaction_strategy if strategy is None else strategy
+    jobs = _jobs_by_partition(state)
+    sums = partition_sums(state)
+    room = max(0, settings.compaction_jobs_max - len(state.jobs))
+    several = [partition for partition in state.partitions.ids if partition in sums and sums[partition].runs > 1]
+    together = _whole_files(state, several, chosen, settings)[:room]
+    claimed = {file.id for merge in together for file in merge.inputs}
+    found = [
+        _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings)) for partition in several
+    ]
+    # A query merges as many runs as its partition has, so the partition with most of them gains most.
+    found.sort(key=lambda one: -one.runs)
+    merges = list(chain.from_iterable(one.merges for one in found))
+    room -= len(together)
+    reason = (
+        f"{len(state.jobs)} jobs of the table are open; with others before it at most {settings.compaction_jobs_max}"
+    )
+    left = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
+    return CompactionPlan(
+        tuple(merges[:room]),
+        tuple(chain.from_iterable(one.concatenations for one in found)),
+        (*chain.from_iterable(one.skipped for one in found), *left),
+        tuple(together),
+    )
+
+
+def _whole_files(
+    state: TableState, partitions: Sequence[int], strategy: Strategy, settings: Settings
+) -> list[PartitionMerge]:
+    return [
+        PartitionMerge(
+            partition=one.partitions[0],
+            keys=one.keys,
+            inputs=one.files,
+            runs=len(one.files),
+            rows=sum(file.rows for file in one.files),
+            exact=True,
+            size_bytes=sum(file.size_bytes for file in one.files),
+            partitions=one.partitions,
+        )
+        for one in merge_whole(state, partitions, settings, full=strategy is Strategy.FULL)
+    ]
+
+
+def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
+    """Merge these partitions, whatever a strategy thinks of them: their files then lie inside them."""
+    held = {partition: state.held_by(partition) for partition in partitions}
+    return CompactionPlan(
+        tuple(_merge(state, partition, tuple(runs_of(every))) for partition, every in held.items() if every)
+    )
+
+
+def why_wait(open_requests: int, commits_waiting: int, settings: Settings) -> str | None:
+    """Why no job should be begun now; None: go on. But see :func:`pressing`."""
+    if open_requests > settings.compaction_requests_max:
+        return f"{open_requests} requests are open; compaction goes on when they are {settings.compaction_requests_max}"
+    if commits_waiting > COMMITS_WAITING_MAX:
+        return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
+    return None
+
+
+def pressing(state: TableState, settings: Settings) -> bool:
+    """Whether a partition has so many files that soon it takes no more: then requests wait for compaction."""
+    bound = settings.runs_max // 2
+    return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
+
+
+def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
+    """The open jobs that work in each partition."""
+    found: dict[int, list[Job]] = {}
+    for job in state.jobs.values():
+        for position in state.partitions.overlapping(job.keys):
+            found.setdefault(state.partitions.ids[position], []).append(job)
+    return found
+
+
+def _plan_partition(
+    state: TableState, partition: int, jobs: Sequence[Job], claimed: Collection[str], rules: tuple[Strategy, Settings]
+) -> _PartitionPlan:
+    strategy, settings = rules
+    runs = runs_of(state.held_by(partition))
+    if jobs and strategy is Strategy.FULL:
+        return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open there"),))
+    busy = {name for job in jobs for name in job.inputs}.union(claimed)
+    free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
+    whole = concatenated(free, settings.compaction_concatenate_bytes)
+    found = batches(strategy, whole, settings) or overdue(strategy, whole, settings)
+    room = max(0, settings.compaction_partition_jobs_max - len(jobs))
+    merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
+    return _PartitionPlan(
+        len(runs),
+        tuple(_merge(state, partition, batch) for batch in found[:room]),
+        tuple(
+            _concatenate(partition, run) for run in whole if run.concatenated > 1 and run.held[0].file.id not in merged
+        ),
+        (Skipped(partition, _crowded(len(jobs), settings)),) if len(found) > room else (),
+    )
+
+
+def _crowded(jobs: int, settings: Settings) -> str:
+    return f"{jobs} jobs are open there; with others before it at most {settings.compaction_partition_jobs_max}"
+
+
+def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
+    position = state.partitions.position_of(partition)
+    assert position is not None
+    inputs = {one.file.id: one.file for run in batch for one in run.held}
+    return PartitionMerge(
+        partition=partition,
+        keys=state.partitions.range_at(position),
+        # In the order of arrival, as the partition has them.
+        inputs=tuple(file for file in state.files_of(partition) if file.id in inputs),
+        runs=sum(run.concatenated for run in batch),
+        rows=sum(run.rows for run in batch),
+        exact=all(run.exact for run in batch),
+        size_bytes=sum(run.size_bytes for run in batch),
+    )
+
+
+def _concatenate(partition: int, run: Run) -> Concatenation:
+    return Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
+
+
+def tasks_of(merge: PartitionMerge, settings: Settings, cores: int) -> int:
+    """How many tasks should share a merge if ``cores`` are free for it."""
+    needed = -(-merge.size_bytes // settings.merge_task_bytes)
+    useful = merge.size_bytes // SHARE_BYTES_MIN
+    return max(1, needed, min(cores, useful))
+
+
+def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
+    """The merge's range as at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
+    edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
+    lows = (merge.keys.min, *edges)
+    return tuple(EncodedRange(low, high) for low, high in zip(lows, (*edges, merge.keys.max), strict=True))
+
+
+def share_out(
+    merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
+) -> list[tuple[EncodedRange, ...]]:
+    """For each task the slices of keys that it merges one after another, each of at most about so many bytes."""
+    slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
+    parts = cut(merge, summaries, tasks * slices)
+    count = min(tasks, len(parts))
+    return [parts[i * len(parts) // count : (i + 1) * len(parts) // count] for i in range(count)]
+
+
+def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:
+    """The inputs that may have rows in the range: a task fetches no other."""
+    return tuple(file for file in inputs if file.reaches(keys))

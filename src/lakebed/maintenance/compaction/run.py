@@ -1,0 +1,213 @@
+"""Compacting a table: open jobs, have their tasks run somewhere, commit what they made, partition by partition.
+
+A job's life, each step an entry of the table's log:
+
+1. *open*: claims the references, so that two processes never merge the same runs; whoever comes second is refused.
+2. its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or for nothing.
+3. *output*: drops the inputs' references and adds the new files' in one entry. Refused if the job was closed meanwhile:
+   then its files are orphans and nothing was lost.
+4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. Never after 3 was sent: only a refusal says that it
+   did not, and will not, take effect. Nothing is ever deleted here.
+
+Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.whole_files`), then
+it is planned anew. Jobs go in batches of jobs (:mod:`lakebed.maintenance.compaction.job_batches`); runs that need no
+merge are concatenated first, an entry each and nothing else.
+
+What a process leaves open when it dies, the next compaction closes: at once if it can tell that the process is gone
+(same host, see :mod:`lakebed.maintenance.compaction.owner`), else when the opening entry is older than the job's
+deadline by the store's clock.
+
+No Spark here: who runs the tasks is the caller's business. Tasks of several partitions are handed over together.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.ingest.send import send_run
+from lakebed.log.outcomes import Committed, NotCommitted, version_of
+from lakebed.maintenance.compaction.job_batches import (
+    Execute,
+    FailedMerge,
+    MergeProgress,
+    MergeTask,
+    in_threads,
+    run_job_batches,
+)
+from lakebed.maintenance.compaction.owner import is_gone
+from lakebed.maintenance.compaction.plan import (
+    CompactionPlan,
+    Concatenation,
+    Skipped,
+    check_strategy,
+    plan,
+    pressing,
+    why_wait,
+)
+from lakebed.model.files import NewFile, data_name
+from lakebed.state.transactions import CloseJob, ConcatenateRuns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lakebed.settings import Strategy
+    from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+FETCHES = 8
+"""Inputs that a task fetches at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What a compaction did. ``version`` is the log number of its last commit, None if there was nothing to do.
+
+    ``partitions`` are those in which ``jobs`` merged runs; ``concatenated`` is how many runs became part of another as
+    they are; ``waits`` says why no more jobs were begun, None if all were.
+    """
+
+    table: str
+    partitions: int
+    jobs: int
+    concatenated: int
+    files_in: int
+    files_out: int
+    rows: int
+    bytes_in: int
+    bytes_out: int
+    version: int | None
+    skipped: tuple[Skipped, ...]
+    failed: tuple[FailedMerge, ...]
+    released: tuple[str, ...]
+    waits: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be done now, by which strategy, and the jobs without an owner that were released first."""
+
+    planned: CompactionPlan
+    released: tuple[str, ...] = ()
+    waits: str | None = None
+    strategy: Strategy | None = None
+
+
+def prepare(table: Table, strategy: str | None = None) -> Prepared:
+    """Release what dead processes left open, then plan, unless compaction has to wait.
+
+    Raises UsageError for an unknown strategy.
+    """
+    chosen = check_strategy(strategy)
+    released = release_jobs(table)
+    state, settings = table.state(), table.settings_in_force()
+    waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+    if waits and pressing(state, settings):
+        waits = None
+    planned = CompactionPlan() if waits else plan(state, settings, chosen)
+    return Prepared(planned, released, waits, chosen)
+
+
+def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -> CompactionReport:
+    """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
+
+    Raises:
+        ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
+    """
+    planned = prepared.planned
+    progress = MergeProgress(waits=prepared.waits)
+    if planned.whole:
+        run_job_batches(table, execute, planned.whole, progress, cores=cores)
+        # What they made is small and waits for its like. What else is to be done in their partitions shows only now.
+        planned = plan(table.state(), table.settings_in_force(), prepared.strategy)
+    progress.skipped += planned.skipped
+    concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
+    run_job_batches(table, execute, planned.merges, progress, cores=cores)
+    files_out = [new.file for _, files, _ in progress.done for new in files]
+    numbers = [version for _, _, version in progress.done] + [
+        version for version, _ in concatenated if version is not None
+    ]
+    return CompactionReport(
+        table=table.name,
+        partitions=len(
+            {partition for merge, _, _ in progress.done for partition in merge.partitions or (merge.partition,)}
+        ),
+        jobs=len(progress.done),
+        concatenated=sum(runs for _, runs in concatenated),
+        files_in=sum(len(merge.inputs) for merge, _, _ in progress.done),
+        files_out=len(files_out),
+        rows=sum(f.rows for f in files_out),
+        bytes_in=sum(merge.size_bytes for merge, _, _ in progress.done),
+        bytes_out=sum(f.size_bytes for f in files_out),
+        version=max(numbers, default=None),
+        skipped=tuple(progress.skipped),
+        failed=tuple(progress.failed),
+        released=prepared.released,
+        waits=progress.waits,
+    )
+
+
+def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> tuple[int | None, int]:
+    """Make one run of several; the version, and how many runs there are less."""
+    outcome = table.try_commit(ConcatenateRuns(link.partition, link.files, clock.new_id()))
+    if isinstance(outcome, NotCommitted):
+        # The partition has changed since the plan was made.
+        progress.skipped.append(Skipped(link.partition, outcome.reason))
+        return None, 0
+    return version_of(outcome, f"table {table.name}"), link.runs - 1
+
+
+def release_jobs(table: Table) -> tuple[str, ...]:
+    """Close the open jobs that nobody works on any more; returns their ids."""
+    jobs = list(table.state().jobs.values())
+    now = table.log.now() if jobs else None
+    released = []
+    for job in jobs:
+        if is_gone(job.owner):
+            reason = "the process that opened it is gone"
+        elif now is not None and (now - table.log.last_modified_or_epoch(job.opened)).total_seconds() >= job.deadline_s:
+            reason = f"it has been open for {job.deadline_s} s"
+        else:
+            continue
+        # Refused: it was committed or closed in this very moment, which is as good.
+        if isinstance(table.try_commit(CloseJob(job.id, reason)), Committed):
+            released.append(job.id)
+    return tuple(released)
+
+
+def run_merge_task(
+    task: MergeTask, storage: Storage, scratch: Path, *, progress: Callable[[int], None] | None = None
+) -> tuple[NewFile, ...]:
+    """Fetch, verify, merge and send: the work of one task.
+
+    Every input is verified against its digest before a row of it is used, so that damage is never laundered into a new
+    and valid file. Raises DamagedError naming the object.
+    """
+    from lakebed.sorting.merge import merge_runs
+
+    with _fetched(storage, task) as paths:
+        whole = all(file.lies_in(task.keys) for file in task.inputs)
+        run = merge_runs(
+            paths,
+            task.layout,
+            scratch,
+            key_range=None if whole else task.keys,
+            memory_limit_bytes=task.memory_limit_bytes,
+            slices=task.slices if len(task.slices) > 1 else (),
+            progress=progress,
+        )
+        return send_run(storage, task.table_id, run, job=task.job)
+
+
+@contextmanager
+def _fetched(storage: Storage, task: MergeTask) -> Iterator[list[Path]]:
+    """The inputs as local files, several fetched at once: a store takes tens of milliseconds for each of a thousand."""
+    with ExitStack() as stack:
+        fetching = [storage.fetch(data_name(task.table_id, file), digest=file.digest) for file in task.inputs]
+        with ThreadPoolExecutor(FETCHES) as pool:
+            paths = list(pool.map(stack.enter_context, fetching))
+        yield paths

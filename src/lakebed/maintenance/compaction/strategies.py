@@ -1,0 +1,201 @@
+"""Which runs of a partition become one: strategies, and what needs no merge at all. Pure: no I/O.
+
+A strategy looks at the runs of one partition that no open job merges already, least first, and says which of them to
+merge together. It counts runs, not files, and reckons in the bytes that they have inside the partition. Runs at the
+target size (``compaction_run_bytes``) are left alone, so that what is large enough is not written again and again:
+
+* ``basic``: every full batch of so many runs, the least first; what is left over waits for more.
+* ``size-ratio``: runs of like size. A set of runs will do if all but the largest together have so many times its bytes,
+  so that each row is merged into something several times larger: it is written again a logarithm of times. The largest
+  runs are put aside until the others will do; if those are more than a batch, every window of a batch that will do
+  is a job. Three times means that at least four runs are merged.
+* ``by-bytes``: the least runs that together reach the target size. Each row is written again once; meanwhile a query
+  merges as many runs as make up the target.
+* ``full``: all runs, however large. One run is left alone however many files it has: they do not overlap, so that a
+  merge would move rows and answer no query faster.
+
+Before any of them, runs that do not overlap are *concatenated*: they are one run already, but for their names. So a
+table whose keys grow with time is hardly ever rewritten. Files that are small on average are not kept apart, and are
+merged.
+
+If a strategy finds nothing, :func:`overdue` bounds the number of runs. When all jobs have been done, a partition has at
+most
+:data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio with a ratio r it has fewer than
+
+    2 + log(r * compaction_run_bytes / smallest run) / log(1 + 1/r) + size of the partition / compaction_run_bytes
+
+that is 78 runs of less than 1 GiB by default, and the larger ones.
+
+Source of basic and size-ratio: Sleeper, and docs/decisions/0022 for what differs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, assert_never
+
+from lakebed.settings import Strategy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lakebed.model.files import PartitionFile
+    from lakebed.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One sorted sequence of rows inside a partition. ``size_bytes`` are those of its files in proportion to their
+    rows.
+
+    ``concatenated`` is how many runs the partition has it as.
+    """
+
+    held: tuple[PartitionFile, ...]
+    rows: int
+    exact: bool
+    size_bytes: int
+    min_key: bytes
+    max_key: bytes
+    concatenated: int = 1
+
+    @staticmethod
+    def of(held: Iterable[PartitionFile], concatenated: int = 1) -> Run:
+        """The run of these references."""
+        every = tuple(held)
+        return Run(
+            every,
+            rows=sum(one.rows for one in every),
+            exact=all(one.exact for one in every),
+            size_bytes=sum(one.file.size_bytes * one.rows // one.file.rows for one in every),
+            min_key=min(one.file.min_key for one in every),
+            max_key=max(one.file.max_key for one in every),
+            concatenated=concatenated,
+        )
+
+
+Batch = tuple[Run, ...]
+"""Runs that are to become one."""
+
+RUNS_MAX = 256
+"""A partition with more runs is compacted whatever the strategy. A day of by-bytes partitions 230
+(docs/performance.md)."""
+
+
+def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
+    """The runs of a partition, in the order in which their first files arrived."""
+    named: dict[str, list[PartitionFile]] = {}
+    for one in held:
+        named.setdefault(one.run, []).append(one)
+    return list(map(Run.of, named.values()))
+
+
+def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
+    """The runs with those that can be concatenated put together; as few as can be.
+
+    No two that are put together overlap or share a key: under one key, rows would be in order in each and not in both.
+    A run of files that have less than ``size_bytes_min`` on average stays by itself.
+    """
+    apart: list[Run] = []
+    found: list[list[Run]] = []
+    # Runs by where they begin, each behind the chain that ends first, make as few chains as runs overlap anywhere.
+    ends: list[tuple[bytes, int]] = []
+    for run in sorted(runs, key=lambda run: (run.min_key, run.max_key)):
+        if run.size_bytes < size_bytes_min * len(run.held):
+            apart.append(run)
+            continue
+        if ends and ends[0][0] < run.min_key:
+            _, place = heapq.heappop(ends)
+            found[place].append(run)
+        else:
+            place = len(found)
+            found.append([run])
+        heapq.heappush(ends, (run.max_key, place))
+    return apart + [Run.of((one for run in links for one in run.held), len(links)) for links in found]
+
+
+def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
+    """What the strategy merges of a partition's runs: batches of two or more that share none, the least first."""
+    least_first = sorted(runs, key=lambda run: run.size_bytes)
+    if strategy is Strategy.FULL:
+        return [tuple(least_first)] if len(runs) > 1 else []
+    small = [run for run in least_first if run.size_bytes < settings.compaction_run_bytes]
+    match strategy:
+        case Strategy.BASIC:
+            return _basic(small, settings.compaction_batch_runs)
+        case Strategy.SIZE_RATIO:
+            return _size_ratio(small, settings.compaction_batch_runs, settings.compaction_ratio)
+        case Strategy.BY_BYTES:
+            return _by_bytes(small, settings.compaction_run_bytes)
+        case _:
+            assert_never(strategy)
+
+
+def of_like_size(sizes: Sequence[int], ratio: float) -> int:
+    """How many of these ascending sizes, as many as can be, come to ``ratio`` times the largest of them beside it.
+
+    0 if no two do.
+    """
+    passed = list(accumulate(sizes, initial=0))
+    count = len(sizes)
+    while count > 1 and ratio * sizes[count - 1] > passed[count - 1]:
+        count -= 1
+    return count if count > 1 else 0
+
+
+def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
+    """What to merge although :func:`batches` finds nothing, so that the number of runs stays bounded.
+
+    A batch of ``compaction_batch_runs`` may be too small for ``compaction_ratio``: four runs, of which three must have
+    three times the bytes of the fourth, must be of exactly one size. Then runs that only together are of like size are
+    merged as basic merges them. Beyond RUNS_MAX runs, or half of the setting ``runs_max``, beyond which writes are
+    refused, the least are merged, however large they are, so that half of that bound is left: each row is merged again
+    only when as many runs have come.
+    """
+    least_first = sorted(runs, key=lambda run: run.size_bytes)
+    if strategy is Strategy.SIZE_RATIO:
+        small = [run for run in least_first if run.size_bytes < settings.compaction_run_bytes]
+        alike = of_like_size([run.size_bytes for run in small], settings.compaction_ratio)
+        found = _basic(small[:alike], settings.compaction_batch_runs)
+        if found:
+            return found
+    bound = min(RUNS_MAX, max(1, settings.runs_max // 2)) if settings.runs_max else RUNS_MAX
+    if len(least_first) <= bound:
+        return []
+    return [tuple(least_first[: len(least_first) - max(1, bound // 2) + 1])]
+
+
+def _basic(small: Sequence[Run], batch: int) -> list[Batch]:
+    return [tuple(small[at : at + batch]) for at in range(0, len(small) - batch + 1, batch)]
+
+
+def _size_ratio(small: Sequence[Run], batch: int, ratio: float) -> list[Batch]:
+    count = of_like_size([run.size_bytes for run in small], ratio)
+    if count <= batch:
+        return [tuple(small[:count])] if count else []
+    passed = list(accumulate((run.size_bytes for run in small), initial=0))
+    found: list[Batch] = []
+    begin = 0
+    while begin + batch <= count:
+        end = begin + batch
+        if ratio * small[end - 1].size_bytes <= passed[end - 1] - passed[begin]:
+            found.append(tuple(small[begin:end]))
+            begin = end
+        else:
+            begin += 1
+    return found
+
+
+def _by_bytes(small: Sequence[Run], target_bytes: int) -> list[Batch]:
+    found: list[Batch] = []
+    held: list[Run] = []
+    size_bytes = 0
+    for run in small:
+        held.append(run)
+        size_bytes += run.size_bytes
+        if size_bytes >= target_bytes:
+            found.append(tuple(held))
+            held, size_bytes = [], 0
+    return found

@@ -1,0 +1,383 @@
+"""Ingest jobs: have the files of open requests sorted somewhere, and commit what was made of them.
+
+A job has no record of its own while it runs: the one entry that adds its files closes its requests as well, and an add
+is refused if one of them is not open any more. So it does not matter who runs a job, how often, or where he is killed:
+before that entry nothing happened, and after it the requests are gone. Two processes that ingest at once may do the
+same work twice; the second commit is refused, and what is left of its job is done again. (docs/decisions/0020.)
+
+What can go wrong with a request, each by itself:
+
+* its file is gone, or another by now: the request is rejected before anything is read;
+* its job fails for what is in a file: the job is parted, until the file at fault stands alone. The request has one
+  failure more, and is rejected at the last of ``ingest_tries_max``;
+* a store does not answer, a disk is full, or those who run tasks lack what they need: nobody's file is at fault.
+  Nothing is counted, the request stays open.
+
+Rows of a request do not pass a fence that was set after it was submitted, however late it is carried out: the task
+leaves them out, and a fence that comes while it runs refuses the add.
+
+No Spark here: who runs the tasks is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UsageError
+from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
+from lakebed.ingest.send import commit_files, send_run
+from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
+from lakebed.log.outcomes import NotCommitted, refusal, version_of
+from lakebed.model.files import NewFile
+from lakebed.model.foreign_errors import said, told
+from lakebed.model.keys import EncodedRange
+from lakebed.parquet.layout import Layout
+from lakebed.parquet.sizes import pages_bytes_max
+from lakebed.settings import Settings
+from lakebed.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.model.schema import Schema
+    from lakebed.state.table_state import TableState
+    from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+BATCH_JOBS_PER_CORE = 4
+"""Jobs handed over at once, a core: enough that a slow one idles few cores, few enough that commits come soon."""
+
+REFUSALS_MAX = 5
+"""How often what others left of a job is done again: each time they were faster, and the rows are in the table."""
+
+REASON_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """A file to take in, but for the rows with keys in some ranges."""
+
+    file: Source
+    without: tuple[EncodedRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTask:
+    """Sort the rows of these files into new files of the job."""
+
+    job: str
+    method: Method
+    parts: tuple[JobPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTarget:
+    """What is the same for all tasks of one table. ``cuts`` are its partition boundaries: summaries are exact there."""
+
+    table_id: str
+    layout: Layout
+    memory_limit_bytes: int
+    cuts: tuple[bytes, ...]
+    value_bytes_max: int = Settings().value_bytes_max
+
+
+TaskResult = tuple[NewFile, ...] | Error
+"""What a task made, or why it could not, as a value: one bad file must not cost the other jobs their work."""
+
+Execute = Callable[[IngestTarget, Sequence[IngestTask]], Sequence[TaskResult]]
+"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """A request that was tried in vain, or given up."""
+
+    request: str
+    url: str
+    reason: str
+    rejected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """What an ingest did: ``requests`` were carried out by ``jobs`` commits, the last at ``version`` (None: none was).
+
+    ``waiting`` requests are not due yet, or could not be carried out for reasons that are in ``errors``, which are
+    nobody's file's fault.
+    """
+
+    table: str
+    jobs: int
+    requests: int
+    source_bytes: int
+    rows: int
+    files: int
+    size_bytes: int
+    version: int | None
+    failed: tuple[FailedRequest, ...]
+    waiting: int
+    errors: tuple[Error, ...] = ()
+
+    @property
+    def crowded_out(self) -> bool:
+        """Whether jobs were refused because a partition has too many runs: after a compaction they will be taken."""
+        return any(isinstance(error, ContentionError) for error in self.errors)
+
+    def followed_by(self, later: IngestReport) -> IngestReport:
+        """This ingest and a later one, which tried again what this one left, as one."""
+        sums = {
+            name: getattr(self, name) + getattr(later, name)
+            for name in ("jobs", "requests", "source_bytes", "rows", "files", "size_bytes", "failed")
+        }
+        return replace(later, **sums, version=self.version if later.version is None else later.version)
+
+
+@dataclass(slots=True)
+class _IngestProgress:
+    """What has been done so far."""
+
+    done: list[IngestJob] = field(default_factory=list)
+    files: list[NewFile] = field(default_factory=list)
+    version: int | None = None
+    failed: list[FailedRequest] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A job, and how often others were faster."""
+
+    job: IngestJob
+    refusals: int = 0
+
+
+def prepare(table: Table, *, force: bool = False, method: Method | None = None) -> IngestPlan:
+    """What to ingest now. ``force``: all that is open, due or not. ``method``: how, whatever the sizes are."""
+    requests = list(table.state().open_requests.values())
+    if not requests:
+        return IngestPlan((), ())
+    oldest_s = 0.0
+    if not force:
+        first = table.log.last_modified_or_epoch(min(request.submitted for request in requests))
+        oldest_s = (table.log.now() - first).total_seconds()
+    return plan(requests, table.settings_in_force(), oldest_s, force=force, method=method)
+
+
+def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -> IngestReport:
+    """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
+
+    Raises:
+        ContentionError, UnknownOutcomeError, StorageError: the log. What was committed is; the rest stays open, and
+            whatever the outcome was, no request is carried out twice.
+    """
+    progress = _IngestProgress()
+    tries = deque(_Try(job) for job in planned.jobs)
+    while tries:
+        job_batch = [tries.popleft() for _ in range(min(len(tries), BATCH_JOBS_PER_CORE * cores))]
+        tries.extend(_run_job_batch(table, execute, job_batch, progress))
+    return IngestReport(
+        table=table.name,
+        jobs=len(progress.done),
+        requests=sum(len(job.requests) for job in progress.done),
+        source_bytes=sum(request.size_bytes for job in progress.done for request in job.requests),
+        rows=sum(new.file.rows for new in progress.files),
+        files=len(progress.files),
+        size_bytes=sum(new.file.size_bytes for new in progress.files),
+        version=progress.version,
+        failed=tuple(progress.failed),
+        waiting=len(table.log.head.state.open_requests),
+        errors=tuple(progress.errors),
+    )
+
+
+def run_ingest_task(task: IngestTask, target: IngestTarget, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
+    """Read, sort and send: the work of one task. The rows come from the files as they were found, or not at all.
+
+    Raises:
+        DamagedError, SchemaMismatchError, BadKeyError: for what is in a file; names it.
+        StorageError: a file is another by now or cannot be read; names it. Or sorting has no room in ``scratch``.
+    """
+    from lakebed.sorting.sort import sort_runs
+
+    taken = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        conformer = Conformer(target.layout.schema, value_bytes_max=target.value_bytes_max)
+        pages_bytes = pages_bytes_max(target.memory_limit_bytes)
+        for part in task.parts:
+            for batch in read_file(part.file, conformer, pages_bytes=pages_bytes, home=storage):
+                rows = _outside(batch, part.without, target.layout.schema)
+                taken += rows.num_rows
+                yield rows
+
+    def failed(error: BaseException) -> Error:
+        if isinstance(error, OSError):
+            return StorageError(f"sorting needs room in {scratch}: {error}; free some")
+        return Error(f"the rows cannot be sorted: {type(error).__name__}: {said(error)}")
+
+    with told(failed):
+        run = sort_runs(
+            batches(), target.layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts
+        )
+    if (written := sum(file.rows for file in run)) != taken:
+        raise Error(f"{taken} rows were read and {written} written; nothing was ingested")
+    return send_run(storage, target.table_id, run, job=task.job)
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> pa.RecordBatch:
+    """The rows whose keys are in none of the ranges."""
+    if not ranges:
+        return batch
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = schema.codec.encode_columns(batch)
+    for one in ranges:
+        inside = pc.greater_equal(keys, pa.scalar(one.min, keys.type))
+        if one.max is not None:
+            inside = pc.and_(inside, pc.less(keys, pa.scalar(one.max, keys.type)))
+        outside = pc.invert(inside)
+        batch, keys = batch.filter(outside), keys.filter(outside)
+    return batch
+
+
+def _run_job_batch(table: Table, execute: Execute, job_batch: Sequence[_Try], progress: _IngestProgress) -> list[_Try]:
+    """Run some jobs and commit them; returns what of them is to be tried again."""
+    state = table.state()
+    found = _reject_missing(table, state, [request for one in job_batch for request in one.job.requests], progress)
+    ready = []
+    for one in job_batch:
+        requests = [request for request in one.job.requests if request.id in found]
+        if requests:
+            ready.append(_Try(job_of(requests, one.job.method), one.refusals))
+    settings = table.settings_in_force()
+    target = IngestTarget(
+        table.id, table.layout(), settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
+    )
+    results = _execute(execute, target, [_task(one.job, state) for one in ready])
+    again: list[_Try] = []
+    for one, result in zip(ready, results, strict=True):
+        if isinstance(result, Error):
+            again += _failed(table, one, result, progress)
+        else:
+            again += _commit(table, one, result, (state.version, progress))
+    return again
+
+
+def _reject_missing(
+    table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
+) -> set[str]:
+    """The ids of those that are open and whose files are what they were; others are given up, naming the file."""
+    held = [request for request in requests if request.id in state.open_requests]
+    files = [(request, file) for request in held for file in request.files]
+
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        found = list(pool.map(lambda file: _look(file, table.storage), [file for _, file in files]))
+    good = {request.id for request in held}
+    for (request, file), reason in zip(files, found, strict=True):
+        if reason is None or request.id not in good:
+            continue
+        good.remove(request.id)
+        if isinstance(reason, Error):
+            progress.errors.append(reason)
+        else:
+            _give_up(table, request, file.url, reason, progress)
+    return good
+
+
+def _look(file: Source, home: Storage) -> str | Error | None:
+    """Why the file is not the one that was found; or why that cannot be told, which leaves its request open."""
+    try:
+        return amiss(file, home)
+    except Error as error:
+        return error
+
+
+def _task(job: IngestJob, state: TableState) -> IngestTask:
+    parts = []
+    for request in job.requests:
+        without = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
+        parts += [JobPart(file, without) for file in request.files]
+    # A shuffle's accounts are of whole files.
+    method = Method.SORT if any(part.without for part in parts) else job.method
+    return IngestTask(clock.new_id(), method, tuple(parts))
+
+
+def _execute(execute: Execute, target: IngestTarget, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    if not tasks:
+        return ()
+    try:
+        return execute(target, tasks)
+    except Error as error:
+        # A task that its worker did not survive takes all of its batch with it.
+        if len(tasks) == 1 or _is_nobodys(error):
+            return [error] * len(tasks)
+        return [_execute(execute, target, [task])[0] for task in tasks]
+
+
+def _commit(table: Table, one: _Try, files: tuple[NewFile, ...], at: tuple[int, _IngestProgress]) -> list[_Try]:
+    base_version, progress = at
+    outcome = commit_files(table, ProposeFiles(files, None, base_version, one.job.ids))
+    if isinstance(outcome, NotCommitted):
+        # Refused for good. Of its requests others may have carried out all or some.
+        left = [request for request in one.job.requests if request.id in table.state().open_requests]
+        if left and one.refusals < REFUSALS_MAX:
+            return [_Try(job_of(left, one.job.method), one.refusals + 1)]
+        if left:
+            progress.errors.append(RejectedError(f"table {table.name}: {outcome.reason}", reason=outcome.reason))
+        return []
+    if isinstance(outcome, TooManyRuns):
+        # Nobody's fault: the requests stay open, and whoever maintains the table compacts it next.
+        progress.errors.append(refusal(outcome, f"ingest into {table.name}"))
+        return []
+    progress.version = version_of(outcome, f"ingest into {table.name}")
+    progress.done.append(one.job)
+    progress.files += files
+    return []
+
+
+def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
+    """What to do about a job that failed: part it, count it, or leave it open."""
+    url = error.facts.get("name") or error.facts.get("source")
+    named = any(file.url == url for request in one.job.requests for file in request.files)
+    if len(one.job.requests) > 1 and (named or not _is_nobodys(error)):
+        return [_Try(job, one.refusals) for job in parted(one.job, url if named else None)]
+    if isinstance(error, StorageError) or (_is_nobodys(error) and not named):
+        # If it is the file that changed meanwhile, the next look at it tells.
+        if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):
+            return [one]
+        progress.errors.append(error)
+        return []
+    (request,) = one.job.requests
+    reason = error.message[:REASON_CHARS_MAX]
+    table.try_commit(FailRequest(request.id, reason))
+    held = table.state().open_requests.get(request.id)
+    if held is not None and held.failures >= table.settings_in_force().ingest_tries_max:
+        _give_up(table, request, request.files[0].url, reason, progress)
+    else:
+        progress.failed.append(FailedRequest(request.id, request.files[0].url, reason, rejected=False))
+    return []
+
+
+def _is_nobodys(error: Error) -> bool:
+    """Whether it is no file's fault, unless it names one. What is wrong with rows is a UsageError of a class below."""
+    return isinstance(error, StorageError) or type(error) is UsageError
+
+
+def _give_up(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
+    # Refused: another process did it, or ingested it, in this very moment.
+    outcome = table.try_commit(RejectRequest(request.id, reason[:REASON_CHARS_MAX]))
+    if not isinstance(outcome, NotCommitted):
+        version_of(outcome, f"table {table.name}")
+        progress.failed.append(FailedRequest(request.id, url, reason, rejected=True))

@@ -1,0 +1,1 @@
+"""Splitting: a partition that grew too large is cut at keys; no data move."""

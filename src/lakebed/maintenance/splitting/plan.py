@@ -1,0 +1,207 @@
+"""Which partitions are too large, and the keys to cut them at; which small neighbours should be one. Pure: no I/O.
+
+A split takes two steps, because the second needs summaries, which have to be loaded: :func:`due` says which partitions
+exceed ``split_rows`` or ``split_bytes``; :func:`choose` picks the keys of one.
+
+Candidates are keys noted in the summaries of the partition's files, strictly above the least key present: below any of
+them there is a row, and at it or above there is one too. A partition is cut into as many parts as its size calls for at
+once, each cut at the candidate nearest to an even share; a key so hot that it fills a partition ends up alone in one,
+after at most two rounds, and such a partition cannot be split: all rows of one key stay together.
+
+Ranks are only as good as the summaries. Of one run they are exact at every candidate. Of several they may be off by
+the steps between noted keys; if that could be more than a tenth of the partition, it is to be compacted first.
+
+A boundary is shortened to the shortest byte string that still parts the noted keys around it: every state and every
+later log entry holds it.
+
+Joins go the other way (:func:`small`), and never undo a split, nor a split a join: a join makes a partition of at most
+half of what a split begins at, and of the even parts of a split two come to more than that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from lakebed.model.key_summaries import candidates, error_rows, even_cuts, merged_rank, separator
+from lakebed.state.resolve_partitions import reaching_over
+from lakebed.state.sums import partition_sums
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakebed.model.files import DataFile
+    from lakebed.model.key_summaries import Summary
+    from lakebed.model.keys import EncodedRange
+    from lakebed.settings import Settings
+    from lakebed.state.table_state import TableState
+
+ERROR_SHARE_MAX = 0.1
+"""A part may so be off by a fifth of what was meant, which the next split mends; more would cut blindly."""
+
+
+FEW_SHARE = 0.01
+"""So many rows of a partition may be on the other side of a cut, if the boundary is shorter for it."""
+
+FILL = 0.75
+"""How full of its limit a part is meant to be: were it full, it would be split again for being a row too large."""
+
+FAR_ABOVE = 4
+"""A partition of so many times its limit is cut also under an open job, which commits under the parts (decision
+0005)."""
+
+JOINED_MAX = 10_000
+"""Partitions that one join may make one: some tens of kB of its entry. Many more empty ones take a few calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargePartition:
+    """A partition above its limits, and into how many parts it should be cut. ``files`` are oldest first."""
+
+    partition: int
+    keys: EncodedRange
+    rows: int
+    size_bytes: int
+    runs: int
+    parts: int
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitAt:
+    """Cut the partition at these ascending keys."""
+
+    partition: int
+    keys: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSplit:
+    """A partition that is too large and stays whole, and why."""
+
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactFirst(NotSplit):
+    """Its files overlap too much to know where its rows lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsplittable(NotSplit):
+    """As far as the summaries tell, it holds a single key."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """Partitions above their limits in key order; and those that have to wait."""
+
+    large: tuple[LargePartition, ...]
+    waiting: tuple[NotSplit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SmallPartitions:
+    """Neighbours in key order that should be one partition.
+
+    ``compact_first`` are those of them that refer to files which keep them apart: compacted, they have others.
+    """
+
+    partitions: tuple[int, ...]
+    rows: int
+    size_bytes: int
+    compact_first: tuple[int, ...]
+
+
+def due(state: TableState, settings: Settings) -> SplitPlan:
+    """The partitions that exceed a limit.
+
+    One with an open job waits, unless it is far above: the job's files were made for the partition as it is, and each
+    part would refer to all of them.
+    """
+    large, waiting = [], []
+    sums = partition_sums(state)
+    for position, partition in enumerate(state.partitions.ids):
+        held = sums.get(partition)
+        if held is None:
+            continue
+        parts = max(_parts(held.rows, settings.split_rows), _parts(held.size_bytes, settings.split_bytes))
+        if parts < 2:
+            continue
+        keys = state.partitions.range_at(position)
+        far = max(held.rows / settings.split_rows, held.size_bytes / settings.split_bytes) > FAR_ABOVE
+        job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
+        if job is None or far:
+            files = state.files_of(partition)
+            large.append(LargePartition(partition, keys, held.rows, held.size_bytes, held.runs, parts, files))
+        else:
+            waiting.append(NotSplit(partition, f"job {job.id} is open there"))
+    return SplitPlan(tuple(large), tuple(waiting))
+
+
+def _parts(size: int, limit: int) -> int:
+    return 1 if size <= limit else max(2, ceil(size / (FILL * limit)))
+
+
+def choose(large: LargePartition, summaries: Sequence[Summary]) -> SplitAt | CompactFirst | Unsplittable:
+    """Where to cut the partition; ``summaries`` are those of its files."""
+    # Files of one run do not overlap: a key noted in one of them has an exact rank over all.
+    off = error_rows(summaries) if large.runs > 1 else 0
+    if off > ERROR_SHARE_MAX * large.rows:
+        return CompactFirst(
+            large.partition,
+            f"its rows may lie {off} of {large.rows} rows off where its summaries say; compact it first",
+        )
+    low, high = large.keys.min, large.keys.max
+    if not candidates(summaries, low, high):
+        return Unsplittable(large.partition, "it holds a single key, as far as its summaries tell")
+    cuts = even_cuts(summaries, large.parts, low, high)
+    noted = sorted({key for summary in summaries for key in summary.keys if large.keys.contains(key)})
+    return SplitAt(large.partition, tuple(dict.fromkeys(_shortened(key, noted, summaries, large.rows) for key in cuts)))
+
+
+def _shortened(key: bytes, noted: Sequence[bytes], summaries: Sequence[Summary], rows: int) -> bytes:
+    """A short key that cuts where a noted one does, give or take a few of the partition's rows."""
+    position = bisect_left(noted, key)
+    ranks = [merged_rank(summaries, noted[p]) for p in (position, min(position + 1, len(noted) - 1))]
+    return separator(noted, position, ranks[1] - ranks[0], FEW_SHARE * rows)
+
+
+def small(state: TableState, settings: Settings) -> tuple[SmallPartitions, ...]:
+    """The neighbours to join, each group as long as its partitions come to no more than ``join_share`` of the limits.
+
+    Partitions with an open job are left alone, and so is a table without rows: its partitions wait for what they were
+    made for.
+    """
+    rows_max, bytes_max = (int(settings.join_share * most) for most in (settings.split_rows, settings.split_bytes))
+    sums = partition_sums(state)
+    if not sums or not rows_max:
+        return ()
+    busy = {position for job in state.jobs.values() for position in state.partitions.overlapping(job.keys)}
+    found: list[SmallPartitions] = []
+    group: list[int] = []
+    rows = size_bytes = 0
+    for position, partition in enumerate(state.partitions.ids):
+        held = sums.get(partition)
+        more_rows, more_bytes = (held.rows, held.size_bytes) if held else (0, 0)
+        full = rows + more_rows > rows_max or size_bytes + more_bytes > bytes_max or len(group) == JOINED_MAX
+        if full or position in busy:
+            found += _together(group, rows, size_bytes, state)
+            group, rows, size_bytes = [], 0, 0
+        if position not in busy:
+            group.append(partition)
+            rows, size_bytes = rows + more_rows, size_bytes + more_bytes
+    return (*found, *_together(group, rows, size_bytes, state))
+
+
+def _together(partitions: Sequence[int], rows: int, size_bytes: int, state: TableState) -> list[SmallPartitions]:
+    if len(partitions) < 2:
+        return []
+    files = reaching_over(partitions, state)
+    compact_first = [
+        partition for partition in partitions if any(file.id in files for file in state.files_of(partition))
+    ]
+    return [SmallPartitions(tuple(partitions), rows, size_bytes, tuple(compact_first))]

@@ -1,0 +1,170 @@
+"""Splitting the partitions of a table that are too large, and joining small ones. Moves no data.
+
+A split reads summaries, and the pages at the cuts in each file that is cut, so that the counts of all parts are exact.
+
+Many partitions are split by one commit. Partitions are looked at once a call; the parts of one cut are of the right
+size as far as its summaries tell, and what turns out otherwise is cut by the next call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakebed.log.outcomes import NotCommitted, Outcome, version_of
+from lakebed.maintenance.splitting.plan import CompactFirst, LargePartition, NotSplit, SplitAt, choose, due, small
+from lakebed.read.exact_ranks import exact_at
+from lakebed.read.summaries import load_summaries
+from lakebed.state.resolve_partitions import bounds_of_cuts
+from lakebed.state.transactions import ProposeJoin, ProposeSplit
+
+if TYPE_CHECKING:
+    from lakebed.model.key_summaries import Summary
+    from lakebed.table.table import Table
+
+FILES_AT_ONCE = 1_000
+"""Files of the partitions that one commit splits: their summaries are held, up to 0.1 MB each."""
+
+REFERENCES_AT_ONCE = 100_000
+"""References that one commit of a split makes at most, if it is not of one partition: a sidecar of half a
+megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartitionReport:
+    """A partition that was cut, and into how many."""
+
+    partition: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What splitting did. ``version`` is the log number of the last commit, None if there was nothing to do."""
+
+    table: str
+    split: tuple[SplitPartitionReport, ...]
+    not_split: tuple[NotSplit, ...]
+    version: int | None
+
+    @property
+    def compact_first(self) -> tuple[int, ...]:
+        """Partitions that can be split once they are compacted."""
+        return tuple(found.partition for found in self.not_split if isinstance(found, CompactFirst))
+
+
+@dataclass(frozen=True, slots=True)
+class NotJoined:
+    """Small neighbours that stay apart, and why."""
+
+    partitions: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReport:
+    """What joining did: the partitions that were made one, group by group. ``version`` is as that of a split."""
+
+    table: str
+    joined: tuple[tuple[int, ...], ...]
+    not_joined: tuple[NotJoined, ...]
+    version: int | None
+
+
+def split(table: Table) -> SplitReport:
+    """Cut every partition that exceeds a limit, as far as can be known where to.
+
+    Raises:
+        DamagedError: a summary, or a file whose summary is gone, is damaged.
+        ContentionError, UnknownOutcomeError, StorageError: the log; partitions cut before stay cut.
+    """
+    found = due(table.state(), table.settings_in_force())
+    report = cut_partitions(table, found.large, choose)
+    return replace(report, not_split=(*found.waiting, *report.not_split))
+
+
+def cut_partitions(
+    table: Table,
+    large: Sequence[LargePartition],
+    choose: Callable[[LargePartition, Sequence[Summary]], SplitAt | NotSplit],
+) -> SplitReport:
+    """Cut partitions where ``choose`` says, given the summaries of their files. Raises as :func:`split`."""
+    boundaries = table.log.head.state.partitions.boundaries
+    done: list[SplitPartitionReport] = []
+    not_split: list[NotSplit] = []
+    version: int | None = None
+    for some in _at_once(large):
+        files = dict.fromkeys(file for partition in some for file in partition.files)
+        summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=boundaries)
+        chosen = [choose(partition, [summaries[file.id] for file in partition.files]) for partition in some]
+        cuts = [one for one in chosen if isinstance(one, SplitAt)]
+        summaries = _exact(table, cuts, summaries)
+        not_split += [one for one in chosen if not isinstance(one, SplitAt)]
+        for tried, outcome in _proposed(table, cuts, summaries):
+            if isinstance(outcome, NotCommitted):
+                not_split += [NotSplit(cut.partition, outcome.reason) for cut in tried]
+            else:
+                version = version_of(outcome, f"table {table.name}")
+                done += [SplitPartitionReport(cut.partition, len(cut.keys) + 1) for cut in tried]
+    return SplitReport(table.name, tuple(done), tuple(not_split), version)
+
+
+def _exact(table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]) -> dict[str, Summary]:
+    """The summaries with the exact ranks of the cuts, and of the ends of the partitions that are cut."""
+    snapshot = table.snapshot(max_staleness=math.inf)
+    bounds = bounds_of_cuts({cut.partition: cut.keys for cut in cuts}, snapshot.state)
+    return exact_at(bounds, summaries, snapshot.reader, snapshot.schema)
+
+
+def join(table: Table) -> JoinReport:
+    """Make one partition of each group of small neighbours, where no file keeps them apart.
+
+    Raises ContentionError, UnknownOutcomeError, StorageError: the log; partitions joined before stay joined.
+    """
+    done: list[tuple[int, ...]] = []
+    not_joined: list[NotJoined] = []
+    version: int | None = None
+    for group in small(table.state(), table.settings_in_force()):
+        outcome = table.try_commit(ProposeJoin(group.partitions))
+        if isinstance(outcome, NotCommitted):
+            not_joined.append(NotJoined(group.partitions, outcome.reason))
+        else:
+            version = version_of(outcome, f"table {table.name}")
+            done.append(group.partitions)
+    return JoinReport(table.name, tuple(done), tuple(not_joined), version)
+
+
+def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
+    """The partitions as they are split together, some at a time."""
+    some: list[LargePartition] = []
+    files: set[str] = set()
+    references = 0
+    for partition in large:
+        names = {file.id for file in partition.files}
+        more = len(names) * partition.parts
+        if some and (len(files | names) > FILES_AT_ONCE or references + more > REFERENCES_AT_ONCE):
+            yield some
+            some, files, references = [], set(), 0
+        some.append(partition)
+        files |= names
+        references += more
+    if some:
+        yield some
+
+
+def _proposed(
+    table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]
+) -> Iterator[tuple[Sequence[SplitAt], Outcome]]:
+    """The cuts proposed together; one by one if that is refused, for a partition that is gone must not hold the others
+    up.
+    """
+    if not cuts:
+        return
+    outcome = table.try_commit(ProposeSplit({cut.partition: cut.keys for cut in cuts}, summaries))
+    if not isinstance(outcome, NotCommitted) or len(cuts) == 1:
+        yield cuts, outcome
+        return
+    for cut in cuts:
+        yield [cut], table.try_commit(ProposeSplit({cut.partition: cut.keys}, summaries))

@@ -1,0 +1,318 @@
+"""Data files, references and runs as values, and the only place where object names are made and read.
+
+A data file is immutable, sorted by row key and sort key. A reference stands for *all* rows of one file inside one
+partition; files whose ranges at most touch and that came out of one job are one run, and their references carry one run
+id. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from lakebed.errors import DamagedError
+from lakebed.model.keys import EncodedRange
+
+if TYPE_CHECKING:
+    from lakebed.model.key_summaries import Summary
+
+SUMMARY_BYTES_MIN = 128 * 1024
+"""A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
+
+WIDE_ROW_BYTES = 16 * 1024
+"""From so many bytes a row on, the engine does not read a file: its allocator keeps what it has read."""
+
+KEY_FILTERS = "lakebed.key_filters"
+"""Where a data file says, in the key-value metadata of its footer, where its filters over whole keys lie."""
+
+VERSION_DIGITS = 20
+"""Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
+
+CALLS_FOLDER = "calls"
+"""Where calls lie that a driver in another process carries out."""
+
+_ID = r"[0-9a-z][0-9a-z-]{7,63}"
+_NUMBER = re.compile(rf"[0-9]{{{VERSION_DIGITS}}}")
+_SIDECAR = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
+_DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
+_TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
+_FAILURE_NAME = re.compile(rf"tables/({_ID})/failures/({_ID})\.json")
+_PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One sorted Parquet file as its writer knows it.
+
+    ``last_modified_us`` is the store's own last-modified time (microseconds since 1970), the digests are XXH3-128 of
+    the whole object and of its Parquet footer (metadata, length and magic: the last ``footer_bytes``). ``bounds`` are
+    those of the key fields after the first (:mod:`lakebed.model.field_bounds`).
+    """
+
+    id: str
+    job: str
+    rows: int
+    size_bytes: int
+    min_key: bytes
+    max_key: bytes
+    schema_version: int
+    last_modified_us: int
+    digest: str
+    footer_bytes: int
+    footer_digest: str
+    bounds: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:
+            raise DamagedError(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
+
+    @property
+    def summarised(self) -> bool:
+        """Whether its summary is kept beside it."""
+        return self.size_bytes >= SUMMARY_BYTES_MIN
+
+    def lies_in(self, keys: EncodedRange) -> bool:
+        """Whether every row's key is inside the range."""
+        return keys.contains(self.min_key) and keys.contains(self.max_key)
+
+    def reaches(self, keys: EncodedRange) -> bool:
+        """Whether the file's bounds share a key with the range; no row need be there."""
+        return (keys.max is None or self.min_key < keys.max) and self.max_key >= keys.min
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is written and not committed: what a transaction proposals. ``run`` names the run it is part of."""
+
+    file: DataFile
+    summary: Summary
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedFile:
+    """What the table state knows of a file by its id: its place in the order of arrival, when references came and went.
+
+    ``file`` has the facts of a file that no partition refers to any more; those of all others are with the partitions.
+    """
+
+    sequence_lo: int
+    sequence_hi: int
+    added: int
+    dropped: int | None = None
+    references: int = 0
+    retired: bool = False
+    file: DataFile | None = None
+
+    @property
+    def facts(self) -> DataFile:
+        """Those of a file that no partition refers to. Raises DamagedError if the state lacks them."""
+        if self.file is None:
+            raise DamagedError(f"a file of sequence {self.sequence_lo} to {self.sequence_hi} has no facts of its own")
+        return self.file
+
+    def needed_at(self, version: int) -> bool:
+        """Whether the table at that version refers to the file."""
+        return self.added <= version and (self.dropped is None or version < self.dropped)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """All rows of a file inside one partition; ``rows`` is exact or an estimate."""
+
+    file: str
+    partition: int
+    rows: int
+    exact: bool
+    run: str
+
+
+class PartitionFile(NamedTuple):
+    """A reference as its partition holds it in the table state: with the facts of the file, so the partition answers
+    alone.
+
+    A tuple, because a lookup makes as many as its partition has files, and a dataclass takes five times as long.
+    """
+
+    file: DataFile
+    rows: int
+    exact: bool
+    run: str
+
+    def reference(self, partition: int) -> Reference:
+        """The same as transactions have it, by names."""
+        return Reference(self.file.id, partition, self.rows, self.exact, self.run)
+
+
+def instance_name() -> str:
+    """The object that marks an instance and gives its format version."""
+    return "instance.json"
+
+
+def tables_folder() -> str:
+    """Where all tables lie."""
+    return "tables"
+
+
+def table_of_object(name: str) -> str | None:
+    """The id of the table that an object is part of; None if it is part of none."""
+    match = _TABLE_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def table_prefix(table_id: str) -> str:
+    """Where everything of a table lies."""
+    return f"tables/{table_id}"
+
+
+def data_folder(table_id: str) -> str:
+    """Where the objects of a table's data files lie, a folder a job."""
+    return f"tables/{table_id}/data"
+
+
+def data_object(table_id: str, job: str, file_id: str) -> str:
+    """The object that a job writes a data file to."""
+    return f"tables/{table_id}/data/{job}/{file_id}.parquet"
+
+
+def summary_object(table_id: str, job: str, file_id: str) -> str:
+    """The object that a job writes a data file's summary to."""
+    return f"tables/{table_id}/data/{job}/{file_id}.summary"
+
+
+def data_name(table_id: str, file: DataFile) -> str:
+    """The object of a data file."""
+    return data_object(table_id, file.job, file.id)
+
+
+def summary_name(table_id: str, file: DataFile) -> str:
+    """The object of a data file's summary."""
+    return summary_object(table_id, file.job, file.id)
+
+
+def object_names(table_id: str, file: DataFile) -> tuple[str, ...]:
+    """All objects of a data file."""
+    return (data_name(table_id, file), summary_name(table_id, file))[: 1 + file.summarised]
+
+
+def file_of_object(table_id: str, name: str) -> tuple[str, str] | None:
+    """The job and the id of the data file that an object is, or is the summary of; None if it is not of that table."""
+    match = _DATA_NAME.fullmatch(name)
+    return (match[2], match[3]) if match and match[1] == table_id else None
+
+
+def pin_folder(table_id: str) -> str:
+    """Where readers say which numbers of a table they need."""
+    return f"tables/{table_id}/pins"
+
+
+def pin_name(table_id: str, pin_id: str) -> str:
+    """The object of one reader's pin."""
+    return f"{pin_folder(table_id)}/{pin_id}.json"
+
+
+def is_pin_name(table_id: str, name: str) -> bool:
+    """Whether an object is a pin of that table."""
+    match = _PIN_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
+
+
+def failure_folder(table_id: str) -> str:
+    """Where failed calls of a table are on record."""
+    return f"tables/{table_id}/failures"
+
+
+def failure_name(table_id: str, failure_id: str) -> str:
+    """The object of one failed call."""
+    return f"{failure_folder(table_id)}/{failure_id}.json"
+
+
+def is_failure_name(table_id: str, name: str) -> bool:
+    """Whether an object is the record of a failed call of that table."""
+    match = _FAILURE_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
+
+
+def call_request_name(call_id: str) -> str:
+    """The object of a call that a driver in another process is to carry out."""
+    return f"{CALLS_FOLDER}/{call_id}/request.json"
+
+
+def call_answer_name(call_id: str) -> str:
+    """The object of what came of it."""
+    return f"{CALLS_FOLDER}/{call_id}/answer.json"
+
+
+def entry_name(prefix: str, version: int) -> str:
+    """The object of a log entry; ``prefix`` is ``catalog`` or a table's."""
+    return f"{entry_folder(prefix)}/{version:0{VERSION_DIGITS}d}.ndjson"
+
+
+def entry_folder(prefix: str) -> str:
+    """Where the objects of a log's entries lie."""
+    return f"{prefix}/log"
+
+
+def parse_entry_name(prefix: str, name: str) -> int | None:
+    """The number of a log entry's object; None if the object is not one."""
+    text = name.removeprefix(f"{prefix}/log/").removesuffix(".ndjson")
+    return int(text) if _NUMBER.fullmatch(text) and entry_name(prefix, int(text)) == name else None
+
+
+def log_of_entry(name: str) -> str | None:
+    """The prefix of the log that an object is an entry of; None if it is not one."""
+    prefix, found, _ = name.rpartition("/log/")
+    return prefix if found and parse_entry_name(prefix, name) is not None else None
+
+
+def log_start_name(prefix: str) -> str:
+    """The object of a log's start; it lies among the entries."""
+    return f"{prefix}/log/log-start.ndjson"
+
+
+def sidecar_folder(prefix: str) -> str:
+    """Where the sidecars of a log's entries lie."""
+    return f"{prefix}/log/sidecars"
+
+
+def sidecar_name(prefix: str, version: int, digest: str) -> str:
+    """The sidecar of these bytes that was put for an entry."""
+    return f"{sidecar_folder(prefix)}/{version:0{VERSION_DIGITS}d}-{digest}.arrow"
+
+
+def parse_sidecar_name(prefix: str, name: str) -> tuple[int, str] | None:
+    """Number and digest of a sidecar's name; None if it is not one."""
+    match = _SIDECAR.fullmatch(name.removeprefix(f"{sidecar_folder(prefix)}/"))
+    return (int(match[1]), match[2]) if match and sidecar_name(prefix, int(match[1]), match[2]) == name else None
+
+
+def checkpoints_folder(prefix: str) -> str:
+    """Where all checkpoints of a log lie."""
+    return f"{prefix}/checkpoints"
+
+
+def checkpoint_folder(prefix: str, version: int | None = None) -> str:
+    """Where a log's newest checkpoint lies; or the one of that version, which is kept."""
+    return f"{checkpoints_folder(prefix)}/{'latest' if version is None else f'{version:0{VERSION_DIGITS}d}'}"
+
+
+def parse_retained_version(prefix: str, name: str) -> int | None:
+    """The number of the retained checkpoint that an object belongs to; None: to none."""
+    text = name.removeprefix(f"{checkpoints_folder(prefix)}/").partition("/")[0]
+    return int(text) if _NUMBER.fullmatch(text) and name.startswith(checkpoint_folder(prefix, int(text))) else None
+
+
+def checkpoint_name(prefix: str, version: int | None = None) -> str:
+    """The manifest of a log's newest checkpoint; or of the one of that version, which is kept."""
+    return f"{checkpoint_folder(prefix, version)}/manifest.ndjson"
+
+
+def segment_folder(prefix: str, version: int | None = None) -> str:
+    """Where the parts of that checkpoint lie."""
+    return f"{checkpoint_folder(prefix, version)}/segments"
+
+
+def segment_name(prefix: str, token: str, version: int | None = None) -> str:
+    """One part of that checkpoint."""
+    return f"{segment_folder(prefix, version)}/{token}.arrow"

@@ -1,0 +1,75 @@
+"""How much a verification reads, and what it finds: values, each finding with its remedy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lakebed.errors import UsageError
+from lakebed.model.checks import check_flag, check_whole_number, shown
+
+Progress = Callable[[int, int], None]
+
+RESTORE = "restore the object from a copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """That a verification reads data files: all, or whole ones by chance until they have a ``share`` of all bytes.
+
+    Every byte is held against its digest, which goes as fast as the disk, and if ``rows`` every row is decoded and
+    checked as well, which takes a core a second for some 50 MB of small rows.
+
+    The same ``seed`` chooses the same files of the same number; None chooses others each time, and the report says by
+    which seed. ``progress`` is called with the bytes that were read, and of how many.
+
+    Raises UsageError for a share that is not above 0 and at most 1, a seed that is no whole number, or rows that are
+    neither True nor False.
+    """
+
+    share: float = 1.0
+    seed: int | None = None
+    progress: Progress | None = None
+    rows: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("rows", self.rows)
+        if not _is_share(self.share):
+            raise UsageError(f"share = {shown(self.share)}: must be a number above 0 and at most 1, such as 0.05")
+        check_whole_number("seed", self.seed)
+        if self.progress is not None and not callable(self.progress):
+            raise UsageError(f"progress = {shown(self.progress)}: must be a function of two numbers of bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be; without ``damage`` it is only worth knowing.
+
+    One about a data file names the ``file``, its ``object`` by URL, its least and greatest key, and how many ``rows``
+    of the table it holds, which are at risk. All of these are None if the finding is about something else.
+    """
+
+    kind: str
+    damage: bool
+    what: str
+    remedy: str
+    file: str | None = None
+    object: str | None = None
+    min_key: dict[str, Any] | None = None
+    max_key: dict[str, Any] | None = None
+    rows: int | None = None
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def damage(kind: str, what: str, remedy: str = RESTORE) -> Finding:
+    """Something that cannot be derived again, or that a store changed, or that gives wrong answers."""
+    return Finding(kind, damage=True, what=what, remedy=remedy)
+
+
+def note(kind: str, what: str, remedy: str) -> Finding:
+    """Something that is worth knowing, and does no harm."""
+    return Finding(kind, damage=False, what=what, remedy=remedy)

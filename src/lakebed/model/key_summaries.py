@@ -1,0 +1,235 @@
+"""Summaries: how the rows of one sorted file lie along its keys, exactly, at about a thousand keys.
+
+A sorted file needs no streaming sketch: while it is written, keys at even positions are noted together with their exact
+*lower rank*, the number of rows with a smaller key. A key with several rows has its successor noted as well, whose
+lower rank is the position behind these rows. So few rows lie between two neighbours that are noted, however hot a key
+is, and every rank lies between the two ranks beside it: these are its bounds, and their middle is the estimate.
+Summaries of several files merge by weight, which is what a split point is found from: the error of a merged rank is at
+most the sum of the files' widest steps (a quantile sketch's promise, without its randomness). A summary also holds the
+rank of each partition boundary known to the writer, which makes the row counts of new references exact.
+
+A summary that was written before successors were noted has wide bounds beside a hot key, and these hold as well.
+
+Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedError
+from lakebed.model.keys import shortest_separator, successor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SAMPLES_MAX = 1025
+"""A step between noted keys is at most rows / 512 (the last widening may halve their number), and the middle of it is
+off by at most half of that: 0.1% of the file's rows."""
+
+
+_DIGEST_MARK = b"xxh3-128:"
+_NO_DIGEST = b"?" * 32
+
+
+_BYTES_MAX, _DENSE = 16 * 1024 * 1024, 32
+"""What a summary takes decoded: a thousand keys of 8 KiB, and where it is larger, for it has many boundaries, as much
+as its stored form may tell. Keys that follow one another share what they begin with, and compress well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Noted keys of one sorted file in ascending order, the exact lower rank of each, and the file's rows.
+
+    ``max_key`` is the file's greatest key: above it every rank is ``rows``. ``blocks`` are the digests of the blocks of
+    a file that does not hold them itself, because another program wrote it (:mod:`lakebed.storage.blocks`).
+    """
+
+    keys: tuple[bytes, ...]
+    ranks: tuple[int, ...]
+    rows: int
+    max_key: bytes
+    blocks: bytes = b""
+
+    def bounds(self, key: bytes) -> tuple[int, int]:
+        """The least and the most rows that may have a smaller key. Where they are equal that is exact."""
+        if key > self.max_key:
+            return self.rows, self.rows
+        position = bisect_left(self.keys, key)
+        if position < len(self.keys) and self.keys[position] == key:
+            return self.ranks[position], self.ranks[position]
+        low = self.ranks[position - 1] if position else 0
+        # Nothing lies below the first noted key, which is the least of the file.
+        high = (self.ranks[position] if position < len(self.ranks) else self.rows) if position else 0
+        return low, high
+
+    def rank(self, key: bytes) -> tuple[int, bool]:
+        """How many rows have a smaller key, and whether that is exact."""
+        low, high = self.bounds(key)
+        # Upwards: the lower of two noted keys is a row itself, as a rule.
+        return (low + high + 1) // 2, low == high
+
+    def with_ranks(self, ranks: Mapping[bytes, int]) -> Summary:
+        """The same with the exact lower ranks of further keys, as someone read them in the file.
+
+        Raises DamagedError if a rank is not between those that are noted beside it.
+        """
+        for key, rank in ranks.items():
+            low, high = self.bounds(key)
+            if not low <= rank <= high:
+                raise DamagedError(
+                    f"{rank} rows of a file have a key below {key.hex()}, where its summary has {low} to {high}; "
+                    "delete the summary to have it made again, and run a deep verification of the table"
+                )
+        inside = {key: rank for key, rank in ranks.items() if key <= self.max_key}
+        noted = sorted({**dict(zip(self.keys, self.ranks, strict=True)), **inside}.items())
+        return replace(self, keys=tuple(key for key, _ in noted), ranks=tuple(rank for _, rank in noted))
+
+    def spread(self) -> tuple[bytes, ...]:
+        """Noted keys in ascending order, spread evenly over the rows: one with many rows is there as many times."""
+        count = min(self.rows, SAMPLES_MAX)
+        ranks = (number * self.rows // count for number in range(count))
+        return tuple(self.keys[bisect_right(self.ranks, rank) - 1] for rank in ranks)
+
+    def to_ipc(self) -> bytes:
+        """The stored form: Arrow IPC file, columns ``key`` (binary) and ``rank`` (int64), rows in the metadata.
+
+        The metadata also have the digest of the stored bytes, computed with a placeholder in its place.
+        """
+        import pyarrow as pa
+
+        schema = pa.schema(
+            [("key", pa.binary()), ("rank", pa.int64())],
+            metadata={
+                "lakebed.rows": str(self.rows),
+                "lakebed.max_key": self.max_key.hex(),
+                "lakebed.digest": (_DIGEST_MARK + _NO_DIGEST).decode(),
+                **({"lakebed.block_digests": base64.b64encode(self.blocks)} if self.blocks else {}),
+            },
+        )
+        table = pa.table([pa.array(self.keys, pa.binary()), pa.array(self.ranks, pa.int64())], schema=schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(table)
+        data = bytes(sink.getvalue())
+        return data.replace(_DIGEST_MARK + _NO_DIGEST, _DIGEST_MARK + _digest(data))
+
+    @classmethod
+    def from_ipc(cls, data: bytes, name: str) -> Summary:
+        """Read the stored form, which is verified first if it has a digest.
+
+        Raises DamagedError naming the object if it is not what was written, no summary, or its ranks do not ascend.
+        """
+        import pyarrow as pa
+
+        from lakebed.model.ipc import open_within
+
+        _, mark, rest = data.partition(_DIGEST_MARK)
+        stored = rest[: len(_NO_DIGEST)]
+        # Also decoded so: a key may hold the placeholder.
+        content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else data
+        if mark and _digest(content) != stored:
+            raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
+        try:
+            table = open_within(pa.BufferReader(content), _BYTES_MAX + _DENSE * len(content), name).read_all()
+            metadata = table.schema.metadata or {}
+            found = cls(
+                tuple(table.column("key").to_pylist()),
+                tuple(table.column("rank").to_pylist()),
+                int(metadata[b"lakebed.rows"]),
+                bytes.fromhex(metadata[b"lakebed.max_key"].decode()),
+                base64.b64decode(metadata.get(b"lakebed.block_digests", b"")),
+            )
+        except (pa.ArrowException, KeyError, ValueError, OSError, SystemError) as error:
+            raise DamagedError(f"{name} is not a summary; delete it to have it made again", name=name) from error
+        steps = zip(found.ranks, (*found.ranks[1:], found.rows), strict=True)
+        if any(a > b for a, b in steps) or list(found.keys) != sorted(set(found.keys)):
+            raise DamagedError(f"{name}: keys and ranks do not ascend; delete it to have it made again", name=name)
+        return found
+
+
+def _digest(data: bytes) -> bytes:
+    import xxhash
+
+    return xxhash.xxh3_128_hexdigest(data).encode()
+
+
+def shares(summary: Summary, boundaries: Sequence[bytes]) -> list[tuple[int, bool]]:
+    """Rows of the file in each interval that the ascending boundaries cut, and whether each count is exact.
+
+    One more interval than boundaries; the counts sum to the file's rows.
+    """
+    ranks = [(0, True), *(summary.rank(boundary) for boundary in boundaries), (summary.rows, True)]
+    return [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
+
+
+def merged_rank(summaries: Sequence[Summary], key: bytes) -> int:
+    """Rows with a smaller key over all the files, as near as their summaries tell."""
+    return sum(summary.rank(key)[0] for summary in summaries)
+
+
+def candidates(summaries: Sequence[Summary], low: bytes, high: bytes | None) -> list[bytes]:
+    """Noted keys in ``(low, high)``, ascending, each once, that may have rows on both sides.
+
+    A cut at the least key present would leave nothing below it; one behind the last rows would leave nothing above.
+    """
+    noted = sorted({key for s in summaries for key in s.keys if key > low and (high is None or key < high)})
+    first = min((s.keys[bisect_left(s.keys, low)] for s in summaries if s.keys and s.keys[-1] >= low), default=b"")
+    noted = [key for key in noted if key > first]
+    rows = _rows_below(summaries, high)
+    while noted and merged_rank(summaries, noted[-1]) >= rows:
+        noted.pop()
+    return noted
+
+
+def separator(noted: Sequence[bytes], position: int, rows_between: float, rows_few: float) -> bytes:
+    """A short key that parts the noted key before a position from the rows behind it.
+
+    One that is noted because the rows of the key before it end there is as long as a key, and so is what parts the two.
+    If between it and the next lie ``rows_between`` that are no more than ``rows_few``, any key up to the next will do.
+    """
+    below, at = noted[position - 1 : position + 1]
+    if at == successor(below) and position + 1 < len(noted) and rows_between <= rows_few:
+        at = noted[position + 1]
+    return shortest_separator(below, at)
+
+
+def even_cuts(summaries: Sequence[Summary], count: int, low: bytes = b"", high: bytes | None = None) -> list[bytes]:
+    """At most ``count - 1`` ascending keys that cut the rows in ``[low, high)`` into about equal parts."""
+    noted = candidates(summaries, low, high)
+    if count < 2 or not noted:
+        return []
+    base = merged_rank(summaries, low)
+    total = _rows_below(summaries, high) - base
+    cuts: list[bytes] = []
+    for part in range(1, count):
+        wanted = base + total * part / count
+        # Few of the noted keys are asked for their rank, which each costs a search in every summary.
+        position = bisect_left(noted, wanted, key=lambda key: merged_rank(summaries, key))
+        position = min(position, len(noted) - 1)
+        if position:
+            below, at = (merged_rank(summaries, noted[p]) for p in (position - 1, position))
+            position -= wanted - below < at - wanted
+        key = noted[position]
+        if not cuts or key > cuts[-1]:
+            cuts.append(key)
+    return cuts
+
+
+def error_rows(summaries: Sequence[Summary]) -> int:
+    """The most that a merged rank can be off, in rows."""
+    found = 0
+    for summary in summaries:
+        noted = zip(summary.keys, summary.ranks, strict=True)
+        steps = itertools.pairwise((*noted, (summary.max_key, summary.rows)))
+        # Between a key and its successor there is no other whose rank could be asked.
+        found += max((b - a for (low, a), (high, b) in steps if high not in (low, successor(low))), default=0)
+    return found
+
+
+def _rows_below(summaries: Sequence[Summary], high: bytes | None) -> int:
+    return sum(s.rows for s in summaries) if high is None else merged_rank(summaries, high)

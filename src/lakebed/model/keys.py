@@ -1,0 +1,399 @@
+"""Keys as byte strings: one encoding, one order, everywhere.
+
+A key is the tuple of row key values. Its encoding compares, as unsigned bytes, exactly as the tuple does field by
+field: so bounds, partition lookup, summaries and range pruning compare bytes and never tuples. Rules of a field:
+
+* int32, date (days): 4 bytes, big-endian, sign bit flipped; int64, timestamp (integer of its unit): 8 bytes, likewise.
+* string (UTF-8) and binary: the bytes with 00 written as ``00 FF``, then the terminator ``00 01``. The terminator is
+  lower than any escaped byte, so a string sorts before its extensions whatever field follows.
+
+No encoding of a whole key is a prefix of another's, so all keys that begin with the field values ``p`` are the range
+``[enc(p), successor(enc(p)))``. A bound need not be the encoding of a key: a partition boundary may be cut anywhere
+between characters (a *separator*), and a successor may end in ``00 02``; :meth:`KeyCodec.decode_bound` turns any of
+these back into field values that a columnar engine can compare with.
+
+UTF-8 bytes order as code points do, which is also the order of Arrow, DataFusion and Parquet (but not of Java's
+strings). Pure: no I/O. Source: the order-preserving tuple encodings of FoundationDB and CockroachDB.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import BadKeyError, UsageError
+from lakebed.model.checks import check_flag, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakebed.model.schema import Field
+
+KEY_BYTES_MAX = 8 * 1024
+"""A longer key would make every bound, summary (1,025 keys) and log entry that holds it large: 8 MiB a summary."""
+
+ESCAPED_ZERO = b"\x00\xff"
+"""Stands for a zero byte of text or bytes, so that none of these holds a terminator."""
+
+TERMINATOR = b"\x00\x01"
+"""Behind each field of text or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRange:
+    """All keys whose encoding lies in ``[min, max)``; ``max`` None has no end."""
+
+    min: bytes = b""
+    max: bytes | None = None
+
+    @property
+    def empty(self) -> bool:
+        """No key can lie inside."""
+        return self.max is not None and self.max <= self.min
+
+    def contains(self, key: bytes) -> bool:
+        """Whether the encoded key lies inside."""
+        return key >= self.min and (self.max is None or key < self.max)
+
+    def covers(self, other: EncodedRange) -> bool:
+        """Whether all of the other range lies inside."""
+        return other.min >= self.min and (self.max is None or (other.max is not None and other.max <= self.max))
+
+    def intersect(self, other: EncodedRange) -> EncodedRange:
+        """The keys in both; may be empty."""
+        if self.max is None or other.max is None:
+            upper = other.max if self.max is None else self.max
+        else:
+            upper = min(self.max, other.max)
+        return EncodedRange(max(self.min, other.min), upper)
+
+
+ALL_KEYS = EncodedRange()
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A byte bound as field values: it lies just before (``after`` False) or just after (True) the keys that begin so.
+
+    ``values`` covers the first fields only; a key equal on those is above the bound iff ``after`` is False. The values
+    are what the columns hold: dates as days, timestamps as integers of their unit.
+    """
+
+    values: tuple[int | str | bytes, ...]
+    after: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys from ``min`` (inclusive) up to ``max`` (exclusive unless ``max_inclusive``), as users say it.
+
+    A bound is a tuple of values of the first row key fields, as many as wanted; a scalar is a 1-tuple; None has no
+    bound. A shorter bound stands for all keys that begin with it: ``max=("NYC",), max_inclusive=True`` ends after the
+    last key whose first field is NYC.
+    """
+
+    min: Any = None
+    max: Any = None
+    max_inclusive: bool = False
+
+    def __init__(self, min: Any = None, max: Any = None, *, max_inclusive: bool = False) -> None:
+        object.__setattr__(self, "min", _as_tuple(min))
+        object.__setattr__(self, "max", _as_tuple(max))
+        object.__setattr__(self, "max_inclusive", max_inclusive)
+
+    @classmethod
+    def prefix(cls, *values: Any) -> KeyRange:
+        """All keys whose first fields equal these values."""
+        return cls(values, values, max_inclusive=True)
+
+    @classmethod
+    def starts_with(cls, *values: Any) -> KeyRange:
+        """All keys whose first fields equal the values, the last of which (text or bytes) need only begin so."""
+        if not values:
+            raise BadKeyError("starts_with needs a value; for all keys give KeyRange()")
+        *fields, stem = values
+        if not isinstance(stem, str | bytes):
+            raise BadKeyError(
+                f"starts_with needs text or bytes as its last value, not {shown(stem)}; use KeyRange.prefix for others"
+            )
+        end = _stem_successor(stem)
+        if end is not None:
+            return cls((*fields, stem), (*fields, end))
+        return cls((*fields, stem), tuple(fields) or None, max_inclusive=True)
+
+
+def _as_tuple(bound: Any) -> tuple[Any, ...] | None:
+    if bound is None:
+        return None
+    if isinstance(bound, list | tuple):
+        return tuple(bound) or None
+    return (bound,)
+
+
+def _stem_successor(stem: str | bytes) -> str | bytes | None:
+    """The least text above every text that begins with ``stem``; None if there is none."""
+    if isinstance(stem, bytes):
+        return successor(stem)
+    for end in range(len(stem) - 1, -1, -1):
+        point = ord(stem[end]) + 1
+        if point <= 0x10FFFF:
+            # U+D800..U+DFFF are not characters; the next one is U+E000.
+            return stem[:end] + chr(0xE000 if 0xD800 <= point <= 0xDFFF else point)
+    return None
+
+
+def successor(encoding: bytes) -> bytes | None:
+    """The least byte string above every string that begins with ``encoding``; None if there is none."""
+    stripped = encoding.rstrip(b"\xff")
+    if not stripped:
+        return None
+    return stripped[:-1] + bytes([stripped[-1] + 1])
+
+
+def shortest_separator(low: bytes, high: bytes) -> bytes:
+    """The shortest beginning of ``high`` that is above ``low``, not cut inside a character.
+
+    Requires low < high. Partition boundaries are kept short, because every state and log entry holds them.
+    """
+    length = 0
+    while length < len(low) and low[length] == high[length]:
+        length += 1
+    length += 1
+    while length < len(high) and high[length] & 0xC0 == 0x80:
+        length += 1
+    return high[:length]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCodec:
+    """Encodes and decodes the keys of one schema; ``fields`` are its row key fields in order."""
+
+    fields: tuple[Field, ...]
+
+    def encode(self, values: Sequence[Any]) -> bytes:
+        """Encode the first ``len(values)`` fields. Raises BadKeyError on too many values, a wrong type or length."""
+        if len(values) > len(self.fields):
+            names = ", ".join(field.name for field in self.fields)
+            raise BadKeyError(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
+        encoding = b"".join(_encode_value(field, value) for field, value in zip(self.fields, values, strict=False))
+        if len(encoding) > KEY_BYTES_MAX:
+            raise BadKeyError(
+                f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed",
+                bytes=len(encoding),
+            )
+        return encoding
+
+    def encode_key(self, values: Sequence[Any]) -> bytes:
+        """Encode a whole key. Raises BadKeyError unless there is one value for every row key field."""
+        if len(values) != len(self.fields):
+            names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
+            raise BadKeyError(f"a key has {len(self.fields)} values ({names}); {len(values)} were given")
+        return self.encode(values)
+
+    def encode_range(self, key_range: KeyRange) -> EncodedRange:
+        """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
+        if not isinstance(key_range, KeyRange):
+            raise UsageError(
+                f"a range of keys is a KeyRange, not {shown(key_range)}; KeyRange.prefix({shown(key_range)})?"
+            )
+        check_flag("max_inclusive", key_range.max_inclusive)
+        lower = b"" if key_range.min is None else self.encode(key_range.min)
+        upper = None if key_range.max is None else self.encode(key_range.max)
+        if upper is not None and key_range.max_inclusive:
+            upper = successor(upper)
+        if upper is not None and upper < lower:
+            raise BadKeyError(
+                f"the range is upside down: it runs from {shown(key_range.min)} to {shown(key_range.max)}; swap them"
+            )
+        return EncodedRange(lower, upper)
+
+    def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        """The encoded key of every row, as one binary array in row order. Columns must have the schema's types."""
+        from lakebed.model.key_columns import encode_columns
+
+        return encode_columns(self.fields, rows)
+
+    def decode_columns(self, keys: Sequence[bytes]) -> pa.RecordBatch:
+        """The fields of whole keys as columns: what they were encoded of."""
+        from lakebed.model.key_columns import decode_columns
+
+        return decode_columns(self.fields, keys)
+
+    def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
+        """The encoded key of one row."""
+        return b"".join(_encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
+
+    def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
+        """For each bound, how many rows have a smaller key. Requires rows sorted by key, and ascending bounds."""
+        ranks: list[int] = []
+        low = 0
+        for bound in bounds:
+            low = self.lower_rank(rows, bound, low, rows.num_rows)
+            ranks.append(low)
+        return ranks
+
+    def lower_rank(self, rows: pa.Table | pa.RecordBatch, bound: bytes, low: int, high: int) -> int:
+        """The first of the sorted rows ``[low, high)`` with a key that is not smaller, or ``high``."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.encode_row(rows, middle) < bound:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def decode_bound(self, bound: bytes) -> Bound:
+        """Field values that compare as the bound does; accepts separators and successors as well as keys."""
+        values: list[int | str | bytes] = []
+        position = 0
+        for field in self.fields:
+            if position >= len(bound):
+                break
+            if field.width:
+                piece = bound[position : position + field.width].ljust(field.width, b"\x00")
+                values.append(int.from_bytes(piece, "big") - (1 << (8 * field.width - 1)))
+                position += field.width
+                continue
+            content, position, ending = _decode_content(bound, position)
+            try:
+                values.append(content.decode("utf-8") if field.is_text else content)
+            except UnicodeDecodeError as error:
+                # No text is these bytes, so no later field tells.
+                return Bound((*values, _least_text(content, error.start)), after=False)
+            if ending != "terminated":
+                return Bound(tuple(values), after=ending == "after")
+        return Bound(tuple(values), after=False)
+
+    def beginning(self, key: bytes) -> bytes:
+        """The part of a longer encoding (row key and sort key as one) that is these fields'; all of a shorter one."""
+        position = 0
+        for field in self.fields:
+            if field.width:
+                position += field.width
+            else:
+                end = key.find(TERMINATOR, position)
+                position = len(key) if end < 0 else end + len(TERMINATOR)
+        return key[:position]
+
+    def decode_values(self, bound: bytes) -> dict[str, Any]:
+        """The bound's field values as a user would write them (dates as dates …); missing fields are None."""
+        values: dict[str, Any] = {field.name: None for field in self.fields}
+        for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
+            values[field.name] = value if isinstance(value, str | bytes) else field.from_integer(value)
+        return values
+
+
+def _least_text(content: bytes, start: int) -> str:
+    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, of a row that came
+    before they were refused (:mod:`lakebed.maintenance.repair`).
+    """
+    points = range(0x11_0000)
+    point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))
+    text = content[:start].decode("utf-8")
+    while point > points[-1] and text:
+        point, text = ord(text[-1]) + 1, text[:-1]
+    if point > points[-1]:
+        return chr(points[-1]) * (KEY_BYTES_MAX // 4)
+    return text + chr(0xE000 if 0xD800 <= point < 0xE000 else point)
+
+
+def _decode_content(bound: bytes, position: int) -> tuple[bytes, int, str]:
+    """Unescape one text field: its bytes, where the next field starts, and how it ended."""
+    content = bytearray()
+    while True:
+        zero = bound.find(b"\x00", position)
+        if zero < 0:
+            content += bound[position:]
+            return bytes(content), len(bound), "cut"
+        content += bound[position:zero]
+        mark = bound[zero + 1 : zero + 2]
+        if mark == b"\xff":
+            content.append(0)
+            position = zero + 2
+        elif mark == b"\x01":
+            return bytes(content), zero + 2, "terminated"
+        else:
+            # 00 at the very end was cut before its mark: it lies below every key that begins so.
+            return bytes(content), len(bound), "after" if mark else "cut"
+
+
+def _escape(content: bytes) -> bytes:
+    return content.replace(b"\x00", ESCAPED_ZERO) + TERMINATOR
+
+
+def _encode_integer(value: int, width: int) -> bytes:
+    return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+
+
+def encode_content(field: Field, content: int | bytes) -> bytes:
+    """The part of a key that is a field's, of the integer or the bytes that its column holds."""
+    return _encode_integer(content, field.width) if isinstance(content, int) else _escape(content)
+
+
+def _encode_value(field: Field, value: Any) -> bytes:
+    if value is None:
+        raise BadKeyError(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
+    if field.width:
+        return _encode_integer(_key_integer(field, value), field.width)
+    if field.is_text:
+        if not isinstance(value, str):
+            raise _wrong_type(field, value)
+        try:
+            return _escape(value.encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise BadKeyError(
+                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which is not text",
+                column=field.name,
+            ) from error
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise _wrong_type(field, value)
+    return _escape(bytes(value))
+
+
+def _key_integer(field: Field, value: Any) -> int:
+    """The integer that the column holds for a user's value of an integer, date or timestamp field."""
+    if isinstance(value, dt.date):
+        return field.to_integer(value)
+    if isinstance(value, bool):
+        raise _wrong_type(field, value)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise _wrong_type(field, value) from error
+    limit = 1 << (8 * field.width - 1)
+    if not -limit <= number < limit:
+        raise BadKeyError(f"key field {field.name}: {number} does not fit {field.type}", column=field.name)
+    return number
+
+
+def _wrong_type(field: Field, value: Any) -> BadKeyError:
+    return BadKeyError(
+        f"key field {field.name} is {field.type}; {shown(value)} is {type(value).__name__}", column=field.name
+    )
+
+
+def _encode_raw(field: Field, scalar: Any) -> bytes:
+    """Encode an Arrow scalar of the field's own type."""
+    if field.width:
+        return encode_content(field, scalar.value if hasattr(scalar, "value") else scalar.as_py())
+    return encode_content(field, bytes(scalar.as_buffer()))
+
+
+def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
+    """The ranges in key order, those that overlap or touch joined, empty ones left out: each key counts once."""
+    pending: EncodedRange | None = None
+    for following in sorted((r for r in ranges if not r.empty), key=lambda r: r.min):
+        if pending is not None and (pending.max is None or following.min <= pending.max):
+            ends = None if pending.max is None or following.max is None else max(pending.max, following.max)
+            pending = EncodedRange(pending.min, ends)
+            continue
+        if pending is not None:
+            yield pending
+        pending = following
+    if pending is not None:
+        yield pending

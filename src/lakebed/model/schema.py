@@ -1,0 +1,383 @@
+"""The shape of a table: row key fields, sort key fields, value fields.
+
+Every field has an id, given out from day one and kept for life, which data files carry as the Parquet ``field_id``.
+Rows are sorted by row key, then sort key. Keys are int32, int64, string, binary, date32 or timestamp and never null;
+values are any Arrow type that Parquet holds. A key field may be *generated*: computed from other fields of its row on
+every way in (:mod:`lakebed.ingest.conformer`). Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import BadKeyError, UsageError
+from lakebed.model import types
+from lakebed.model.checks import check_flag, is_text, is_whole, shown
+from lakebed.model.documents import UNREADABLE, load
+from lakebed.model.foreign_errors import said
+from lakebed.model.keys import KeyCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIELD_ID_MAX = 2**31 - 1
+"""Parquet keeps ids of fields in 32 bits."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = dt.date(1970, 1, 1)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A key field that is computed from other fields of its row: ``type`` is an Arrow type or its name, ``expression``
+    is SQL, such as ``cast(ts as date)`` or ``user_id || day``.
+    """
+
+    type: Any
+    expression: str
+
+    def __post_init__(self) -> None:
+        if not is_text(self.expression) or not self.expression.strip():
+            raise UsageError(f"a generated field needs an SQL expression, not {shown(self.expression)}")
+        object.__setattr__(self, "type", types.parse(self.type))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
+
+    ``expression`` is how a generated field is computed, from the fields named in ``inputs``; empty for any other.
+    """
+
+    id: int
+    name: str
+    type: pa.DataType
+    nullable: bool = False
+    expression: str = ""
+    inputs: tuple[str, ...] = ()
+    width: int = dataclasses.field(init=False, repr=False, compare=False)
+    """Bytes of a fixed-width key encoding; 0 for text and bytes."""
+    is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
+    """A string field."""
+
+    def __post_init__(self) -> None:
+        check_field(self.name)
+        if not is_whole(self.id, 1, FIELD_ID_MAX):
+            raise UsageError(f"field {self.name}: id = {shown(self.id)} must be a whole number above 0")
+        if not isinstance(self.type, pa.DataType):
+            raise UsageError(f"field {self.name}: {shown(self.type)} is no Arrow type")
+        check_flag("nullable", self.nullable)
+        if not is_text(self.expression) or not all(map(is_text, self.inputs)):
+            raise UsageError(f"field {self.name}: {shown(self.expression)} is no SQL expression over named fields")
+        # Every key that is encoded asks for them, and Arrow compares types by their names.
+        object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
+        object.__setattr__(self, "is_text", pa.types.is_string(self.type))
+
+    @property
+    def arrow(self) -> pa.Field:
+        """The Arrow field, with its id where Parquet writers look for it."""
+        return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
+
+    def to_integer(self, value: dt.date) -> int:
+        """The column's integer for a date or datetime. Raises BadKeyError if the field cannot hold it exactly."""
+        if pa.types.is_timestamp(self.type) and isinstance(value, dt.datetime):
+            return self._timestamp_integer(value)
+        if pa.types.is_date32(self.type) and not isinstance(value, dt.datetime):
+            return (value - _EPOCH_DAY).days
+        raise BadKeyError(
+            f"key field {self.name} is {self.type}; {value!r} is {type(value).__name__}", column=self.name
+        )
+
+    def _timestamp_integer(self, value: dt.datetime) -> int:
+        if (value.tzinfo is None) != (self.type.tz is None):
+            wanted = "a datetime with a time zone" if self.type.tz else "a datetime without a time zone"
+            raise BadKeyError(
+                f"key field {self.name} is {self.type} and needs {wanted}, not {value!r}", column=self.name
+            )
+        since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
+        microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        version, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
+        if rest:
+            raise BadKeyError(f"key field {self.name}: {value!r} is finer than {self.type}", column=self.name)
+        return version
+
+    def from_integer(self, value: int) -> Any:
+        """What a user would write for the column's integer: a date, a datetime (in UTC if the type has a zone), or the
+        integer itself, also where Python's types cannot hold it: finer than microseconds, or out of years 1 to 9999.
+        """
+        try:
+            if pa.types.is_date32(self.type):
+                return _EPOCH_DAY + dt.timedelta(days=value)
+            if pa.types.is_timestamp(self.type):
+                microseconds, rest = divmod(value * 1_000_000, _PER_SECOND[self.type.unit])
+                epoch = _EPOCH if self.type.tz else _EPOCH.replace(tzinfo=None)
+                return value if rest else epoch + dt.timedelta(microseconds=microseconds)
+        except OverflowError:
+            return value
+        return value
+
+    def parse(self, text: str) -> Any:
+        """A key value from a command line: a number, text, hex digits for binary, or an ISO 8601 date or time."""
+        try:
+            match types.key_kind(self.type):
+                case "int32" | "int64":
+                    return int(text)
+                case "date":
+                    return dt.date.fromisoformat(text)
+                case "timestamp":
+                    moment = dt.datetime.fromisoformat(text)
+                    return moment.replace(tzinfo=dt.UTC) if self.type.tz and moment.tzinfo is None else moment
+                case "binary":
+                    return bytes.fromhex(text)
+                case _:
+                    return text
+        except ValueError as error:
+            raise BadKeyError(
+                f"key field {self.name} is {self.type}: cannot read {text!r}", column=self.name
+            ) from error
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The fields of a table; immutable. ``row_key`` and ``sort_key`` map names to types, ``values`` likewise.
+
+    A type is an Arrow type or its name (``"int64"``, ``"timestamp[us, tz=UTC]"``); values are nullable unless given as
+    an Arrow field. ``version`` counts the schemas of one table, from 1. Raises UsageError for a schema that cannot be
+    kept.
+    """
+
+    row_key: tuple[Field, ...]
+    sort_key: tuple[Field, ...]
+    values: tuple[Field, ...]
+    version: int
+
+    def __init__(
+        self,
+        row_key: Mapping[str, Any] | Sequence[Field],
+        sort_key: Mapping[str, Any] | Sequence[Field] = (),
+        values: Mapping[str, Any] | Sequence[Field] = (),
+        *,
+        version: int = 1,
+    ) -> None:
+        if not is_whole(version, 1):
+            raise UsageError(f"version = {shown(version)}: the schemas of a table are counted from 1")
+        object.__setattr__(self, "version", version)
+        next_id = 1
+        for name, group in (("row_key", row_key), ("sort_key", sort_key), ("values", values)):
+            fields = _fields(group, next_id, nullable=name == "values")
+            object.__setattr__(self, name, fields)
+            next_id += len(fields)
+        _check(self)
+
+    @classmethod
+    def from_arrow(cls, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str] = ()) -> Schema:
+        """A schema from an Arrow schema; columns that are not keys become values, as nullable as they are there."""
+        if not isinstance(schema, pa.Schema):
+            raise UsageError(f"not an Arrow schema: {shown(schema)}")
+        for group in (row_key, sort_key):
+            if not isinstance(group, list | tuple) or not all(map(is_text, group)):
+                raise UsageError(f"key columns are a list of names, not {shown(group)}")
+        for name in (*row_key, *sort_key):
+            if schema.get_field_index(name) < 0:
+                raise UsageError(f"key column {name!r} is not in the data; its columns: {', '.join(schema.names)}")
+        keys = {*row_key, *sort_key}
+        plain = {name: types.canonical(schema.field(name).type) for name in keys}
+        values = {f.name: f.with_type(types.canonical(f.type)) for f in schema if f.name not in keys}
+        if len(values) + len(keys) != len(schema):
+            raise UsageError("duplicate column names: " + ", ".join(sorted(_duplicates(schema.names))))
+        return cls({n: plain[n] for n in row_key}, {n: plain[n] for n in sort_key}, values)
+
+    @classmethod
+    def from_json(cls, text: str | Mapping[str, Any]) -> Schema:
+        """The inverse of :meth:`to_json`; also takes the short form ``{"row_key": {"k": "string"}, …}``."""
+        try:
+            document = load(text) if isinstance(text, str) else text
+            groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
+            strangers = set(document) - set(groups) - {"version"}
+        except UNREADABLE as error:
+            raise UsageError(
+                f"not a schema: expected JSON with row_key, sort_key and values ({said(error)})"
+            ) from error
+        if strangers:
+            names = ", ".join(sorted(map(shown, strangers)))
+            raise UsageError(f"not part of a schema: {names}; use row_key, sort_key, values")
+        version = document.get("version", 1)
+        return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON document that holds everything, ids included."""
+        return {"version": self.version} | {
+            name: [_field_to_json(field) for field in group]
+            for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
+        }
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields in the order of the columns: row key, sort key, values."""
+        return (*self.row_key, *self.sort_key, *self.values)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns in order."""
+        return tuple(f.name for f in self.fields)
+
+    @cached_property
+    def generated(self) -> tuple[Field, ...]:
+        """Fields that are computed from others; these rows bring all others."""
+        return tuple(f for f in self.fields if f.expression)
+
+    @cached_property
+    def by_name(self) -> dict[str, Field]:
+        """All fields by name."""
+        return {f.name: f for f in self.fields}
+
+    @cached_property
+    def row_key_names(self) -> tuple[str, ...]:
+        """Names of the row key columns."""
+        return tuple(f.name for f in self.row_key)
+
+    @cached_property
+    def sort_names(self) -> tuple[str, ...]:
+        """Names of the columns that rows are sorted by: row key, then sort key."""
+        return tuple(f.name for f in (*self.row_key, *self.sort_key))
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of rows in this table."""
+        return pa.schema([f.arrow for f in self.fields])
+
+    def arrow_of(self, columns: Iterable[str]) -> pa.Schema:
+        """The Arrow schema of rows with these columns alone, in this order; one may come more than once."""
+        names = tuple(columns)
+        return self.arrow if names == self.names else pa.schema([self.arrow.field(name) for name in names])
+
+    @cached_property
+    def codec(self) -> KeyCodec:
+        """The key encoding of this schema."""
+        return KeyCodec(self.row_key)
+
+    @cached_property
+    def order(self) -> KeyCodec:
+        """The encoding of what rows are sorted by: row key and sort key fields together."""
+        return KeyCodec((*self.row_key, *self.sort_key))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Cached parts do not travel."""
+        return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
+
+    def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
+        """The asked columns in the asked order; all if None. Raises UsageError for a stranger or none at all."""
+        if columns is None:
+            return self.names
+        if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+            raise UsageError(f"columns is a list of names, not {shown(columns)}")
+        columns = tuple(columns)
+        if not all(isinstance(name, str) for name in columns):
+            raise UsageError(f"columns is a list of names, not {shown(columns)}")
+        strangers = [name for name in columns if name not in self.names]
+        if strangers or not columns:
+            raise UsageError(f"no column {', '.join(map(repr, strangers))}; the columns are: {', '.join(self.names)}")
+        return columns
+
+
+def check_field(name: Any) -> None:
+    """Raise UsageError for what names no field of any table; a new one is held to :func:`types.check_name`."""
+    if not is_text(name) or not name:
+        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
+
+
+def _duplicates(names: Sequence[str]) -> set[str]:
+    return {name for name in names if list(names).count(name) > 1}
+
+
+def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullable: bool) -> tuple[Field, ...]:
+    if not isinstance(group, Mapping):
+        if not isinstance(group, list | tuple) or not all(isinstance(field, Field) for field in group):
+            raise UsageError(f"fields are names with types, such as {{'k': 'int64'}}, not {shown(group)}")
+        return tuple(group)
+    fields = []
+    for offset, (name, kind) in enumerate(group.items()):
+        if isinstance(kind, Generated):
+            fields.append(Field(next_id + offset, name, kind.type, expression=kind.expression))
+        elif isinstance(kind, pa.Field):
+            fields.append(Field(next_id + offset, name, kind.type, kind.nullable))
+        else:
+            fields.append(Field(next_id + offset, name, types.parse(kind), nullable))
+    return tuple(fields)
+
+
+def _fields_from_json(group: Any) -> Any:
+    try:
+        if isinstance(group, dict):
+            return {name: _kind_from_json(kind) for name, kind in group.items()}
+        return [_field_from_json(document) for document in group]
+    except UsageError:
+        raise
+    except UNREADABLE as error:
+        raise UsageError(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
+
+
+def _kind_from_json(document: Any) -> Any:
+    match document:
+        case {"type": kind, "generated": str(expression)}:
+            return Generated(types.from_json(kind), expression)
+        case _:
+            return types.from_json(document)
+
+
+def _field_from_json(document: Any) -> Field:
+    computed = document.get("generated", {"expression": "", "inputs": ()})
+    return Field(
+        document["id"],
+        document["name"],
+        types.from_json(document["type"]),
+        document["nullable"],
+        computed["expression"],
+        tuple(computed["inputs"]),
+    )
+
+
+def _field_to_json(field: Field) -> dict[str, Any]:
+    document = {"id": field.id, "name": field.name, "type": types.to_json(field.type), "nullable": field.nullable}
+    computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
+    return document | computed
+
+
+def check_new(schema: Schema) -> None:
+    """Raise UsageError for names and types that a new table must not have. Tables that have them can be opened."""
+    for field in schema.fields:
+        types.check_name(field.name)
+        types.check_new_type(field.name, field.type)
+
+
+def _check(schema: Schema) -> None:
+    if not schema.row_key:
+        raise UsageError("a schema needs at least one row key field")
+    if repeated := _duplicates(schema.names):
+        raise UsageError(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
+    if len({f.id for f in schema.fields}) != len(schema.fields):
+        raise UsageError("field ids must be unique")
+    for field in (*schema.row_key, *schema.sort_key):
+        if types.key_kind(field.type) is None:
+            raise UsageError(
+                f"key field {field.name} is {field.type}; keys are int32, int64, string, binary, date32, timestamp"
+            )
+        if field.nullable:
+            raise UsageError(f"key field {field.name} cannot be nullable")
+    for field in schema.values:
+        types.check_value_type(field.name, field.type)
+        if field.expression:
+            raise UsageError(f"field {field.name} is a value; only key fields are generated")
+    plain = {field.name for field in schema.fields if not field.expression}
+    for field in schema.generated:
+        strangers = [name for name in field.inputs if name not in plain]
+        if strangers:
+            raise UsageError(f"field {field.name} is generated from {', '.join(strangers)}, which is no field of rows")

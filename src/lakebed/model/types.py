@@ -1,0 +1,289 @@
+"""Arrow types as Lakebed takes them: which can be keys or values, their JSON names, and what widens into what.
+
+``to_json`` gives a text for a plain type and an object for a nested one, so that a reader in any language can parse
+it: ``"int64"``, ``"timestamp[us, tz=UTC]"``, ``"decimal128(10, 2)"``, ``{"list": …}``, ``{"struct": [[name, …], …]}``,
+``{"map": [key, item]}``. Pure: no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pyarrow as pa
+
+from lakebed.errors import UsageError
+from lakebed.model.checks import shown
+
+KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
+"""Bytes that each fixed-width kind of key takes when encoded."""
+
+_PLAIN = {
+    str(kind): kind
+    for kind in (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float16(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32(),
+        *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+        pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
+    )
+}  # fmt: skip
+_ALIASES = {
+    "int": "int32", "long": "int64", "str": "string", "utf8": "string", "bytes": "binary", "boolean": "bool",
+    "date": "date32[day]", "date32": "date32[day]", "float": "float", "float32": "float", "float64": "double",
+    "half_float": "halffloat", "float16": "halffloat",
+}  # fmt: skip
+_TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:,\s*(?:tz=)?(\S+))?\]")
+_DECIMAL = re.compile(r"decimal(128|256)?\((\d+),\s*(-?\d+)\)")
+_FIXED = re.compile(r"fixed_size_binary\[(\d+)\]")
+
+_INTEGERS = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("halffloat", "float", "double")
+_UNITS = ("s", "ms", "us", "ns")
+
+WIDENING = (_INTEGERS, _UNSIGNED, ("float", "double"))
+"""What a value field may become: any type further right in the row that has its own. No integer becomes a float, for
+float64 does not keep every int64; and nothing becomes text."""
+
+
+def key_kind(kind: pa.DataType) -> str | None:
+    """int32, int64, string, binary, date or timestamp; None for a type that cannot be a key."""
+    if pa.types.is_date32(kind):
+        return "date"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    name = str(kind)
+    return name if name in ("int32", "int64", "string", "binary") else None
+
+
+def parse(kind: Any) -> pa.DataType:
+    """An Arrow type from a type or its name. Raises UsageError for a name that is none."""
+    if isinstance(kind, pa.DataType):
+        try:
+            return canonical(kind)
+        except RecursionError:
+            raise UsageError("a type is nested too deeply", levels_max=NESTING_MAX) from None
+    if isinstance(kind, str):
+        return _parse_name(kind.strip())
+    raise UsageError(
+        f"not a type: {shown(kind)}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'"
+    )
+
+
+def _parse_name(name: str) -> pa.DataType:
+    plain = _PLAIN.get(_ALIASES.get(name, name))
+    if plain is not None:
+        return plain
+    if match := _TIMESTAMP.fullmatch(name):
+        return pa.timestamp(match[1], match[2])
+    if match := _DECIMAL.fullmatch(name):
+        make = pa.decimal256 if match[1] == "256" else pa.decimal128
+        try:
+            return make(int(match[2]), int(match[3]))
+        except ValueError as error:
+            raise UsageError(f"not a decimal type: {name!r} ({error})") from error
+    if match := _FIXED.fullmatch(name):
+        return _fixed(name, int(match[1]))
+    raise UsageError(f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
+
+
+def _fixed(name: str, width: int) -> pa.DataType:
+    if not 1 <= width < 2**31:
+        raise UsageError(f"not a type: {name!r}; its width is 1 to {2**31 - 1:,} bytes")
+    return pa.binary(width)
+
+
+def to_json(kind: pa.DataType) -> Any:
+    """The JSON form of a type; :func:`from_json` gives it back."""
+    if pa.types.is_list(kind):
+        return {"list": to_json(kind.value_type)}
+    if pa.types.is_struct(kind):
+        return {"struct": [[f.name, to_json(f.type), f.nullable] for f in kind]}
+    if pa.types.is_map(kind):
+        return {"map": [to_json(kind.key_type), to_json(kind.item_type)]}
+    return str(kind)
+
+
+def from_json(document: Any) -> pa.DataType:
+    """The type of a JSON form. Raises UsageError if it is none."""
+    match document:
+        case {"list": item}:
+            return pa.list_(from_json(item))
+        case {"struct": members}:
+            return pa.struct([pa.field(name, from_json(kind), nullable) for name, kind, nullable in members])
+        case {"map": [key, item]}:
+            return pa.map_(from_json(key), from_json(item))
+        case _:
+            return parse(document)
+
+
+def canonical(kind: pa.DataType) -> pa.DataType:
+    """The type that a table keeps for rows of this one: one layout for text, bytes and lists, no dictionaries."""
+    if pa.types.is_dictionary(kind):
+        return canonical(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_map(kind):
+        return pa.map_(canonical(kind.key_type), canonical(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(canonical(f.type)) for f in kind])
+    if is_list(kind):
+        return pa.list_(canonical(kind.value_type))
+    return kind
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """A list in any of Arrow's layouts."""
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+NESTING_MAX = 30
+"""Levels of lists, structs and maps (which count twice) that a new column may have. Parquet readers end at 100 levels,
+two for a list; Arrow's C interface at 64, two for a map; and the schema that Parquet files carry at about 60."""
+
+
+def check_new_type(name: str, kind: pa.DataType) -> None:
+    """Raise UsageError for a type that some reader or writer of data files cannot hold, though Arrow has it."""
+    check_value_type(name, kind)
+    flaw = _flaw(kind, NESTING_MAX)
+    if flaw:
+        raise UsageError(f"column {name} cannot be {str(kind)[:200]}: {flaw}", column=name)
+
+
+def check_name(name: Any) -> None:
+    """Raise UsageError for what cannot be the name of a column or of a struct's member."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
+    # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
+        raise UsageError(f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates")
+
+
+def _flaw(kind: pa.DataType, levels: int) -> str | None:
+    """What is wrong with a type, at any depth; None if nothing is."""
+    if pa.types.is_nested(kind) and not levels:
+        return f"it is nested deeper than {NESTING_MAX} levels"
+    if pa.types.is_struct(kind):
+        names = [member.name for member in kind]
+        for name in names:
+            check_name(name)
+        if len(set(names)) != len(names) or not names:
+            return "a struct needs members, each with a name of its own"
+    if pa.types.is_decimal(kind) and not 0 <= kind.scale <= kind.precision:
+        return "the scale of a decimal is from 0 to its precision"
+    if pa.types.is_fixed_size_binary(kind) and not kind.byte_width:
+        return "it has no bytes"
+    if pa.types.is_timestamp(kind) and kind.tz is not None and not kind.tz.isprintable():
+        return "its time zone has a name that cannot be"
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return next(filter(None, (_flaw(one, levels - 1) for one in inner)), None)
+
+
+def check_value_type(name: str, kind: pa.DataType) -> None:
+    """Raise UsageError for a type that data files cannot hold and give back."""
+    try:
+        known = from_json(to_json(kind)) == kind
+    except (UsageError, RecursionError):
+        known = False
+    if not known:
+        raise UsageError(
+            f"column {name} cannot be {str(kind)[:200]}: tables keep numbers, text, bytes, times, decimals, lists, "
+            "structs, maps",
+            column=name,
+        )
+
+
+def in_parquet(kind: pa.DataType) -> pa.DataType:
+    """What Parquet gives back for a type: it has no seconds, and keeps milliseconds in their place."""
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_time32(kind):
+        return pa.time32("ms")
+    if pa.types.is_list(kind):
+        return pa.list_(in_parquet(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(in_parquet(kind.key_type), in_parquet(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(in_parquet(member.type)) for member in kind])
+    return kind
+
+
+def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of ``found`` is kept by a cast to ``wanted``."""
+    if found == wanted or pa.types.is_null(found):
+        return True
+    found = canonical(found)
+    if found == wanted:
+        return True
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        same_zone = (found.tz is None) == (wanted.tz is None)
+        return same_zone and _UNITS.index(found.unit) <= _UNITS.index(wanted.unit)
+    if is_list(found) and is_list(wanted):
+        return widens(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return widens(found.key_type, wanted.key_type) and widens(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        return [f.name for f in found] == [f.name for f in wanted] and all(
+            widens(a.type, b.type) for a, b in zip(found, wanted, strict=True)
+        )
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        whole = found.precision - found.scale <= wanted.precision - wanted.scale
+        return bool(whole and found.scale <= wanted.scale)
+    return _number_widens(str(found), str(wanted))
+
+
+def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of ``found`` are taken as ``wanted`` one by one, if each is kept: another unit of the same time.
+
+    Parquet has no seconds and Spark nothing but microseconds, so a file may have a finer unit than its values need.
+    """
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return (found.tz is None) == (wanted.tz is None)
+    return bool(pa.types.is_time(found) and pa.types.is_time(wanted))
+
+
+def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of ``found`` may be cast to ``wanted`` where someone asks for it, if each value is kept.
+
+    Text is read as any plain type. A number becomes another kind of version, a date or time a time; whole numbers,
+    decimals, booleans and dates become text.
+    """
+    found = canonical(found)
+    if pa.types.is_string(found):
+        return (
+            key_kind(wanted) is not None or pa.types.is_boolean(wanted) or is_number(wanted) or pa.types.is_time(wanted)
+        )
+    if is_number(found) and is_number(wanted):
+        return True
+    if pa.types.is_string(wanted):
+        plain = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_date32)
+        return any(is_kind(found) for is_kind in plain)
+    return bool(pa.types.is_timestamp(wanted) and (pa.types.is_timestamp(found) or pa.types.is_date32(found)))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """An integer, a float or a decimal."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def can_become(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a field of one type may be widened to another."""
+    a, b = str(found), str(wanted)
+    return any(a in ladder and b in ladder and ladder.index(a) < ladder.index(b) for ladder in WIDENING)
+
+
+def _number_widens(found: str, wanted: str) -> bool:
+    for ladder in (_INTEGERS, _UNSIGNED, _FLOATS):
+        if found in ladder and wanted in ladder:
+            return ladder.index(found) <= ladder.index(wanted)
+    # An unsigned number needs the next wider signed one.
+    return found in _UNSIGNED and wanted in _INTEGERS and _UNSIGNED.index(found) < _INTEGERS.index(wanted)

@@ -1,0 +1,46 @@
+"""Where in a file that is damaged the damage is, as far as its pages tell: each has a checksum of its own.
+
+Read for an error's sake only, after a read that failed. A flipped bit may lie where no page is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedError, Error
+from lakebed.model.files import DataFile, data_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lakebed.storage.contract import Storage
+
+
+def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFile) -> DamagedError:
+    """The error, and the first row group and column that cannot be read, if there are any."""
+    from pyarrow import ArrowException
+
+    place: tuple[int, str] | None = None
+    # A name in a damaged footer need not be UTF-8.
+    with suppress(Error, OSError, ArrowException, ValueError), storage.fetch(data_name(table_id, file)) as path:
+        place = _first_damaged(path)
+    if place is None:
+        return damage
+    group, column = place
+    text = f"{damage.message}. In row group {group} column {column} cannot be read"
+    return DamagedError(text, **{**damage.facts, "row_group": group, "column": column})
+
+
+def _first_damaged(path: Path) -> tuple[int, str] | None:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            for column in file.schema_arrow.names:
+                try:
+                    file.read_row_group(group, columns=[column], use_threads=False)
+                except (OSError, ArrowException, ValueError):
+                    return group, column
+    return None

@@ -1,0 +1,335 @@
+"""What a Parquet footer says of a file: its row groups, where their keys lie, and where the bytes of each column are.
+
+Decoded here and not by Arrow, which does not say where page indexes are. Columns go by the ids of their fields, so that
+it does not matter which name one had when the file was written. Statistics of key columns are whole values
+or shortened outwards, so a bound made of them is always on the safe side. Pure: no I/O. Source: ``parquet.thrift``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+from lakebed.errors import DamagedError
+from lakebed.model.documents import load
+from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
+from lakebed.model.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
+from lakebed.model.schema import Field, Schema
+from lakebed.parquet.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
+from lakebed.storage.blocks import KEY as BLOCK_DIGESTS
+from lakebed.storage.blocks import BlockList
+
+Value = int | str | bytes
+
+BEYOND = b"\xff" * (KEY_BYTES_MAX + 1)
+"""Above the encoding of every key."""
+
+_TAIL_BYTES = 8  # the footer's length and the magic
+_REPEATED = 2
+_KINDS = {4: 1, 8: 2, 0: 6}
+"""Of a key column by the width of its field: Parquet's INT32, INT64 and BYTE_ARRAY."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One flat column of one row group. Places are (offset, length) in the file; None where there is no such part.
+
+    ``element`` and ``head`` are pieces of the file's own metadata, to be copied into that of a page's own little file:
+    the schema element, and the column's type, encodings, path and codec.
+    """
+
+    element: bytes
+    head: bytes
+    dictionary: tuple[int, int] | None
+    offset_index: tuple[int, int] | None
+    column_index: tuple[int, int] | None
+    bloom_filter: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group: ``size_bytes`` as it is stored, ``content_bytes`` decompressed. Its keys lie in ``keys``.
+
+    ``start`` is a lower bound of its first row's sort key, as values: as many leading fields as the statistics tell
+    exactly. ``chunks`` has the flat columns, by field id; ``key_filter`` is the place of a filter over whole keys,
+    where there is one. ``extents`` has the places of all pages of each column, nested ones too, by field id.
+    """
+
+    rows: int
+    size_bytes: int
+    content_bytes: int
+    keys: EncodedRange
+    start: tuple[Value, ...]
+    chunks: dict[int, Chunk]
+    key_filter: tuple[int, int] | None = None
+    extents: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fences:
+    """Where the keys of successive parts of a sorted file lie: part ``i`` has keys in ``[starts[i], ends[i])``.
+
+    Both ascend. They may overlap, where they were made of fewer fields than a key has.
+    """
+
+    starts: tuple[bytes, ...]
+    ends: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[EncodedRange]) -> Fences:
+        """From a range for each part, as wide as its statistics leave it."""
+        # The rows ascend, so what bounds an earlier part from below bounds the later ones too, and the reverse.
+        starts = accumulate((part.min for part in parts), max)
+        ends = accumulate((BEYOND if part.max is None else part.max for part in reversed(parts)), min)
+        return cls(tuple(starts), tuple(ends)[::-1])
+
+    def around(self, key: bytes) -> tuple[int, int]:
+        """The parts that may have this key, as a half-open range."""
+        return bisect_right(self.ends, key), bisect_right(self.starts, key)
+
+    def reaching(self, keys: EncodedRange) -> range:
+        """The parts that may have such keys."""
+        high = len(self.starts) if keys.max is None else bisect_left(self.starts, keys.max)
+        return range(bisect_right(self.ends, keys.min), high)
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's row groups in order, and its columns by field id: their names in this file, and those that can be read
+    by pages (none, if keys cannot be found so). ``indexes`` is where all page indexes are, and ``blocks`` where the
+    digests of the file's blocks are.
+    """
+
+    groups: tuple[RowGroup, ...]
+    fences: Fences
+    names: Mapping[int, str]
+    paged: frozenset[int]
+    indexes: tuple[int, int] = (0, 0)
+    blocks: BlockList | None = None
+
+    @classmethod
+    def of(
+        cls,
+        groups: Sequence[RowGroup],
+        names: Mapping[int, str],
+        schema: Schema,
+        indexes: tuple[int, int] = (0, 0),
+        blocks: BlockList | None = None,
+    ) -> Footer:
+        """The footer of a file with these row groups."""
+        paged = set(names)
+        for group in groups:
+            paged &= {field for field, chunk in group.chunks.items() if chunk.offset_index is not None}
+            if any(key.id not in paged or group.chunks[key.id].column_index is None for key in schema.row_key):
+                paged.clear()
+        return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged), indexes, blocks)
+
+    def gives_pages(self, fields: Iterable[Field]) -> bool:
+        """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
+        return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
+
+    def content_bytes_of(self, rows: int) -> int:
+        """What so many rows take, decompressed, if they are as wide as those of the widest row group."""
+        return rows * max((group.content_bytes // max(1, group.rows) for group in self.groups), default=0)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether some row group has rows too wide for the engine (see :mod:`lakebed.read.merge_scan`)."""
+        return any(group.content_bytes >= WIDE_ROW_BYTES * group.rows > 0 for group in self.groups)
+
+    def byte_ranges_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:
+        """The pages of some columns, by field id, in some row groups (all if none is given), and all page indexes."""
+        wanted = list(numbers)
+        among = self.groups if groups is None else groups
+        return [
+            self.indexes,
+            *(byte_range for group in among for number in wanted for byte_range in group.extents.get(number, ())),
+        ]
+
+
+def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None = None) -> Footer:
+    """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer.
+
+    Of the schema only ids and types of key fields count: these are the same in all schemas of a table. Without the
+    size of the file its block digests are left out.
+    """
+    try:
+        metadata = decode_struct(footer[:-_TAIL_BYTES])
+        columns = list(_columns(metadata[2]))
+        names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
+        leaves = [(element[9], leaf) for element, parts in columns for leaf in parts]
+        said = {pair[1]: pair[2] for pair in metadata.get(5, ()) if 2 in pair}
+        listed = _blocks(said)
+        if listed is not None and size_bytes is not None and not listed.fits(size_bytes, len(footer)):
+            # Another program wrote this file and copied the metadata of the one that it read.
+            listed, said = None, {}
+        filters = _key_filters(said, schema) or [None] * len(metadata[4])
+        groups = [
+            _row_group(group, leaves, schema, byte_range)
+            for group, byte_range in zip(metadata[4], filters, strict=True)
+        ]
+        indexes = _indexes(metadata[4])
+        return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
+
+
+def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
+    """Each column's schema element, and those of its physical columns: itself, or None for a part of a nested one."""
+    position = 1
+    for _ in range(elements[0][5]):
+        element = elements[position]
+        if 5 not in element and element.get(3) != _REPEATED:
+            yield element, [element]
+            position += 1
+            continue
+        pending = 1
+        parts = 0
+        while pending:
+            children = elements[position].get(5, 0)
+            parts += not children
+            pending += children - 1
+            position += 1
+        yield element, [None] * parts
+
+
+def _key_filters(said: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
+    """Where the filter over keys of each row group is; None where there is none, or it is over other fields.
+
+    An attached file may come from a table whose keys are of other fields.
+    """
+    if KEY_FILTERS.encode() not in said:
+        return None
+    filters = load(said[KEY_FILTERS.encode()])
+    if filters["fields"] != [field.id for field in schema.row_key]:
+        return None
+    return [(int(offset), int(length)) for offset, length in filters["byte_ranges"]]
+
+
+def _blocks(said: Mapping[bytes, bytes]) -> BlockList | None:
+    text = said.get(BLOCK_DIGESTS.encode())
+    return None if text is None else BlockList.parse(text)
+
+
+def _indexes(groups: Sequence[dict[int, Any]]) -> tuple[int, int]:
+    """From the first to the last page index of the file."""
+    columns = [column for group in groups for column in group[1]]
+    byte_ranges = [
+        byte_range
+        for column in columns
+        for byte_range in (_byte_range(column, 4, 5), _byte_range(column, 6, 7))
+        if byte_range
+    ]
+    begin = min((offset for offset, _ in byte_ranges), default=0)
+    return begin, max((offset + length for offset, length in byte_ranges), default=0) - begin
+
+
+def _row_group(
+    group: dict[int, Any],
+    leaves: Sequence[tuple[int, dict[int, Any] | None]],
+    schema: Schema,
+    key_filter: tuple[int, int] | None,
+) -> RowGroup:
+    chunks: dict[int, Chunk] = {}
+    statistics: dict[int, dict[int, Any]] = {}
+    fields = (*schema.row_key, *schema.sort_key)
+    kinds = {field.id: _KINDS[field.width] for field in fields}
+    extents: dict[int, list[tuple[int, int]]] = {}
+    for (number, leaf), column in zip(leaves, group[1], strict=True):
+        head = column[3]
+        begin = min(head[9], head.get(11) or head[9])
+        extents.setdefault(number, []).append((begin, head[7]))
+        if leaf is None:
+            continue
+        kind = head[1]
+        chunks[number], statistics[number] = _chunk(leaf[RAW], column), column[3].get(12, {})
+        if kind != kinds.get(number, kind):
+            # What an attached file says of times of 96 bits, say, is not said in the bytes that are compared here.
+            chunks[number] = replace(chunks[number], column_index=None, bloom_filter=None)
+            statistics[number] = {}
+    bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in fields]
+    size_bytes = sum(column[3][7] for column in group[1])
+    content_bytes = sum(column[3][6] for column in group[1])
+    keys = _key_bounds(schema, bounds)
+    start = _leading(bounds)[0]
+    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, key_filter, extents)
+
+
+def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
+    head = column[3]
+    dictionary = head.get(11)
+    return Chunk(
+        element=element,
+        head=_head(head[1], tuple(head[2]), tuple(head[3]), head[4]),
+        dictionary=None if not dictionary else (dictionary, head[9] - dictionary),
+        offset_index=_byte_range(column, 4, 5),
+        column_index=_byte_range(column, 6, 7),
+        bloom_filter=_byte_range(head, 14, 15),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _head(kind: int, encodings: tuple[int, ...], path: tuple[bytes, ...], codec: int) -> bytes:
+    """The same for a column of all files that were written alike."""
+    return (
+        integer(1, kind, bits=32)
+        + items(1, I32, len(encodings), b"".join(varint(encoding << 1) for encoding in encodings))
+        + items(1, BINARY, len(path), b"".join(varint(len(name)) + name for name in path))
+        + integer(1, codec, bits=32)
+    )
+
+
+def _byte_range(fields: dict[int, Any], offset: int, length: int) -> tuple[int, int] | None:
+    return (fields[offset], fields[length]) if offset in fields and length in fields else None
+
+
+def _bounds(field: Field, low: bytes | None, high: bytes | None) -> tuple[Value, Value] | None:
+    return None if low is None or high is None else (_plain_value(field, low), _plain_value(field, high))
+
+
+def encode_plain(field: Field, data: bytes) -> bytes:
+    """The part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
+    if field.width:
+        return encode_content(field, int.from_bytes(data, "little", signed=True) // per_unit(field))
+    return encode_content(field, data)
+
+
+def _plain_value(field: Field, data: bytes) -> Value:
+    """A key column's value from Parquet's plain encoding, as the column holds it: dates and times are integers."""
+    if field.width:
+        return int.from_bytes(data, "little", signed=True) // per_unit(field)
+    # One that was shortened inside a character cannot be a bound: it becomes a ValueError, hence damage. The writer
+    # of data files never shortens.
+    return data.decode("utf-8") if field.is_text else data
+
+
+def per_unit(field: Field) -> int:
+    """How many of the file's units one of the column's has: Parquet has no seconds, so those are milliseconds there."""
+    return 1000 if str(field.type).startswith("timestamp[s") else 1
+
+
+def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+    """Lower and upper bounds of sorted rows, as leading values, from bounds of each column in order.
+
+    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    """
+    lows: list[Value] = []
+    highs: list[Value] = []
+    for bound in bounds:
+        if bound is None:
+            break
+        lows.append(bound[0])
+        highs.append(bound[1])
+        if bound[0] != bound[1]:
+            break
+    return tuple(lows), tuple(highs)
+
+
+def _key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
+    """A range that holds the keys of sorted rows, from bounds of each row key column in order."""
+    lows, highs = _leading(bounds[: len(schema.row_key)])
+    return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

@@ -1,0 +1,50 @@
+"""How a run is written, and what comes out: the two values that callers of the kernels hold.
+
+No I/O here, and no import of an engine, so that plans may name these types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakebed.model.key_summaries import Summary
+from lakebed.model.schema import Schema
+from lakebed.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The form of the files of a run; the numbers are the table's settings of the same names."""
+
+    schema: Schema
+    file_bytes: int
+    page_rows: int
+    page_bytes: int
+    row_group_rows: int
+    bloom_fpp: float
+
+    @classmethod
+    def of(cls, schema: Schema, settings: Settings) -> Layout:
+        """The layout that a table's settings ask for."""
+        return cls(
+            schema,
+            file_bytes=settings.file_bytes,
+            page_rows=settings.page_rows,
+            page_bytes=settings.page_bytes,
+            row_group_rows=settings.row_group_rows,
+            bloom_fpp=settings.bloom_fpp,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SortedFile:
+    """One local Parquet file of a run, whole and closed, not yet sent. The keys are those of its first and last row."""
+
+    path: Path
+    rows: int
+    min_key: bytes
+    max_key: bytes
+    summary: Summary
+    schema_version: int
+    bounds: bytes = b""

@@ -1,0 +1,305 @@
+"""Rows out of pages, without the engine.
+
+For a point read, or a scan of a few thousand rows, planning and thread hops would cost the engine more than the work.
+Here the pages that are needed, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
+their bytes as they are, with their columns' metadata. What is read of all files is one of them, since to open a little
+file costs as much as to decode a page; and one row group of it, for the same reason, where no dictionary is between.
+The blocks that hold the pages were verified, and page CRCs are checked on the way.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lakebed.model.arrays import Integers
+from lakebed.model.schema import Field, Schema
+from lakebed.parquet.footer import Chunk, RowGroup
+from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
+from lakebed.parquet.pages import PagedFile, Pages, Spans, gathered, taken
+from lakebed.parquet.thrift import STOP, integer, struct, structs, text
+
+THREADS_BYTES = 256 * 1024
+"""Of so many bytes the columns are decoded side by side: that takes a millisecond or more, a hop to a thread 0.05."""
+
+APART_CUTS = 8
+"""In so many cuts columns with a dictionary have a little file of their own, which costs 0.1 ms: pages of the others
+are then decoded as one row group, which takes a quarter less, and those with a dictionary cannot be."""
+
+_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Some rows of one row group of a file."""
+
+    file: PagedFile
+    position: int
+    group: RowGroup
+    rows: range | Spans
+
+    @property
+    def first(self) -> int:
+        """The first of the rows."""
+        return self.rows.start if isinstance(self.rows, range) else int(self.rows.begins[0])
+
+
+def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+    """The rows of some cuts, one after another, by field; null where a file was written without the field.
+
+    Each page that has any of them is read once. Of the fields ``along``, those come too whose pages end where those of
+    the others do: to decode a column more costs less than to begin anew. Raises OSError or ArrowException if a page is
+    not what was written.
+    """
+    wanted = {one.id: one for one in (*fields, *along)}
+    numbers = tuple(wanted)
+    needed = {one.id for one in fields}
+    pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
+    files: dict[tuple[tuple[int, bytes], ...], _LittleFile] = {}
+    apart = len(cuts) >= APART_CUTS
+    shapes = [_by_shape(cut, numbers, needed, apart=apart) for cut in cuts]
+    _fetch_ahead(cuts, shapes)
+    for cut, shaped in zip(cuts, shapes, strict=True):
+        for number in numbers:
+            if number not in cut.group.chunks:
+                pieces[number].append(_Piece(None, range(len(cut.rows))))
+        for columns in shaped:
+            elements = tuple([(pages.number, pages.chunk.element) for pages, _ in columns])
+            file = files.get(elements)
+            if file is None:
+                file = files[elements] = _LittleFile(dict(elements))
+            piece = _Piece(file, columns[0][1].places_from(file.rows))
+            for pages, _ in columns:
+                pieces[pages.number].append(piece)
+            file.add(cut, columns)
+    for file in files.values():
+        file.decode()
+    whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
+    return {one.name: _joined(pieces[one.id], one) for one in whole}
+
+
+def row_keys(held: Mapping[str, pa.Array], schema: Schema) -> pa.RecordBatch:
+    """The row key columns of what was decoded."""
+    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """The pages of a column that have some rows: runs of such as follow one another, and how many rows they have.
+
+    ``places`` are those rows among all of the pages. Columns of one ``shape`` have pages that end at the same rows.
+    """
+
+    runs: Sequence[tuple[int, int]]
+    shape: object
+    rows: int
+    positions: range | Integers
+
+    def places_from(self, begin: int) -> range | Integers:
+        """The places, where that of the first row of all the pages is ``begin``."""
+        positions = self.positions
+        return (
+            range(begin + positions.start, begin + positions.stop)
+            if isinstance(positions, range)
+            else begin + positions
+        )
+
+    @classmethod
+    def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> _Picked:
+        """The pages of some rows of a row group."""
+        if isinstance(rows, Spans):
+            return cls._scattered(first_rows, group_rows, rows)
+        first, last = bisect_right(first_rows, rows.start) - 1, bisect_left(first_rows, rows.stop)
+        begin = first_rows[first]
+        end = first_rows[last] if last < len(first_rows) else group_rows
+        return cls([(first, last)], (begin, end), end - begin, range(rows.start - begin, rows.stop - begin))
+
+    @classmethod
+    def _scattered(cls, first_rows: array[int], group_rows: int, spans: Spans) -> _Picked:
+        firsts = np.append(np.asarray(first_rows, np.int64), group_rows)
+        first = np.searchsorted(firsts, spans.begins, side="right") - 1
+        picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
+        ends = np.stack([firsts[picked], firsts[picked + 1]])
+        sizes = ends[1] - ends[0]
+        moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
+        breaks = np.flatnonzero(np.diff(picked) != 1)
+        begins, stops = picked[np.append(0, breaks + 1)], picked[np.append(breaks, len(picked) - 1)] + 1
+        runs = list(zip(begins.tolist(), stops.tolist(), strict=True))
+        rows = int(sizes.sum())
+        everywhere = rows == len(spans)
+        positions = range(rows) if everywhere else Spans(spans.begins + moved, spans.ends + moved).every()
+        return cls(runs, ends.tobytes(), rows, positions)
+
+
+def _by_shape(
+    cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
+) -> Collection[list[tuple[Pages, _Picked]]]:
+    """What is read of a cut, columns whose pages end at the same rows together; those not needed only beside others.
+
+    Of these, if ``apart``, those with a dictionary together.
+    """
+    shared: dict[tuple[object, bool], list[tuple[Pages, _Picked]]] = {}
+    shapes: set[object] = set()
+    picked: _Picked | None = None
+    first_rows = None
+    for pages in cut.file.pages(cut.position, cut.group, numbers):
+        if picked is None or pages.first_rows is not first_rows:
+            first_rows = pages.first_rows
+            picked = _Picked.of(first_rows, cut.group.rows, cut.rows)
+        if pages.number in needed:
+            shapes.add(picked.shape)
+        if picked.shape in shapes:
+            shared.setdefault((picked.shape, apart and pages.chunk.dictionary is not None), []).append((pages, picked))
+    return shared.values()
+
+
+def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, _Picked]]]]) -> None:
+    """Of files on a store fetch all that will be read, at once, and of several files side by side."""
+    byte_ranges: dict[PagedFile, list[ByteRange]] = {}
+    for cut, shaped in zip(cuts, shapes, strict=True):
+        if cut.file.is_remote:
+            read = [place for columns in shaped for pages, picked in columns for place in _places(pages, picked.runs)]
+            byte_ranges.setdefault(cut.file, []).extend(read)
+    if len(byte_ranges) > 1:
+        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
+            list(threads.map(PagedFile.fetch_ahead, byte_ranges, byte_ranges.values()))
+    else:
+        for file, read in byte_ranges.items():
+            file.fetch_ahead(read)
+
+
+def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
+    """Where a column's dictionary is, if it has one, and its runs of pages."""
+    byte_ranges = [] if pages.chunk.dictionary is None else [pages.chunk.dictionary]
+    for first, last in runs:
+        begin, end = pages.offsets[first], pages.offsets[last - 1] + pages.lengths[last - 1]
+        byte_ranges.append((begin, end - begin))
+    return byte_ranges
+
+
+@dataclass(slots=True, eq=False)
+class _FileGroup:
+    """A row group of a little file: of each column the pages of a cut, or of several, one after another.
+
+    ``chunks`` are the columns' in the first of them; ``sizes`` and ``begins`` are in bytes, for each column.
+    """
+
+    chunks: Sequence[Chunk]
+    sizes: list[int]
+    rows: int = 0
+    begins: Sequence[int] = ()
+
+    def goes_on_with(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether pages of these columns can follow: pages of one dictionary cannot follow those of another."""
+        return all(
+            before.dictionary is None and chunk.dictionary is None and before.head == chunk.head
+            for before, chunk in zip(self.chunks, chunks, strict=True)
+        )
+
+    def metadata(self) -> bytes:
+        """What the footer says of the row group, once it is known where its columns begin."""
+        heads = []
+        count = integer(1, self.rows)
+        for chunk, begin, size_bytes in zip(self.chunks, self.begins, self.sizes, strict=True):
+            dictionary = chunk.dictionary
+            # Written twice, as the uncompressed and as the compressed size: the former is for information only.
+            size = integer(1, size_bytes)
+            begins = integer(2, begin + (dictionary[1] if dictionary else 0))
+            if dictionary:
+                begins += integer(2, begin)
+            heads.append(b"".join((_COLUMN, chunk.head, count, size, size, begins, STOP, STOP)))
+        return structs(1, *heads) + integer(1, sum(self.sizes)) + count + STOP
+
+
+@dataclass(slots=True, eq=False)
+class _LittleFile:
+    """A Parquet file of some flat columns: whole pages of row groups, and the dictionaries before them.
+
+    ``elements`` are the columns' in the schema, by field id, and then ``columns`` their rows. ``reads`` has what lies
+    in it: parts of a file, and in which row group, column and place of that column.
+    """
+
+    elements: Mapping[int, bytes]
+    reads: list[tuple[PagedFile, Sequence[ByteRange], _FileGroup, int, int]] = field(default_factory=list)
+    groups: list[_FileGroup] = field(default_factory=list)
+    rows: int = 0
+    columns: Mapping[int, pa.ChunkedArray] = field(default_factory=dict)
+
+    def add(self, cut: Cut, columns: Sequence[tuple[Pages, _Picked]]) -> None:
+        """Append these pages of a cut. Raises OSError if they cannot be what the file has."""
+        chunks = [pages.chunk for pages, _ in columns]
+        if not self.groups or not self.groups[-1].goes_on_with(chunks):
+            self.groups.append(_FileGroup(chunks, [0] * len(chunks)))
+        group = self.groups[-1]
+        for column, (pages, picked) in enumerate(columns):
+            cut.file.statistics.pages += sum([last - first for first, last in picked.runs])
+            positions = _places(pages, picked.runs)
+            size_bytes = sum([length for _, length in positions])
+            if size_bytes > cut.group.size_bytes:
+                raise OSError(f"a page index tells of {size_bytes} bytes in a row group of {cut.group.size_bytes}")
+            self.reads.append((cut.file, positions, group, column, group.sizes[column]))
+            group.sizes[column] += size_bytes
+        rows = columns[0][1].rows
+        group.rows += rows
+        self.rows += rows
+
+    def decode(self) -> None:
+        """Make columns of it. Raises ArrowException or OSError if a page is not what was written."""
+        end = len(_MAGIC)
+        for group in self.groups:
+            *group.begins, end = accumulate(group.sizes, initial=end)
+        root = text(4, b"schema") + integer(1, len(self.elements), bits=32) + STOP
+        groups = structs(1, *[group.metadata() for group in self.groups])
+        elements = structs(1, root, *self.elements.values())
+        metadata = integer(1, 2, bits=32) + elements + integer(1, self.rows) + groups + STOP
+        tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
+        # Read where Arrow will look at it: to put parts together would be to copy them.
+        content = np.empty(end + len(tail), np.uint8).data
+        content[: len(_MAGIC)] = _MAGIC
+        for file, run in groupby(self.reads, itemgetter(0)):
+            with file:
+                for _, positions, group, column, passed in run:
+                    file.read_into(content[group.begins[column] + passed :], positions)
+        content[end:] = tail
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as decoder:
+            columns = decoder.read(use_threads=end >= THREADS_BYTES).columns
+        self.columns = dict(zip(self.elements, columns, strict=True))
+
+
+_COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, and its metadata follows
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The rows of one cut: places in the columns of a little file. Without a file, so many nulls."""
+
+    file: _LittleFile | None
+    positions: range | Integers
+
+
+def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
+    parts = []
+    exact: dict[int, pa.Array] = {}
+    for file, run in groupby(pieces, attrgetter("file")):
+        if file is None:
+            parts.append(pa.nulls(sum(len(piece.positions) for piece in run), field.type))
+            continue
+        column = exact.get(id(file))
+        if column is None:
+            column = exact[id(file)] = _exactly(file.columns[field.id], field.type)
+        parts.append(taken(column, gathered([piece.positions for piece in run])))
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _exactly(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    exact = column if column.type == kind else column.cast(kind)
+    return exact.chunk(0) if exact.num_chunks == 1 else exact.combine_chunks()

@@ -1,0 +1,327 @@
+"""The pages of a file: which of them may hold some keys, where their bytes are, and these bytes.
+
+A file's page index says both, for each row group and column. It is decoded at first use, and kept in the read cache.
+Rows are made of pages by :mod:`lakebed.parquet.page_decoder`.
+
+Flat columns only: the pages of a nested column's parts need not end at the same rows.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from lakebed.model.arrays import Integers, of_integers
+from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.schema import Field, Schema
+from lakebed.parquet.footer import Chunk, Fences, Footer, RowGroup, encode_plain
+from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
+from lakebed.parquet.read_cache import CacheKind, ReadCache
+from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
+GAP_BYTES = 32 * 1024
+"""Pages that lie no further apart are read at once: it takes as long to copy so many bytes as to ask once more."""
+
+RANGES_AT_ONCE = 500  # a call of the system takes 1,024 buffers, and there may be a gap behind each place
+
+_PAGE_BYTES = 24  # of a kept index: three numbers, one of which may be kept once for several columns
+_BOUND_BYTES = 64  # a bound of keys beside its own bytes: the object, and two places that name it
+_INDEX_BYTES = 300  # any index
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages of a column of a row group: offset and length in the file, and the first row of each; ascending.
+
+    Of columns that are asked for together, those whose pages begin at the same rows have the same ``first_rows``.
+    ``number`` is the id of the column's field.
+    """
+
+    number: int
+    chunk: Chunk
+    offsets: array[int]
+    lengths: array[int]
+    first_rows: array[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Rows ``[begins[i], ends[i])`` of a row group; they ascend, and do not overlap."""
+
+    begins: Integers
+    ends: Integers
+
+    def __len__(self) -> int:
+        return int((self.ends - self.begins).sum())
+
+    def every(self) -> Integers:
+        """Their numbers."""
+        counts = self.ends - self.begins
+        found: Integers = np.arange(counts.sum()) + np.repeat(self.begins - (np.cumsum(counts) - counts), counts)
+        return found
+
+
+def gathered(positions: Sequence[range | Integers]) -> range | Integers:
+    """The numbers of some ascending ranges, or numbers: one range, if each begins where the one before it ends."""
+    ranges = [one for one in positions if isinstance(one, range)]
+    if len(ranges) < len(positions):
+        return np.concatenate([np.asarray(one) for one in positions])
+    if all(before.stop == after.start for before, after in pairwise(ranges)):
+        return range(ranges[0].start, ranges[-1].stop)
+    return Spans(np.array([one.start for one in ranges]), np.array([one.stop for one in ranges])).every()
+
+
+def taken(column: pa.Array, positions: range | Integers) -> pa.Array:
+    """The rows at some places; not copied, if they are a range."""
+    if isinstance(positions, range) and len(positions) == len(column):
+        return column
+    return (
+        column.slice(positions.start, len(positions))
+        if isinstance(positions, range)
+        else column.take(of_integers(positions))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPages:
+    """The first row of each page of the first key column, and where the keys of their rows lie."""
+
+    first_rows: array[int]
+    fences: Fences
+
+    def rows(self, keys: EncodedRange, rows: int, limit: int | None) -> RowSpan:
+        """Which rows of a row group of ``rows`` rows may have such keys; with a limit, enough for the first so many."""
+        reaching = self.fences.reaching(keys)
+        if not reaching:
+            return RowSpan(range(0), 0)
+        low, high = reaching.start, reaching.stop
+        firsts = self.first_rows
+        end = firsts[high] if high < len(firsts) else rows
+        # Which pages seem to have such keys is told by looser bounds than which surely have none below them.
+        above = max(low, bisect_left(self.fences.starts, keys.min))
+        surely = min(firsts[above], end) if above < len(firsts) else end
+        if limit is not None:
+            end = min(end, surely + limit)
+        return RowSpan(range(firsts[low], end), end - surely)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """Rows of a row group, the last ``above`` of which are known to lie above the lower bound."""
+
+    rows: range
+    above: int
+
+
+class PagedFile:
+    """One open file, read by pages. What is known of its pages is kept by the file's name.
+
+    As a context a local file is held open; outside of one it is opened for each part that is read. Parts of one on a
+    store are fetched by ``files``. For one thread.
+    """
+
+    def __init__(
+        self,
+        opened: OpenFile,
+        schema: Schema,
+        kept: ReadCache,
+        statistics: ReadStatistics | None = None,
+        files: OpenFiles | None = None,
+    ) -> None:
+        self._opened = opened
+        self._files = files
+        self._name = opened.name
+        self._schema = schema
+        self._kept = kept
+        self._statistics = statistics or ReadStatistics()
+        self._descriptor = -1
+        self._holders = 0
+        self._ahead: dict[ByteRange, bytes] = {}
+
+    def __enter__(self) -> Self:
+        if not self._holders and self._opened.path is not None:
+            self._descriptor = os.open(self._opened.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._holders += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._holders -= 1
+        if not self._holders and self._opened.path is not None:
+            os.close(self._descriptor)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read takes a round trip."""
+        return self._opened.path is None
+
+    @property
+    def footer(self) -> Footer:
+        """Its row groups and columns."""
+        return self._opened.footer
+
+    @property
+    def name(self) -> str:
+        """By which things of the file are kept."""
+        return self._name
+
+    @property
+    def statistics(self) -> ReadStatistics:
+        """What is noted of reads of this file."""
+        return self._statistics
+
+    def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> RowSpan:
+        """Which rows of the row group at that position in the file may have such keys."""
+        return self.key_pages(position, group).rows(keys, group.rows, limit)
+
+    def read(self, byte_range: ByteRange) -> bytes:
+        """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
+        if self.is_remote:
+            data = self._ahead.pop(byte_range, b"") or self._fetch([byte_range])[0]
+        else:
+            with self:
+                data = self._opened.part(self._descriptor, byte_range)
+        if len(data) != byte_range[1]:
+            raise OSError(f"{len(data)} of {byte_range[1]} bytes at {byte_range[0]}")
+        self._statistics.size_bytes += len(data)
+        return data
+
+    def look(self, byte_range: ByteRange) -> bytes:
+        """The same of a local file that is held open, and not noted as a part that was read."""
+        return self._opened.part(self._descriptor, byte_range)
+
+    def read_into(self, content: memoryview, byte_ranges: Sequence[ByteRange]) -> int:
+        """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
+
+        A local file is held open by who calls. Raises as :meth:`read`.
+        """
+        at = 0
+        if self.is_remote:
+            for byte_range in byte_ranges:
+                content[at : at + byte_range[1]] = self.read(byte_range)
+                at += byte_range[1]
+            return at
+        blocks = self._opened.blocks
+        if blocks is not None and blocks.have_seen(byte_ranges):
+            blocks = None
+        for run in _near(byte_ranges):
+            begin = end = run[0][0]
+            if blocks is not None:
+                data = memoryview(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)))
+                at = self._copy(data, run, content, at)
+                continue
+            buffers: list[bytearray | memoryview] = []
+            for offset, length in run:
+                if offset > end:
+                    buffers.append(bytearray(offset - end))
+                buffers.append(content[at : at + length])
+                at, end = at + length, offset + length
+            count = os.preadv(self._descriptor, buffers, begin)
+            if count != end - begin:
+                raise OSError(f"{count} of {end - begin} bytes at {begin}")
+        self._statistics.size_bytes += at
+        return at
+
+    @staticmethod
+    def _copy(data: memoryview, run: Sequence[ByteRange], content: memoryview, at: int) -> int:
+        """Copy the places of a run out of its bytes into ``content`` from ``at`` on; where that ends."""
+        begin = run[0][0]
+        for offset, length in run:
+            content[at : at + length] = data[offset - begin : offset - begin + length]
+            at += length
+        return at
+
+    def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
+        """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
+        if self.is_remote:
+            self._ahead.update(zip(byte_ranges, self._fetch(byte_ranges), strict=True))
+
+    def _fetch(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
+        assert self._files is not None, "a file on a store is read by whoever opened it"
+        return self._files.fetch(self._opened, byte_ranges)
+
+    def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
+        """The pages of some columns of the row group at that position in the file; of those that it has."""
+        name = (self._name, position, numbers)
+        found: tuple[Pages, ...] | None = self._kept.get(CacheKind.PAGES, name)
+        if found is None:
+            firsts: dict[bytes, array[int]] = {}
+            chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
+            self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
+            found = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
+            size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
+            self._kept.keep(CacheKind.PAGES, name, found, size_bytes)
+        return found
+
+    def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
+        assert chunk.offset_index is not None
+        locations = decode_table(self.read(chunk.offset_index), _LOCATION)
+        # Checked although it was verified: a wrong place would be read as a page.
+        ends = np.append(locations[:, 2], rows)
+        if not len(locations) or ends[0] or (np.diff(ends) <= 0).any() or (np.diff(locations[:, 0]) <= 0).any():
+            raise OSError("a page index that makes no sense")
+        offsets, lengths, first_rows = (array("q", column.tobytes()) for column in locations.T)
+        return Pages(number, chunk, offsets, lengths, firsts.setdefault(first_rows.tobytes(), first_rows))
+
+    def key_pages(self, position: int, group: RowGroup) -> KeyPages:
+        """Where the keys of the row group at that position in the file lie, page by page."""
+        name = (self._name, position)
+        found: KeyPages | None = self._kept.get(CacheKind.PAGES, name)
+        if found is None:
+            found = self._decode_key_pages(position, group)
+            bounds = (*found.fences.starts, *found.fences.ends)
+            size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
+            self._kept.keep(CacheKind.PAGES, name, found, size_bytes)
+        return found
+
+    def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
+        fields = self._schema.row_key
+        columns = self.pages(position, group, tuple(field.id for field in fields))
+        first_rows = columns[0].first_rows
+        bounds: list[tuple[Field, Sequence[bytes], Sequence[bytes]]] = []
+        self.fetch_ahead([column.chunk.column_index for column in columns if column.chunk.column_index is not None])
+        for field, column in zip(fields, columns, strict=True):
+            if column.first_rows is not first_rows:
+                # Fields of very different width; the bounds of the fields before must do.
+                break
+            assert column.chunk.column_index is not None
+            index = decode_struct(self.read(column.chunk.column_index))
+            bounds.append((field, index[2], index[3]))
+        return KeyPages(first_rows, Fences.of([_bounds(bounds, page) for page in range(len(first_rows))]))
+
+
+def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
+    """The places, as runs of such as are read at once."""
+    first, end = 0, sum(byte_ranges[0])
+    for at, (offset, length) in enumerate(byte_ranges[1:], 1):
+        if not 0 <= offset - end <= GAP_BYTES or at - first == RANGES_AT_ONCE:
+            yield byte_ranges[first:at]
+            first = at
+        end = offset + length
+    yield byte_ranges[first:]
+
+
+def _bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
+    """A range that holds the keys of a page, by the least and greatest values of the key fields in all pages.
+
+    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    """
+    low = high = b""
+    for field, lows, highs in fields:
+        low += encode_plain(field, lows[page])
+        high += encode_plain(field, highs[page])
+        if low != high:
+            break
+    return EncodedRange(low, successor(high))

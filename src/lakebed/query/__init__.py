@@ -1,1 +1,0 @@
-"""Queries: which files answer a range of keys (:mod:`~lakebed.query.plan`, pure) and reading them (``run``)."""

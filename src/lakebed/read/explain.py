@@ -1,0 +1,89 @@
+"""What a read did, as a value: made from the read statistics of a real read, so nothing in it is guessed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lakebed.parquet.read_statistics import ReadStatistics
+    from lakebed.read.plan import QueryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of a read, and the time that it took. Steps do not overlap."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one read of a table at ``version`` did. ``str()`` is for people, :meth:`to_dict` for programs.
+
+    ``partitions`` were met by the keys asked for; of the ``files_considered``, which these partitions refer to, some
+    were left out by the bounds of their keys, some by their filters, and the others opened. A file of two partitions
+    counts twice where it is considered or left out, and once where it is opened. ``row_groups`` and ``pages`` are those
+    that were read, ``size_bytes`` as they are stored, page indexes included. ``engine`` tells whether DataFusion read
+    any of it; it counts pages of a key column alone, and a merge of very many files by it counts no row groups, pages
+    or bytes.
+    """
+
+    version: int
+    partitions: int
+    files_considered: int
+    files_out_by_bounds: int
+    files_out_by_filter: int
+    files_opened: int
+    row_groups: int
+    pages: int
+    size_bytes: int
+    rows: int
+    engine: bool
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(cls, version: int, plan: QueryPlan, statistics: ReadStatistics) -> Explanation:
+        """Of a read that has ended."""
+        reaching = sum(len(partition.files) for partition in plan.partitions)
+        return cls(
+            version=version,
+            partitions=plan.partitions_met,
+            files_considered=plan.files_considered,
+            files_out_by_bounds=plan.files_considered - reaching,
+            files_out_by_filter=statistics.files_by_filter,
+            files_opened=len(statistics.files),
+            row_groups=statistics.row_groups,
+            pages=statistics.pages,
+            size_bytes=statistics.size_bytes,
+            rows=statistics.rows,
+            engine=statistics.engine,
+            steps=tuple(Step(name, seconds) for name, seconds in statistics.steps.items()),
+        )
+
+    @property
+    def seconds(self) -> float:
+        """All steps together."""
+        return sum(step.seconds for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {**asdict(self), "steps": [asdict(step) for step in self.steps]}
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        left = f"{self.files_out_by_bounds:,} out by bounds, {self.files_out_by_filter:,} by filter"
+        return [
+            f"at version  {self.version}",
+            f"partitions     {self.partitions:,}",
+            f"files      {self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
+            f"read       {self.row_groups:,} row groups, {self.pages:,} pages, {self.size_bytes:,} bytes",
+            f"by         {'DataFusion' if self.engine else 'pages'}",
+            f"rows       {self.rows:,}",
+            f"time       {self.seconds * 1e3:.2f} ms",
+            *(f"  {step.name:<9}{step.seconds * 1e3:.2f} ms" for step in self.steps),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

@@ -1,0 +1,169 @@
+"""Wide reads of a file that shares its keys with no other: its rows are in order, so they are decoded, not merged.
+
+The rows are cut into slices of whole pages, which are decoded as for a narrow read
+(:mod:`lakebed.parquet.page_decoder`). A few are decoded ahead, side by side, and given out in order; the first ones are
+small, for those who want a few rows. What a slice may hold when it is decoded is told by those before it. See decision
+0008 for what their size is worth.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.parquet.key_search import places_within
+from lakebed.parquet.page_decoder import Cut, decoded, row_keys
+from lakebed.parquet.pages import KeyPages, PagedFile
+from lakebed.parquet.read_statistics import ReadStatistics
+
+if TYPE_CHECKING:
+    from lakebed.model.keys import EncodedRange
+    from lakebed.parquet.footer import RowGroup
+    from lakebed.parquet.open_files import OpenFile, OpenFiles
+    from lakebed.parquet.read_cache import ReadCache
+    from lakebed.read.page_read import Ask
+
+SLICE_BYTES = 8 * 1024 * 1024
+"""Of decoded rows. A slice costs a millisecond beside decoding them, which takes 15."""
+
+FIRST_ROWS = 8_192
+"""Of the first slice; each one after it is at most twice as large."""
+
+BATCH_ROWS = 8_192
+
+_SLICE_SHARE = 4
+"""What is under way takes at most this part of the memory limit; each slice twice, decoded and as it is stored."""
+
+
+def is_sequential(opened: OpenFile, ask: Ask) -> bool:
+    """Whether what is asked of a single file can be read so: by pages, and with no predicate to prune them by."""
+    return ask.where is None and opened.footer.gives_pages(ask.fields(with_keys=True))
+
+
+def sequential_scan(
+    opened: OpenFile, ask: Ask, kept: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
+) -> Generator[pa.RecordBatch]:
+    """The rows asked for, in order; with a limit, a few more may come. ``files`` fetches parts of a file on a store.
+
+    Raises OSError or ArrowException if the file is not what was written.
+    """
+    cores = pa.cpu_count()
+    ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
+    cut = _Cut(opened, ask, kept, files)
+    under_way: deque[Future[_Decoded]] = deque()
+    threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
+    try:
+        for one in cut.slices():
+            under_way.append(threads.submit(one.decode))
+            if len(under_way) >= ahead:
+                yield from cut.given(under_way.popleft())
+        while under_way:
+            yield from cut.given(under_way.popleft())
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """The rows of a slice that were asked for, what each row of it took, and what was done to get them."""
+
+    rows: pa.RecordBatch
+    row_bytes: int
+    statistics: ReadStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows ``[begin, end)`` of one row group. Unless ``whole``, those asked for are told by their keys."""
+
+    opened: OpenFile
+    ask: Ask
+    kept: ReadCache
+    files: OpenFiles | None
+    position: int
+    begin: int
+    end: int
+    whole: bool
+
+    def decode(self) -> _Decoded:
+        """The rows asked for; any thread may ask."""
+        schema = self.ask.schema
+        wanted = schema.arrow_of(dict.fromkeys(self.ask.names))
+        names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
+        statistics = ReadStatistics()
+        file = PagedFile(self.opened, schema, self.kept, statistics, self.files)
+        cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
+        held = decoded([cut], [schema.by_name[name] for name in names])
+        for name, column in held.items():
+            # An index of a file without block digests may hide rows: they would be missing here, or in the next slice.
+            if len(column) != self.end - self.begin:
+                raise OSError(f"{len(column)} of {self.end - self.begin} rows of {name} from row {self.begin} on")
+        row_bytes = sum(column.nbytes for column in held.values()) // (self.end - self.begin)
+        rows = pa.RecordBatch.from_arrays([held[name] for name in wanted.names], schema=wanted)
+        if not self.whole:
+            (some,) = places_within(row_keys(held, schema), schema.codec, self.ask.keys, [0, rows.num_rows])
+            rows = rows.slice(some.start, len(some))
+        return _Decoded(rows, row_bytes, statistics)
+
+
+class _Cut:
+    """The rows of a file cut into slices, each as large as what was decoded before lets expect. Used by one thread."""
+
+    def __init__(self, opened: OpenFile, ask: Ask, kept: ReadCache, files: OpenFiles | None) -> None:
+        self._opened = opened
+        self._files = files
+        self._ask = ask
+        self._kept = kept
+        self._rows = FIRST_ROWS
+        self._row_bytes = 1
+
+    def given(self, decoding: Future[_Decoded]) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice, when they are decoded, in batches."""
+        decoded = decoding.result()
+        self._ask.statistics.add(decoded.statistics)
+        self._row_bytes = max(1, decoded.row_bytes)
+        for begin in range(0, decoded.rows.num_rows, BATCH_ROWS):
+            yield decoded.rows.slice(begin, BATCH_ROWS)
+
+    def slices(self) -> Iterator[_Slice]:
+        """The slices in order; with a limit, as far as that surely reaches."""
+        opened, ask = self._opened, self._ask
+        left = ask.limit
+        ask.statistics.files.add(opened.file.id)
+        file = PagedFile(opened, ask.schema, self._kept, ask.statistics, self._files)
+        for position in opened.footer.fences.reaching(ask.keys):
+            group = opened.footer.groups[position]
+            known = file.key_pages(position, group)
+            span = known.rows(ask.keys, group.rows, left)
+            ask.statistics.row_groups += len(span.rows) > 0
+            begin = span.rows.start
+            while begin < span.rows.stop:
+                end = min(span.rows.stop, self._end(known, begin, group))
+                whole = _lies_in(known, ask.keys, begin, end)
+                yield _Slice(opened, ask, self._kept, self._files, position, begin, end, whole)
+                begin = end
+            if left is not None:
+                left -= span.above
+                if left <= 0:
+                    return
+
+    def _end(self, known: KeyPages, begin: int, group: RowGroup) -> int:
+        """Where a slice that begins at this row ends: at a page, if that is not too far."""
+        row_bytes = max(self._row_bytes, group.size_bytes // max(1, group.rows))
+        end = begin + max(1, min(self._rows, SLICE_BYTES // row_bytes))
+        self._rows *= 2
+        firsts = known.first_rows
+        page = firsts[bisect_right(firsts, end) - 1]
+        return page if page > begin else end
+
+
+def _lies_in(known: KeyPages, keys: EncodedRange, begin: int, end: int) -> bool:
+    """Whether the rows surely have such keys, by the bounds of their pages."""
+    first, last = bisect_right(known.first_rows, begin) - 1, bisect_right(known.first_rows, end - 1) - 1
+    return known.fences.starts[first] >= keys.min and (keys.max is None or known.fences.ends[last] <= keys.max)

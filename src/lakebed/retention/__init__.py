@@ -1,0 +1,1 @@
+"""Retention: which versions stay readable, and the deletion of what no version needs."""

@@ -1,0 +1,134 @@
+"""Trimming a table's log: entries that are older than anybody asks for go, behind a checkpoint that is kept.
+
+Each step is logged or conditional before the next destroys anything, so a crash anywhere leaves a table that reads on,
+and the next round goes on (docs/decisions/0011, the model in tests/model/truncation):
+
+1. *Keep* a checkpoint now and then: it lies by itself, and is read back.
+2. Choose the newest kept one that is old enough and has another above it; read both back.
+3. Commit that nothing below it is retained. From here on no tag can be set below it.
+4. Raise the log start to right below it, by compare-and-set, then delete the entries up to the log start.
+5. Delete the retained checkpoints below it, but for those at which tags stand.
+
+Pins hold both: nothing that a pinned version rests on is truncated. A part of the state there may be asked for at any
+time, and the object of it be swept (:mod:`lakebed.log.segments`).
+
+The entry of that version stays, because the last-modified time of its version is in it or asked of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakebed.errors import DamagedError, RejectedError
+from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.snapshot.pins import read_pins
+from lakebed.state.transactions import RaiseWatermark, Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from datetime import datetime
+
+    from lakebed.settings import Settings
+    from lakebed.state.table_state import TableState
+    from lakebed.table.table import Table
+
+KEPT_SHARE = 4
+"""A checkpoint is kept four times in the time that the log is kept for, so that as much again is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """``log_start`` is the version up to which entries are gone, ``entries`` how many of them went now."""
+
+    log_start: int
+    entries: int
+
+
+def window(settings: Settings) -> timedelta:
+    """How long entries are kept: as long as their versions can be asked for, at least."""
+    return timedelta(seconds=max(settings.log_s, settings.history_s, settings.gc_delay_s))
+
+
+def keep_due(retained: Sequence[int], head: int, last_modified_of: Callable[[int], datetime], before: datetime) -> bool:
+    """Whether the head should be kept: something is new, and what was kept last (or the table) is of before. Pure."""
+    last = max(retained, default=1)
+    return last < head and last_modified_of(last) <= before
+
+
+def cut(
+    retained: Sequence[int], state: TableState, last_modified_of: Callable[[int], datetime], before: datetime
+) -> int | None:
+    """The kept version to truncate up to: of ``before``, with another above it, below all open jobs. None: none.
+    Pure.
+    """
+    # Whether a job is past its deadline is told by the last-modified time of the entry that opened it.
+    opened = min((job.opened for job in state.jobs.values()), default=state.version)
+    fit = [version for version in sorted(retained)[:-1] if version <= opened]
+    return next((version for version in reversed(fit) if last_modified_of(version) <= before), None)
+
+
+def truncate(table: Table) -> Truncated:
+    """Keep a checkpoint and truncate the log, as far as either is due. Where no log start can be kept, nothing ever is.
+
+    Raises:
+        ContentionError, UnknownOutcomeError, StorageError: the next round goes on.
+        DamagedError, UnsupportedFormatError: a pin cannot be read.
+    """
+    log, keep_for = table.log, window(table.settings_in_force())
+    state, log_start, now = table.state(), table.log.log_start(), table.log.now()
+    there = log.retained.versions()
+    retained = [version for version in there if version > log_start]
+    due = keep_due(retained, state.version, log.last_modified_or_epoch, now - keep_for / KEPT_SHARE)
+    if (log_start == 0 and not (retained or due)) or (due and not log.supports_truncation()):
+        return Truncated(log_start, 0)
+    if due:
+        retained.append(log.retain_checkpoint())
+    to = _whole_cut(table, retained, now - keep_for)
+    entries = 0
+    if to is not None:
+        _retain_from(table, to)
+        # Read after the mark, below which nobody can begin to read any more.
+        if not any(log_start < version < to for version in _pinned(table)):
+            entries = log.truncate(to - 1)
+            log_start = log.log_start()
+    elif log_start and log.entry(log_start) is not None:
+        # A round before this one died while it deleted.
+        entries = log.truncate(log_start)
+    # Read after the mark: from then on no tag can come below it.
+    tagged = set(table.state().tags.values())
+    if any(version <= log_start and version not in tagged for version in there):
+        log.retained.delete(log_start + 1, {*tagged, *_pinned(table)})
+    return Truncated(log_start, entries)
+
+
+def _pinned(table: Table) -> Collection[int]:
+    """The numbers that readers hold."""
+    return read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s).versions
+
+
+def _whole_cut(table: Table, retained: Sequence[int], before: datetime) -> int | None:
+    """Where to cut, with the checkpoint there and the newest one read back; one that is damaged is as good as none."""
+    whole = set(retained)
+    while (to := cut(sorted(whole), table.state(), table.log.last_modified_or_epoch, before)) is not None:
+        damaged = {version for version in (to, max(whole)) if not _reads_back(table, version)}
+        if not damaged:
+            return to
+        whole -= damaged
+    return None
+
+
+def _reads_back(table: Table, version: int) -> bool:
+    try:
+        return table.log.retained.read(version).version == version
+    except DamagedError:
+        return False
+
+
+def _retain_from(table: Table, version: int) -> None:
+    outcome = table.try_commit(RaiseWatermark(Watermark.EARLIEST_RETAINED_VERSION, version))
+    if not isinstance(outcome, NotCommitted):
+        version_of(outcome, f"table {table.name}")
+    elif table.state().earliest_retained_version < version:
+        raise RejectedError(f"table {table.name}: {outcome.reason}", reason=outcome.reason)

@@ -1,0 +1,154 @@
+"""Pins: how a reader keeps the files of one version for as long as he reads, however long that is.
+
+A reader writes his pin, then reads the newest state; a collection commits its marks, then reads the pins. So one of
+them always sees the other: either the reader finds *earliest retained version* above his number and starts anew, or the
+collector finds the pin and partitions what it needs (docs/decisions/0013, the model in tests/model/deletion). That the
+files are still there would prove nothing: a collector that did not see the pin may be about to delete them.
+
+A pin lives as long as its owner renews it, by the last-modified times of the store that holds it: nobody's own clock is
+asked. A reader that could not renew for too long (a suspended machine, a store out of reach) is not told, for he may
+have lost nothing; what is gone by then he learns when he reads it, by a NotRetainedError and never by an answer that
+lacks rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakebed import clock
+from lakebed.errors import ContentionError, DamagedError, Error, StorageError
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.log.writer import this_writer
+from lakebed.model.checks import is_whole
+from lakebed.model.documents import dump
+from lakebed.model.files import is_pin_name, pin_folder, pin_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lakebed.state.table_state import TableState
+    from lakebed.storage.contract import Listed, Storage
+
+RENEWALS = 3
+"""In one time-out: two may fail, or come late, and the pin lives on."""
+
+ROUNDS_MAX = 8
+"""Starts of a reader whose version was given up for deletion before his pin was seen; each needs a collection."""
+
+RETRIES = 10
+"""In the time between two renewals, while the store does not take one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """What pins there are: the versions that living ones hold, and the objects of dead ones."""
+
+    versions: frozenset[int]
+    dead: tuple[str, ...]
+
+
+def read_pins(storage: Storage, table_id: str, timeout_s: float) -> Pins:
+    """The pins of a table, validated by the last-modified times of the store: one that is older than the time-out is
+    dead.
+
+    One request if there are none. Raises DamagedError or UnsupportedFormatError for a living pin that cannot be read:
+    what it holds is not known.
+    """
+    if not _listed(storage, table_id):
+        return Pins(frozenset(), ())
+    # The clock before the list: whoever is held up between the two finds pins younger than they are, never older.
+    before = storage.now() - timedelta(seconds=timeout_s)
+    versions: set[int] = set()
+    dead: list[str] = []
+    for found in _listed(storage, table_id):
+        if found.last_modified < before:
+            dead.append(found.name)
+        elif (data := storage.get(found.name)) is not None:
+            versions.add(_decode(data, found.name, table_id))
+    return Pins(frozenset(versions), tuple(dead))
+
+
+def _listed(storage: Storage, table_id: str) -> list[Listed]:
+    return [found for found in storage.list(pin_folder(table_id)) if is_pin_name(table_id, found.name)]
+
+
+class Pin:
+    """One reader's pin: rewritten by a thread from the first :meth:`put` to the end of the ``with`` block."""
+
+    def __init__(self, storage: Storage, table_id: str, timeout_s: Callable[[], float]) -> None:
+        """``timeout_s`` is asked before each wait, for it may be changed meanwhile."""
+        self._storage = storage
+        self._table_id = table_id
+        self._timeout_s = timeout_s
+        self._name = pin_name(table_id, clock.new_id())
+        self._data = b""
+        self._released = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._renew, name="lakebed-pin", daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._released.set()
+        # After a renewal that is under way, or it would come back. What cannot be removed dies by itself.
+        with self._writing, suppress(StorageError):
+            self._storage.delete([self._name])
+
+    def put(self, version: int) -> None:
+        """Hold that version, and none that was held before. Raises StorageError."""
+        document = {
+            "format": FORMAT,
+            "features": [],
+            "table": self._table_id,
+            "version": version,
+            "reader": this_writer(),
+        }
+        with self._writing:
+            self._data = dump(document) + b"\n"
+            self._storage.replace(self._name, self._data)
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def hold(self, state: TableState, latest: Callable[[], TableState]) -> TableState:
+        """Hold the number of that state, or of a newer one if its files were given up before the pin was there.
+
+        ``newest`` looks into the log. Raises ContentionError if collections keep overtaking.
+        """
+        for _ in range(ROUNDS_MAX):
+            self.put(state.version)
+            found = latest()
+            if found.retains(state.version):
+                return state
+            state = found
+        raise ContentionError(
+            f"collections gave up the number of a pin {ROUNDS_MAX} times in a row before it was seen; try again, or "
+            "raise the setting gc_delay_s"
+        )
+
+    def _renew(self) -> None:
+        renewed = True
+        while not self._released.wait(self._timeout_s() / (RENEWALS if renewed else RENEWALS * RETRIES)):
+            with self._writing:
+                if self._released.is_set():
+                    return
+                try:
+                    self._storage.replace(self._name, self._data)
+                    renewed = True
+                except Error:
+                    renewed = False
+
+
+def _decode(data: bytes, name: str, table_id: str) -> int:
+    document: Mapping[str, Any] = parse_header(data, name)
+    version: Any = document.get("version")
+    if document.get("table") != table_id or not is_whole(version):
+        raise DamagedError(f"{name} is no pin of this table; delete the object if nobody reads by it", name=name)
+    return int(version)

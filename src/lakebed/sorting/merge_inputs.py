@@ -1,0 +1,262 @@
+"""The sorted files that a merge reads: what they are, how large, and where their keys lie.
+
+An input is a Parquet file (told by its first bytes, not by its name) or an Arrow IPC file. Its columns, told by field
+id, are those of the schema or of an earlier one of the table (:mod:`lakebed.state.evolution` says what may differ).
+Anything that cannot be opened is damaged, and the error names the file.
+
+To cut a merge into slices of keys one must know where in the key space its bytes lie: a sample of rows, evenly spaced
+by bytes over all inputs, tells. Statistics do not: they may be cut short or absent, and know one column at a time.
+
+Local paths only; a file is opened for each question and closed again, so 1,000 inputs need no 1,000 descriptors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.errors import DamagedError, SchemaMismatchError, StorageError
+from lakebed.model import types
+from lakebed.model.files import WIDE_ROW_BYTES
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.schema import Schema
+from lakebed.parquet.row_groups import read_row_groups
+from lakebed.parquet.sizes import decoded_rows
+from lakebed.sorting.spill import write_arrow
+
+_FIRST_ROWS = 256
+_FIRST_BYTES = 4 * 1024 * 1024
+_GOLDEN = 0.618_033_988_749_895
+_ARROW_MAGIC = b"ARROW1"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInput:
+    """One sorted file. A reader holds ``batch_bytes`` of it at the least.
+
+    ``row_bytes`` is what a row takes in memory: the average of the row group with the widest rows. ``columns`` are the
+    file's, one for each field of the schema; None where it was written without it.
+    """
+
+    path: Path
+    rows: int
+    file_bytes: int
+    row_bytes: int
+    batch_bytes: int
+    columns: tuple[pa.Field | None, ...]
+    is_arrow: bool
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the engine must not read it as it is: a Parquet file with wide rows."""
+        return not self.is_arrow and self.row_bytes >= WIDE_ROW_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpan:
+    """One row group of a Parquet input."""
+
+    item: MergeInput
+    group: int
+    rows: int
+    file_bytes: int
+
+
+def open_input(path: Path, schema: Schema) -> MergeInput:
+    """Look at an input's metadata and first rows.
+
+    Raises SchemaMismatchError if its columns cannot be read as the schema's, DamagedError if it is not a whole Parquet
+    or Arrow file, StorageError if it cannot be read at all; each names the file.
+    """
+    try:
+        with path.open("rb") as file:
+            is_arrow = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+        return _open_arrow(path, schema) if is_arrow else _open_parquet(path, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError, EOFError) as error:
+        raise damaged(path, error) from error
+    except OSError as error:
+        if error.errno is None:
+            # Arrow reports a file that ends too soon as an input error without a number.
+            raise damaged(path, error) from error
+        raise StorageError(f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno) from error
+
+
+def damaged(path: Path, reason: object) -> DamagedError:
+    """The error for an input whose bytes are not those that were written."""
+    if "UTF8" in str(reason):
+        # Its bytes are those that were written, by a version that took any.
+        remedy = "It was written before such text was refused: run `lakebed table repair` on its table"
+    else:
+        remedy = "Fetch or restore it, then run the merge again"
+    return DamagedError(f"{path} is damaged: {reason}. {remedy}", name=str(path))
+
+
+def read_through(path: Path, schema: Schema) -> None:
+    """Read all of an input, checking page CRCs. Raises DamagedError naming the file if that fails."""
+    try:
+        if open_input(path, schema).is_arrow:
+            with pa.memory_map(str(path)) as source:
+                reader = pa.ipc.open_file(source)
+                for index in range(reader.num_record_batches):
+                    reader.get_batch(index).validate(full=True)
+        else:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                for batch in file.iter_batches(use_threads=False):
+                    batch.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path, error) from error
+
+
+def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | None, path: Path) -> MergeInput:
+    """A Parquet input as an Arrow file at ``path``: its columns as they are, and the rows that may be in the range.
+
+    Rows are decoded in bounded memory, whatever their size. Raises DamagedError, and StorageError for a full disk.
+    """
+    try:
+        groups = [span.group for span in spans([item], schema, key_range)]
+        with pa.OSFile(str(item.path)) as source:
+            stored = pq.read_schema(source)
+            # Pages are as large as a row that the table once allowed.
+            rows = map(decoded_rows, read_row_groups(source, str(item.path), groups, pages_bytes=sys.maxsize))
+            # Arrow's reader leaves the ids of fields out of dictionaries.
+            write_arrow((pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in rows), stored, path)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(item.path, error) from error
+    return replace(open_input(path, schema), row_bytes=item.row_bytes)
+
+
+def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange | None) -> list[GroupSpan]:
+    """The row groups of Parquet inputs that may hold keys of the range; all of them without one.
+
+    A group ends where the next one of its file begins, so the first row of each is all that must be read.
+    """
+    found: list[GroupSpan] = []
+    for item in inputs:
+        with pq.ParquetFile(item.path, memory_map=True) as file:
+            every = (_span(item, file.metadata.row_group(index), index) for index in range(file.num_row_groups))
+            # An attached file may have row groups without a row.
+            groups = [span for span in every if span.rows]
+            if key_range is None or key_range == ALL_KEYS or len(groups) == 1:
+                found += groups
+                continue
+            firsts = [schema.codec.encode_row(_row(file, span, 0, schema), 0) for span in groups]
+        for index, span in enumerate(groups):
+            ends_below = index + 1 < len(groups) and firsts[index + 1] < key_range.min
+            if not ends_below and (key_range.max is None or firsts[index] < key_range.max):
+                found.append(span)
+    return found
+
+
+def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
+    """The sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
+
+    Rows are taken all over the groups, not at their heads: files written alike have their heads at the same keys.
+    Each step gives one row, at a fraction of the step that follows the golden ratio, which no regular layout resonates
+    with, and which is the same each time.
+    """
+    rows = []
+    position, number, target = 0, 0, step_bytes / 2
+    for item, group in itertools.groupby(places, key=lambda span: span.item):
+        with pq.ParquetFile(item.path, memory_map=True) as file:
+            for span in group:
+                while target < position + span.file_bytes:
+                    offset = int((target - position) * span.rows / span.file_bytes)
+                    rows.append(_row(file, span, max(0, min(offset, span.rows - 1)), schema))
+                    number += 1
+                    target = (number + (number * _GOLDEN) % 1.0) * step_bytes
+                position += span.file_bytes
+    if not rows:
+        return schema.arrow_of(schema.sort_names).empty_table()
+    table = pa.Table.from_batches(rows).combine_chunks()
+    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in schema.sort_names]))
+
+
+def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
+    size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+    return GroupSpan(item, index, group.num_rows, max(1, size))
+
+
+def _row(file: pq.ParquetFile, span: GroupSpan, offset: int, schema: Schema) -> pa.RecordBatch:
+    """The sort columns of one row. Rows before it in its row group are decoded, those after it are not."""
+    keys = (*schema.row_key, *schema.sort_key)
+    stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
+    batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=stored, use_threads=False))
+    last = pa.array([batch.num_rows - 1])
+    # Taken, not sliced: a slice would keep its whole batch.
+    columns = [batch.column(name).take(last).cast(key.type) for name, key in zip(stored, keys, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names))
+
+
+def _open_parquet(path: Path, schema: Schema) -> MergeInput:
+    with pq.ParquetFile(path, memory_map=True) as file:
+        columns = _columns(file.schema_arrow, schema, path)
+        metadata = file.metadata
+        rows = metadata.num_rows
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        held = [index for index, group in enumerate(groups) if group.num_rows]
+        widest = max((groups[index].total_byte_size // groups[index].num_rows for index in held), default=1)
+        # Of the first row group alone: the rows of another may be much wider.
+        count = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, widest)))
+        first = next(file.iter_batches(count, row_groups=held[:1], use_threads=False), None) if held else None
+    row_bytes = 1 if first is None else max(1, widest, first.nbytes // first.num_rows)
+    return MergeInput(
+        path, rows, path.stat().st_size, row_bytes, batch_bytes=row_bytes, columns=columns, is_arrow=False
+    )
+
+
+def _open_arrow(path: Path, schema: Schema) -> MergeInput:
+    with pa.memory_map(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        columns = _columns(reader.schema, schema, path)
+        count = reader.num_record_batches
+        first = reader.get_batch(0) if count else None
+        last_rows = reader.get_batch(count - 1).num_rows if count > 1 else 0
+    if first is None:
+        return MergeInput(path, 0, path.stat().st_size, row_bytes=1, batch_bytes=1, columns=columns, is_arrow=True)
+    # Exact for one or two batches; else an estimate, which batches of one size make nearly exact.
+    rows = first.num_rows * max(1, count - 1) + last_rows
+    row_bytes = max(1, first.nbytes // max(1, first.num_rows))
+    batch_bytes = max(1, first.nbytes)
+    return MergeInput(
+        path, rows, path.stat().st_size, row_bytes, batch_bytes=batch_bytes, columns=columns, is_arrow=True
+    )
+
+
+def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
+    """The column of each of the schema's fields, by field id; None for one that came after the file was written."""
+    by_id = {stored_id(column): column for column in found}
+    columns = tuple(by_id.get(field.id) for field in schema.fields)
+    missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]
+    if missing:
+        raise SchemaMismatchError(
+            f"{path}: missing column{'s' if len(missing) > 1 else ''} {', '.join(missing)}; "
+            "a sorted file of this table has them, with their field ids",
+            columns=missing,
+            source=str(path),
+        )
+    for field, column in zip(schema.fields, columns, strict=True):
+        if column is None or column.type in (field.type, types.in_parquet(field.type)):
+            continue
+        if not types.can_become(column.type, field.type):
+            raise SchemaMismatchError(
+                f"{path}: column {column.name} is {column.type}; a sorted file of this table has {field.type}",
+                column=field.name,
+                source=str(path),
+                found=str(column.type),
+                expected=str(field.type),
+            )
+    return columns
+
+
+def stored_id(column: pa.Field) -> int | None:
+    """The field id that a column of a file carries; None: it has none."""
+    text = (column.metadata or {}).get(b"PARQUET:field_id")
+    return None if text is None else int(text)

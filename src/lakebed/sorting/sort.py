@@ -1,0 +1,160 @@
+"""``sort_runs``: unsorted rows in, one sorted run out; and the pieces that a bulk import's map side sends.
+
+Rows are taken in chunks of a known size, each sorted in memory. One chunk is written at once; several are spilled as
+sorted Arrow files and merged. This is an external merge sort whose memory is decided by us: DataFusion's own gives up
+under a small pool, because its last merge may not fit beside what is buffered.
+
+Small chunks are sorted by Arrow, so that a small write need not load an engine; large ones by DataFusion, which takes
+about half the time on two million rows.
+
+Rules: local paths only; scratch files are gone when a call returns or raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from lakebed.errors import DamagedError
+from lakebed.model.schema import Schema
+from lakebed.parquet.file_writer import as_schema, write_run
+from lakebed.parquet.layout import Layout, SortedFile
+from lakebed.parquet.sizes import gather
+from lakebed.sorting.spill import arrow_options, batch_rows_for, write_spill
+from lakebed.storage.scratch import scratch_folder
+
+PIECE_BYTES_MAX = 32 * 1024 * 1024
+"""A larger value makes Spark's shuffle and its Python workers copy more at once than a task should hold."""
+
+_CHUNK_SHARE = 3
+"""A chunk, its sorted copy and the sort's own keys and indices together are about three times the chunk."""
+
+_CHUNK_BYTES_MAX = 1024 * 1024 * 1024
+"""Arrow strings count their bytes in 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
+
+_SMALL_ROWS = 100_000
+_SORT_BATCH_ROWS = 32_768
+
+
+def sort_chunks(batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_limit_bytes: int) -> Iterator[pa.Table]:
+    """The rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty."""
+    bytes_max = min(memory_limit_bytes // _CHUNK_SHARE, _CHUNK_BYTES_MAX)
+    rows = (as_schema(batch, schema) for batch in batches)
+    for chunk in gather(rows, 2**31 - 1, bytes_max):
+        ordered = _sorted(chunk, schema)
+        # A suspended generator keeps what it names: by the next chunk both of these would be held for nothing.
+        del chunk
+        yield ordered
+        del ordered
+
+
+def sort_runs(
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    scratch: Path,
+    *,
+    memory_limit_bytes: int,
+    cuts: Sequence[bytes] = (),
+) -> list[SortedFile]:
+    """Sort all rows and write them as one run in the folder ``scratch``; see
+    :func:`~lakebed.parquet.file_writer.write_run`.
+
+    Memory follows ``memory_limit_bytes``, not the size of the input; beyond one chunk, ``scratch`` takes the rows
+    once more meanwhile, lightly compressed.
+    """
+    exhausted = False
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        nonlocal exhausted
+        yield from batches
+        exhausted = True
+
+    chunks = sort_chunks(watched(), layout.schema, memory_limit_bytes=memory_limit_bytes)
+    chunk = next(chunks, None)
+    if chunk is None:
+        return []
+    if exhausted:
+        return write_run(
+            chunk.to_batches(),
+            layout,
+            scratch,
+            rows_estimate=chunk.num_rows,
+            cuts=cuts,
+            memory_limit_bytes=memory_limit_bytes,
+        )
+
+    from lakebed.sorting.merge import merge_runs
+
+    with scratch_folder(scratch, "sort") as folder:
+        spills: list[Path] = []
+        while chunk is not None:
+            spills.append(write_spill(chunk.to_batches(), layout.schema, folder / f"{len(spills):06d}.arrow"))
+            # Let go of the chunk before the next one is gathered.
+            chunk = None
+            chunk = next(chunks, None)
+        # What sorting took is free, and the merge takes its memory from another allocator.
+        pa.default_memory_pool().release_unused()
+        return merge_runs(spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts)
+
+
+def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> Iterator[tuple[int, pa.Table]]:
+    """The non-empty slices of a sorted chunk between ascending boundary keys, each with its index (0 is below all)."""
+    keys = chunk.select(schema.row_key_names).combine_chunks()
+    ends = [0, *schema.codec.lower_ranks(keys, boundaries), chunk.num_rows]
+    for index, (begin, end) in enumerate(pairwise(ends)):
+        if end > begin:
+            yield index, chunk.slice(begin, end - begin)
+
+
+def encode_piece(table: pa.Table) -> list[bytes]:
+    """The rows as Arrow IPC files, compressed, in order, each of at most 32 MiB unless one row alone is larger."""
+    if not table.num_rows:
+        return []
+    parts = min(table.num_rows, max(1, -(-table.nbytes // PIECE_BYTES_MAX)))
+    step = -(-table.num_rows // parts)
+    pieces: list[bytes] = []
+    for begin in range(0, table.num_rows, step):
+        part = table.slice(begin, step)
+        encoded = _encode(part)
+        if len(encoded) > PIECE_BYTES_MAX and part.num_rows > 1:
+            # Rows of uneven size, or such that compression adds to them.
+            half = part.num_rows // 2
+            pieces += encode_piece(part.slice(0, half)) + encode_piece(part.slice(half))
+        else:
+            pieces.append(encoded)
+    return pieces
+
+
+def decode_piece(piece: bytes) -> pa.Table:
+    """The rows of an encoded piece. Raises DamagedError if it is none."""
+    try:
+        return pa.ipc.open_file(pa.BufferReader(piece)).read_all()
+    except pa.ArrowException as error:
+        raise DamagedError(f"a piece of {len(piece)} bytes is not an Arrow IPC file: {error}", name="piece") from error
+
+
+def _encode(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=arrow_options()) as writer:
+        writer.write_table(table, max_chunksize=batch_rows_for(table))
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
+
+
+def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
+    if chunk.num_rows <= _SMALL_ROWS:
+        order = [(name, "ascending") for name in schema.sort_names]
+        return chunk.combine_chunks().sort_by(order)
+
+    from lakebed.engine.datafusion import context, sort_order
+
+    # Strings of a batch count their bytes in 32 bits, so wide rows go in fewer at once.
+    row_bytes = max(1, chunk.nbytes // chunk.num_rows)
+    batch_rows = max(1, min(_SORT_BATCH_ROWS, 16 * 1024 * 1024 // row_bytes))
+    engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=2**62)
+    frame = engine.create_dataframe([chunk.to_batches()]).sort(*sort_order(schema))
+    ordered = [as_schema(batch.to_pyarrow(), schema) for batch in frame.execute_stream()]
+    return pa.Table.from_batches(ordered)

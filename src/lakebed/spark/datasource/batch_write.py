@@ -1,0 +1,165 @@
+"""Writing to a table: each task sorts its rows into a run of files, the driver adds all of them in one entry.
+
+A task may run twice, or fail after it has sent files: what counts is what its message names, and Spark hands over one
+message for each partition. Everything else is an orphan, which the sweep finds. Whatever fails before the commit, the
+table is as it was.
+
+*A stream* writes under a request key made of the id of the query, which its checkpoint keeps, and the number of the
+batch; Spark tells both to the tasks. A batch that is tried again after a crash is then the same request: it is
+committed once, for as long as ``requests_s`` remembers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from lakebed.errors import Error, UsageError
+from lakebed.spark import wire
+from lakebed.spark.batch import Place, on_one_core, task_scratch
+from lakebed.spark.datasource import spark_columns
+from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
+from lakebed.state.time_travel import committed_at
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from lakebed.model.files import NewFile
+    from lakebed.parquet.layout import Layout
+    from lakebed.table.table import Table
+
+SOURCE = "the DataFrame"
+
+_QUERY_ID = "sql.streaming.queryId"
+"""The local property by which Spark's tasks know the query that they belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(WriterCommitMessage):
+    """What a task has sent, as :mod:`lakebed.spark.wire` writes it; ``query`` is the id of its streaming query."""
+
+    files: bytes
+    query: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What all tasks of a write have in common."""
+
+    place: Place
+    table_id: str
+    layout: Layout
+    memory_limit_bytes: int
+    value_bytes_max: int
+    cuts: tuple[bytes, ...]
+    base_version: int
+
+    @classmethod
+    def of(cls, options: Options, spark: StructType) -> Sender:
+        """Look at the table. Raises UsageError, NotFoundError; SchemaMismatchError if the columns do not fit."""
+        table = options.open_table()
+        state = table.state()
+        layout = table.layout()
+        spark_columns.check_given(spark, layout.schema, SOURCE)
+        limits = table.settings_in_force()
+        return cls(
+            options.place,
+            table.id,
+            layout,
+            limits.memory_limit_bytes,
+            limits.value_bytes_max,
+            state.partitions.boundaries,
+            state.version,
+        )
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> bytes:
+        """Sort the rows into one run and send it. Raises SchemaMismatchError, BadKeyError, StorageError."""
+        from lakebed import clock
+        from lakebed.ingest.conformer import Conformer
+        from lakebed.ingest.send import send_run
+        from lakebed.sorting.sort import sort_runs
+
+        on_one_core()
+        conformer = Conformer(self.layout.schema, value_bytes_max=self.value_bytes_max)
+        rows = (spark_columns.from_spark(batch, conformer, SOURCE) for batch in batches if batch.num_rows)
+        with task_scratch() as scratch:
+            run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)
+            files = send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
+        return wire.dump(wire.encode_new_files(files))
+
+    def commit(self, table: Table, messages: Sequence[Any], request_key: str | None) -> None:
+        """Add what the messages name, in one entry; nothing if there is nothing. Raises as Table.commit does."""
+        from lakebed.ingest.send import commit_files
+        from lakebed.log.outcomes import version_of
+        from lakebed.state.transactions import ProposeFiles
+
+        if any(not isinstance(message, Sent) for message in messages):
+            raise Error("Spark asks to commit a write of which a task has told nothing; nothing was added")
+        files: tuple[NewFile, ...] = tuple(
+            new for message in messages for new in wire.decode_new_files(wire.load(message.files))
+        )
+        if files or request_key is not None:
+            version_of(commit_files(table, ProposeFiles(files, request_key, self.base_version)), f"table {table.name}")
+
+
+class TableWriter(DataSourceArrowWriter):
+    """A batch write; with the option ``commit_id`` it is carried out once, however often it is asked for."""
+
+    def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise UsageError('mode "overwrite" is not for a table of rows that are all kept; use mode("append")')
+        options.check(*WRITE)
+        self._options = options
+        self._sender = Sender.of(options, spark)
+        self._commit_id = options.given.get("commit_id")
+        id_ = self._commit_id
+        self._answered = None if id_ is None else committed_at(options.open_table().state(), "commit_id", id_)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """A task: its rows become a run of files."""
+        if self._answered is not None:
+            # It would be in vain; but Spark wants the rows taken.
+            for _ in iterator:
+                pass
+            return Sent(wire.dump([]))
+        return Sent(self._sender.send(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Add the files of all tasks. Raises RejectedError, ContentionError, UnknownOutcomeError."""
+        self._sender.commit(self._options.open_table(), messages, self._commit_id)
+
+
+class TableStreamWriter(DataSourceStreamArrowWriter):
+    """The batches of a streaming query, each of which is added once."""
+
+    def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise UsageError('output mode "complete" rewrites the table with each batch; use outputMode("append")')
+        options.check(*STREAM_WRITE)
+        self._options = options
+        self._sender = Sender.of(options, spark)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """A task: its rows become a run of files."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY_ID)
+        return Sent(self._sender.send(iterator), query)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Add the files of one batch, unless it was added before. Raises as :meth:`TableWriter.commit`."""
+        queries = {message.query for message in messages if isinstance(message, Sent)}
+        if not messages:
+            return
+        if len(queries) != 1 or None in queries:
+            raise Error(
+                f"batch {batchId}: Spark did not tell the tasks which query they are of, so a repeat could not be told "
+                "from a new batch; nothing was added"
+            )
+        request_key = f"spark-stream/{queries.pop()}/{batchId}"
+        self._sender.commit(self._options.open_table(), messages, request_key)

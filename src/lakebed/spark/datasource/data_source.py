@@ -1,0 +1,71 @@
+"""The data source as Spark sees it: a name, a schema, and who reads and writes.
+
+One is made in a Python worker when a frame is loaded, from nothing but the options, and travels to the workers that
+plan its queries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from lakebed.spark.datasource import options, spark_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """``format("lakebed")``. Spark finds the class by this name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(…)`` and ``USING …``."""
+        return "lakebed"
+
+    version: int | None = None
+    """The number of the table when the frame was loaded; None if Spark was told a schema and did not ask for it."""
+
+    def schema(self) -> StructType:
+        """The table's columns, or those of the option ``columns``, as Spark knows them."""
+        given = options.parse(self.options)
+        given.check(*options.READ, *options.STREAM_READ)
+        table = given.open_table()
+        snapshot = given.locate(table)
+        self.version = snapshot.version
+        return spark_columns.spark_schema(snapshot.schema, given.columns(snapshot.schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of the columns of ``schema``."""
+        from lakebed.spark.datasource.batch_read import TableReader
+
+        return TableReader(options.parse(self.options), schema, self.version)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """A batch write of rows with the columns of ``schema``."""
+        from lakebed.spark.datasource.batch_write import TableWriter
+
+        return TableWriter(options.parse(self.options), schema, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A stream of the rows that are added."""
+        from lakebed.spark.datasource.read_stream import TableStreamReader
+
+        return TableStreamReader(options.parse(self.options), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - Spark's signature
+    ) -> DataSourceStreamWriter:
+        """A stream that writes rows with the columns of ``schema``."""
+        from lakebed.spark.datasource.batch_write import TableStreamWriter
+
+        return TableStreamWriter(options.parse(self.options), schema, overwrite=overwrite)

@@ -1,0 +1,210 @@
+"""Reading what is added to a table, as a stream: in the order of the log, each added file once.
+
+Only entries that add files count. Compactions, splits and joins change no row, and are passed over; a removal takes
+nothing back from a stream. Rows come from the files as they were added, whatever has been compacted since, so a stream
+may be as far behind as these are kept: ``history_s`` after a compaction has replaced them. Entries are kept for
+``log_s``. Who falls behind further is told, and gets no answer that lacks rows.
+
+*An offset* is a number of the log, and how many of the files that the next entry added are done: one entry may add
+thousands, and a trigger takes as many files or rows as it is allowed. A file is never cut, so a trigger takes at least
+one. The offset names the table too, since another may have its name by the time a query is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from lakebed.errors import Error, NotFoundError, NotRetainedError, UsageError
+from lakebed.log import entry as entries
+from lakebed.log.last_modified_times import gone
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.plan import PartitionQuery
+from lakebed.spark.datasource import spark_columns
+from lakebed.spark.datasource.batch_read import RowsPartition, Scan
+from lakebed.spark.datasource.options import PARTITION_BYTES, STREAM_READ, Options
+from lakebed.state.codec import outline
+from lakebed.state.transactions import AddFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from lakebed.model.files import DataFile
+    from lakebed.table.table import Table
+
+Offset = dict[str, Any]
+"""``table``, an id; ``version``; ``files`` of the entry after it."""
+
+_START_ANEW = (
+    "start the query anew, with another checkpoint: read the table as it is at a version (the option at), then stream "
+    "since that version"
+)
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The rows that are added to a table, some of its columns."""
+
+    def __init__(self, options: Options, spark: StructType) -> None:
+        """Raises UsageError, NotFoundError."""
+        options.check(*STREAM_READ)
+        self._options = options
+        self._table: Table | None = options.open_table()
+        schema = self._table.state().created
+        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_asked(spark, schema))
+        self._share_bytes = options.count("partition_bytes") or PARTITION_BYTES
+        self._target: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the tasks: no open table."""
+        return self.__dict__ | {"_table": None}
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a new query begins: after the version that the option ``since`` says, by default before all."""
+        since = self._options.given.get("since", "0")
+        head = self._open.state().version
+        if not since.isdigit() or int(since) > head:
+            raise UsageError(f"since = {since!r}: must be a number of the table's log, 0 to {head}")
+        return self._at(int(since), 0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What a trigger may take, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
+        files, rows = self._options.count("maxfilespertrigger"), self._options.count("maxrowspertrigger")
+        if files and rows:
+            raise UsageError("give maxFilesPerTrigger or maxRowsPerTrigger, not both: Spark knows one limit at a time")
+        return ReadMaxFiles(files) if files else ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        """The offset up to which a trigger that begins at ``start`` may read; ``start`` if nothing was added.
+
+        Raises NotRetainedError.
+        """
+        head = self._open.state().version
+        head = head if self._target is None else min(head, self._target)
+        self._check(start)
+        if isinstance(limit, ReadAllAvailable):
+            return start if head < start["version"] else self._at(head, 0)
+        version, done, taken, spent = start["version"], start["files"], 0, 0
+        while version < head:
+            files = self._added(version + 1)
+            while done < len(files):
+                spent += _cost(files[done], limit)
+                if taken and spent > _most(limit):
+                    return self._at(version, done)
+                taken, done = taken + 1, done + 1
+            version, done = version + 1, 0
+        return self._at(version, done)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """From here on, what is there now is all there is."""
+        self._target = self._open.state().version
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The newest version, for the progress of the query."""
+        return self._at(self._open.state().version, 0)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """The files between two offsets, in shares. Raises NotRetainedError, NotFoundError, DamagedError."""
+        for offset in (start, end):
+            self._check(offset)
+        self._open.state()
+        shares: list[list[PartitionQuery]] = []
+        held_bytes = 0
+        for file in self._between(start, end):
+            if not shares or held_bytes + file.size_bytes > self._share_bytes:
+                shares.append([])
+                held_bytes = 0
+            # No partition is looked at: all rows of the file were added.
+            shares[-1].append(PartitionQuery(0, (ALL_KEYS,), (file,)))
+            held_bytes += file.size_bytes
+        return [RowsPartition(tuple(share)) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one share. Raises NotRetainedError."""
+        if not isinstance(partition, RowsPartition):
+            return
+        try:
+            yield from self._scan.read(partition.share)
+        except NotRetainedError as error:
+            raise NotRetainedError(
+                f"the stream is too far behind: {error.message}. A file that was added is kept for as long as the "
+                f"setting history_s says after a compaction has replaced it; raise it, and {_START_ANEW}",
+                **error.facts,
+            ) from error
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    @property
+    def _open(self) -> Table:
+        assert self._table is not None, "offsets are asked for where the reader was made"
+        return self._table
+
+    def _at(self, version: int, files: int) -> Offset:
+        return {"table": self._open.id, "version": version, "files": files}
+
+    def _check(self, offset: Offset) -> None:
+        if offset.get("table") != self._open.id:
+            raise NotFoundError(
+                f"the checkpoint is of a table with the id {offset.get('table')}, and {self._open.name} has the id "
+                f"{self._open.id}: it was dropped, or renamed, and another has its name; {_START_ANEW}"
+            )
+
+    def _between(self, start: Offset, end: Offset) -> Iterator[DataFile]:
+        for version in range(start["version"] + 1, end["version"] + (2 if end["files"] else 1)):
+            files = self._added(version)
+            first = start["files"] if version == start["version"] + 1 else 0
+            last = end["files"] if version == end["version"] + 1 else len(files)
+            if len(files) < last:
+                raise Error(f"the checkpoint says that entry {version} added {last} files; it added {len(files)}")
+            yield from files[first:last]
+
+    def _added(self, version: int) -> tuple[DataFile, ...]:
+        """The files that an entry added, in their order. Raises NotRetainedError if the log is truncated beyond it."""
+        log = self._open.log
+        data = log.entry(version)
+        if data is None:
+            log_start = log.log_start()
+            if log_start < version:
+                raise gone(log.identity, version)
+            raise NotRetainedError(
+                f"the stream stands at version {version - 1}, and the log is kept from version {log_start + 1} on, "
+                f"for as long as the setting log_s says: rows that were added in between cannot be told any more; "
+                f"{_START_ANEW}",
+                version=version,
+                earliest_retained_version=log_start,
+            )
+        with entries.naming(log.identity, version):
+            found = [outline(one).transaction for one in entries.decode(data, log.identity, version, None).documents]
+        return tuple(file for one in found if isinstance(one, AddFiles) for file in one.files)
+
+
+def _cost(file: DataFile, limit: ReadLimit) -> int:
+    match limit:
+        case ReadMaxRows():
+            return file.rows
+        case ReadMaxBytes():
+            return file.size_bytes
+        case _:
+            return 1
+
+
+def _most(limit: ReadLimit) -> int:
+    match limit:
+        case ReadMaxRows():
+            return limit.max_rows
+        case ReadMaxBytes():
+            return limit.max_bytes
+        case ReadMaxFiles():
+            return limit.max_files
+        case _:
+            raise UsageError(f"a limit that Lakebed does not know: {limit}")

@@ -1,0 +1,139 @@
+"""How the columns of a table look in Spark, and how Spark's rows become the table's again.
+
+Spark has fewer types than Arrow. Numbers without a sign become the next wider one with a sign, half floats floats,
+times nanoseconds, bytes of a fixed size bytes, and timestamps of any unit microseconds. What would lose something is
+an error when it is met, never a rounded value. What was handed to Spark is taken back as it was: the same casts the
+other way round, each value checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.ingest.conformer import Conformer
+from lakebed.model import types
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+    from lakebed.model.schema import Field, Schema
+
+_PLAIN = {
+    "uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0),
+    "halffloat": pa.float32(),
+}  # fmt: skip
+_DECIMAL_DIGITS_MAX = 38
+
+
+def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The Arrow type in which Spark takes and gives values of a type. Raises UsageError if it has none."""
+    if pa.types.is_list(kind):
+        return pa.list_(pa.field("element", spark_type(kind.value_type, column)))
+    if pa.types.is_map(kind):
+        key, item = spark_type(kind.key_type, column), spark_type(kind.item_type, column)
+        return pa.map_(pa.field("key", key, nullable=False), pa.field("value", item))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(spark_type(member.type, column)) for member in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_decimal(kind):
+        if kind.precision > _DECIMAL_DIGITS_MAX or not 0 <= kind.scale <= kind.precision:
+            raise UsageError(
+                f"column {column} is {kind}, which Spark has no type for; leave it out by the option columns",
+                column=column,
+            )
+        return pa.decimal128(kind.precision, kind.scale)
+    return _PLAIN.get(str(kind), kind)
+
+
+def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
+    """Some columns of a table as Spark knows them. Raises UsageError for one that it has no type for."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    fields = [schema.by_name[name] for name in names]
+    return from_arrow_schema(
+        pa.schema([pa.field(f.name, spark_type(f.type, f.name), f.nullable) for f in fields]), prefer_timestamp_ntz=True
+    )
+
+
+def arrow_of(spark: StructType) -> pa.Schema:
+    """The Arrow schema that Spark gives rows of these columns, and wants them in."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(spark, timezone="UTC")
+
+
+def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
+    """The Arrow schema of the columns that Spark asks for. Raises UsageError for one that the table does not have, or
+    has with another type: it was altered since the frame was made, or a schema was given by hand.
+    """
+    names = schema.project(spark.fieldNames())
+    wanted, found = arrow_of(spark), arrow_of(spark_schema(schema, names))
+    for name in names:
+        if wanted.field(name).type != found.field(name).type:
+            raise UsageError(
+                f"column {name} is {found.field(name).type}, and was asked for as {wanted.field(name).type}; read the "
+                "table anew, or leave types to it",
+                column=name,
+            )
+    return wanted
+
+
+def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """The rows as Spark wants them. Raises SchemaMismatchError for a value that its type does not hold."""
+    columns = [_cast(rows.column(field.name), field.type, field.name, "Spark") for field in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def check_given(spark: StructType, schema: Schema, source: str) -> None:
+    """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed."""
+    Conformer(schema).check(pa.schema([_meant(field, schema) for field in arrow_of(spark)]), source)
+
+
+def from_spark(rows: pa.RecordBatch, conformer: Conformer, source: str) -> pa.RecordBatch:
+    """Rows that :func:`check_given` let pass, as the table has them.
+
+    Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
+    """
+    meant = [_meant(field, conformer.schema) for field in rows.schema]
+    columns = [_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant]
+    return conformer.conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
+
+
+def _meant(given: pa.Field, schema: Schema) -> pa.Field:
+    """The column with the table's own type, if Spark's is what that looks like there."""
+    field: Field | None = schema.by_name.get(given.name)
+    if field is not None and not types.widens(given.type, field.type):
+        try:
+            image = spark_type(field.type, field.name)
+        except UsageError:
+            return given
+        if _shape(given.type) == _shape(image):
+            return given.with_type(field.type)
+    return given
+
+
+def _shape(kind: pa.DataType) -> str:
+    """A type without what Spark adds of itself: names inside lists and maps, and what may be null there."""
+    return str(types.to_json(types.canonical(kind))).replace("False", "True")
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str, whose: str) -> pa.Array:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatchError(
+            f"column {name} is {column.type} and holds a value that {whose} cannot keep as {kind} ({error})",
+            column=name,
+        ) from error

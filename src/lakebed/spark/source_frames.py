@@ -1,0 +1,220 @@
+"""Sources of a bulk import that Spark reads: formats, queries, DataFrames, and what a ``select`` makes of any of them.
+
+CSV and JSON have no types of their own: their values come as text, and the tasks cast them as the table has them, as
+they would any column for which someone asked. Only what is nested in JSON is cast by Spark, strictly. In CSV an empty
+cell is null, and quotes with nothing between them are an empty text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from lakebed.errors import Error, NotFoundError, SchemaMismatchError, UsageError
+from lakebed.ingest.conformer import Conformer
+from lakebed.model import types
+from lakebed.spark.batch import is_sparks, said_by_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")
+TEXT_FORMATS = ("csv", "json")
+
+_CONNECTORS = {
+    "avro": "org.apache.spark:spark-avro_2.13",
+    "delta": "io.delta:delta-spark_2.13",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime",
+}
+"""Formats that Spark reads with a package that it does not bring."""
+
+_DATA_ERRORS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO")
+"""Spark's error conditions that are about the data, not about Spark."""
+
+_NULL = "\ufdd0"
+"""What stands for null in CSV: a code point that no byte is read as, so that an empty text is another thing."""
+
+_BYTES = "ISO-8859-1"
+"""How CSV is read, for it keeps every byte: as UTF-8, Spark would put U+FFFD in place of what is none, unseen."""
+
+_FILES = ("csv", "json", "orc")
+_FILE = "_lakebed_file"
+
+
+def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
+    """The source as a DataFrame, or what the query ``select`` makes of it under the name ``source``.
+
+    Raises:
+        UsageError: an unknown format, one whose connector the session does not have, or not a query.
+        NotFoundError: a path that does not exist.
+        SchemaMismatchError: a source that Spark cannot read.
+    """
+    from pyspark.sql import DataFrame
+
+    frame = source if isinstance(source, DataFrame) else _read(session, source, format)
+    return frame if select is None else _queried(session, select, frame)
+
+
+def check_frame(frame: DataFrame, conformer: Conformer, source: str) -> None:
+    """Raise SchemaMismatchError unless the frame's columns can be made to fit; nothing is computed."""
+    conformer.check(_arrow(frame), source)
+
+
+def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
+    """The frame with those columns cast by Spark that hold nested values of a text format."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    found = _arrow(frame)
+    for field in conformer.schema.fields:
+        name = conformer.column(field.name)
+        if field.name not in conformer.casts or name not in found.names or not pa.types.is_nested(field.type):
+            continue
+        if not types.widens(found.field(name).type, field.type):
+            kind = from_arrow_type(field.type, prefer_timestamp_ntz=True)
+            frame = frame.withColumn(name, frame[_quoted(name)].cast(kind))
+    return frame
+
+
+def with_files(frame: DataFrame, format: str) -> DataFrame:
+    """The frame with one column more, the file of each row, if it was read from files of this format."""
+    return frame.selectExpr("*", f"_metadata.file_path AS {_FILE}") if format in _FILES else frame
+
+
+def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple[pa.RecordBatch, str]]:
+    """The rows of a partition of :func:`with_files`, with the name of their file, or else of the source."""
+    import pyarrow.compute as pc
+
+    for batch in batches:
+        if _FILE not in batch.schema.names or not batch.num_rows:
+            yield batch.drop_columns([c for c in (_FILE,) if c in batch.schema.names]), source
+            continue
+        files = batch.column(_FILE)
+        rows, begin = batch.drop_columns([_FILE]), 0
+        # One file comes after another.
+        changes = pc.indices_nonzero(pc.not_equal(files[1:], files[:-1])).to_pylist()
+        for end in [*(change + 1 for change in changes), len(files)]:
+            yield rows.slice(begin, end - begin), re.sub("^file:(//)?", "", unquote(files[begin].as_py()))
+            begin = end
+
+
+def _arrow(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema, timezone="UTC")
+
+
+def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
+    if format not in FORMATS:
+        raise UsageError(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
+    items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
+    if not items:
+        raise UsageError("no source was given: name files, folders or globs")
+    if format in ("delta", "iceberg", "query") and len(items) > 1:
+        raise UsageError(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
+    if format == "query":
+        return _queried(session, items[0])
+    # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
+    paths = items if format == "iceberg" else [absolute(item) for item in items]
+    with _reading(", ".join(paths), format):
+        frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
+        # A session of Spark Connect looks at the source only now.
+        _ = frame.schema
+        return frame
+
+
+def absolute(item: str) -> str:
+    """A path that means the same in any folder; a URL as it is."""
+    return item if "://" in item else str(Path(item).expanduser().absolute())
+
+
+def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame:
+    match format:
+        case "csv":
+            # Every file's header is checked: columns are matched by name, and files by their place otherwise.
+            # Quotes within quotes are doubled, as everybody but Spark has them.
+            options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
+            return _as_utf8(reader.options(**options, encoding=_BYTES).csv(paths))
+        case "json":
+            return reader.option("primitivesAsString", "true").json(paths)
+        case "parquet" | "orc":
+            # Else one file's columns would stand for all, and what others have beside them would be gone.
+            return reader.option("mergeSchema", "true").format(format).load(paths)
+        case "delta" | "iceberg":
+            return reader.format(format).load(paths[0])
+        case _:
+            return reader.format(format).load(paths)
+
+
+def _as_utf8(frame: DataFrame) -> DataFrame:
+    """Text that was read byte by byte, as the bytes that it was; whether they are UTF-8 is told by the conformer."""
+    from pyspark.sql import functions as fn
+
+    columns = []
+    for name in frame.columns:
+        column = fn.encode(frame[_quoted(name)], _BYTES).cast("string")
+        columns.append(column.alias(name.encode(_BYTES).decode("utf-8", "replace")))
+    return frame.select(columns)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
+    """What a query gives, which may name ``source``; analysed now, computed later. Raises UsageError if it is none."""
+    # Within parentheses nothing but a query stands.
+    text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, for his own session
+    try:
+        if source is None:
+            frame = session.sql(text)
+        else:
+            # Given a frame, PySpark takes braces for its own.
+            named = "WITH source AS (SELECT * FROM {given}) " + text.replace("{", "{{").replace("}", "}}")  # noqa: S608 - as above
+            frame = session.sql(named, given=source)
+        _ = frame.schema
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        raise UsageError(f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query) from error
+    return frame
+
+
+@contextlib.contextmanager
+def _reading(names: str, format: str) -> Iterator[None]:
+    """Turn what Spark says about paths and formats into the errors that any other source gives."""
+    try:
+        yield
+    except Exception as error:
+        if not is_sparks(error):
+            raise
+        text = str(error)
+        if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
+            raise UsageError(
+                f"Spark reads {format} by itself, and this session cannot read {names}: for s3a:// start Spark with "
+                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the files "
+                "where all tasks see them. Parquet without a query is read by Lakebed, from s3:// too",
+                format=format,
+                source=names,
+            ) from error
+        if "PATH_NOT_FOUND" in text:
+            raise NotFoundError(f"nothing matches {names}", name=names) from error
+        if format in _CONNECTORS and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text):
+            raise UsageError(
+                f"this Spark session cannot read {format}: it lacks the package {_CONNECTORS[format]} of its version. "
+                "Start Spark with --packages or spark.jars.packages, and pass the session",
+                format=format,
+            ) from error
+        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
+
+
+def refused_text(error: Error, source: str) -> Error:
+    """What Spark says of a malformed record or a failed cast is about the data, and names no source."""
+    if type(error) is Error and any(mark in error.message for mark in _DATA_ERRORS):
+        return SchemaMismatchError(f"{source}: {error.message}", source=source)
+    return error

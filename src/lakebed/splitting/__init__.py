@@ -1,1 +1,0 @@
-"""Splitting: a leaf that grew too large is cut at keys; no data move."""

@@ -1,0 +1,287 @@
+"""A statement with a limit on its memory or its time: run in a process of its own, which is killed beyond it.
+
+The engine cannot bound every statement: ``repeat('x', 2000000000)`` takes its memory in one piece, and a cross join
+goes on for years. The statement runs in a worker process (:mod:`lakebed.table.sql_worker`), which is asked through its
+stdin, so that no storage option is seen in a list of processes. It answers with an Arrow IPC stream on its stdout, and
+tells an error as the last line of its stderr. A full pipe holds the worker back. While the worker runs, a thread of
+this process watches what it holds and how long it takes. The worker ends when its stdin does, so it never outlives this
+process.
+
+Counted is the memory that only the worker has (resident pages without those of files), above what it held when it was
+ready for the statement. RLIMIT_DATA in the worker stops what grows faster than the watcher looks. Where there is no
+/proc the rlimit is the only bound on memory, as far as the system keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from lakebed import clock
+from lakebed.errors import Error, UsageError, decode_error
+from lakebed.model.documents import dump, load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ERROR_MARK = "lakebed-error: "
+"""What the line begins with by which the worker tells an error."""
+
+POLL_S = 0.02
+"""Memory is taken at one or two GiB a second at most: 20 to 40 MiB between two looks."""
+
+_TOLD_BYTES_MAX = 1024 * 1024
+_SAID_CHARACTERS = 500
+
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.stdin.buffer.readline())
+from lakebed.table.sql_worker import main
+main()
+"""
+"""Finds modules where this process finds them, and not in whatever folder it stands in (``-P``)."""
+
+_ALLOCATORS = {"MIMALLOC_ARENA_EAGER_COMMIT": "0"}
+"""Without it allocators claim 2 GiB ahead of use, and RLIMIT_DATA, which counts claims, would bound nothing."""
+
+_STARVED = re.compile(
+    "Resources exhausted|memory allocation of [0-9]+ bytes failed|MemoryError|malloc of size|bad_alloc"
+    "|[Oo]ut of memory|[Cc]annot allocate memory|capacity overflow"
+)
+"""How engines say that they got no more memory, some of them while they abort."""
+
+_REFUSED = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
+"""How code ends that the system refuses memory, where it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a statement may take; None is as much as there is."""
+
+    memory_bytes: int | None
+    timeout_s: float | None
+
+
+def run_limited(place: Mapping[str, Any], statement: str, limits: Limits) -> pa.RecordBatchReader:
+    """The rows of a statement over the instance at ``place``, which are the arguments of :func:`lakebed.open`.
+
+    Raises UsageError for a statement that takes more than its limits, here or while the rows are read, and what the
+    statement itself raises.
+    """
+    source = _Source(_Worker(limits), {**place, "statement": statement, "memory_limit_bytes": limits.memory_bytes})
+    try:
+        return _Rows(source)
+    except BaseException:
+        source.close()
+        raise
+
+
+class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
+    """The stream of a worker, which ends with it."""
+
+    def __init__(self, source: _Source) -> None:
+        super().__init__(source)
+        self._source = source
+        # The worker sends the columns with a batch of no rows, before it has any.
+        super().read_next_batch()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the statement. May be called again."""
+        self._source.close()
+
+
+class _Source(io.RawIOBase):
+    """The bytes that a worker answers with. Raises what became of the worker instead of an end that is too early."""
+
+    def __init__(self, worker: _Worker, request: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._worker = worker
+        # Also where nobody closes: when the reader is dropped, or this process ends.
+        self._end = weakref.finalize(self, worker.end)
+        try:
+            worker.ask(request)
+        except BaseException:
+            self._end()
+            raise
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._end()
+        super().close()
+
+    def read(self, size: int = -1) -> Any:
+        return self.read_buffer(size)
+
+    def read_buffer(self, size: int) -> Any:
+        """So many bytes, aligned as Arrow likes them."""
+        if not self._end.alive:
+            raise UsageError("the stream was closed; ask for the rows again")
+        data = pa.allocate_buffer(size)
+        try:
+            if self._worker.read_into(memoryview(data)) < size:
+                self._worker.raise_end()
+        except BaseException:
+            self._end()
+            raise
+        return data
+
+
+class _Worker:
+    """One process, and the thread that watches it."""
+
+    def __init__(self, limits: Limits) -> None:
+        if not sys.executable:
+            raise UsageError("this Python does not know its own program, so it can start no worker: leave out limits")
+        self._limits = limits
+        self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
+            [sys.executable, "-P", "-c", _START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            env={**_ALLOCATORS, **os.environ},
+            # A Ctrl-C is for this process, which ends the worker.
+            process_group=0,
+        )
+        self._told = b""
+        self._ready_at: float | None = None
+        self._held = self._reached = 0
+        self._over: str | None = None
+        self._stop = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="lakebed-statement", daemon=True)
+        os.set_blocking(self._pipe("stderr").fileno(), False)
+        self._watcher.start()
+
+    def ask(self, request: Mapping[str, Any]) -> None:
+        """Hand over the statement, and wait until the worker begins with it."""
+        text = dump(sys.path) + b"\n" + dump(request) + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            rest = memoryview(text)
+            while rest:
+                rest = rest[self._pipe("stdin").write(rest) :]
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            byte = self._pipe("stdout").read(1)
+            if not byte:
+                self.raise_end()
+            line += byte
+        self._held = load(bytes(line))["held_bytes"]
+        self._ready_at = clock.monotonic_s()
+
+    def read_into(self, data: memoryview) -> int:
+        """Fill the memory, unless the worker's answer ends before; returns how much was."""
+        done = 0
+        while done < len(data):
+            got = self._pipe("stdout").readinto(data[done:])
+            if not got:
+                break
+            done += got
+        return done
+
+    def raise_end(self) -> NoReturn:
+        """Raise what became of the worker, whose answer has ended before its time."""
+        self._watcher.join()
+        limit = self._limits.memory_bytes
+        facts = {"memory_limit_bytes": limit, "timeout_s": self._limits.timeout_s, "reached_bytes": self._reached}
+        if self._over is not None:
+            raise UsageError(self._over, **facts)
+        said, mark, document = self._told.decode(errors="replace").rpartition(ERROR_MARK)
+        error = decode_error(load(document.encode())) if mark else None
+        text = error.message if error else document
+        code = self._process.returncode
+        by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        starved = next(filter(_STARVED.search, text.splitlines()), None)
+        if limit is not None and (starved or (code in _REFUSED and "panicked" not in text)):
+            why = _tail(starved) if starved else f"it died with {by}"
+            raise UsageError(f"{self._too_much(limit)} before it asked for more ({why})", **facts)
+        if error is not None:
+            raise error
+        more = ", which is most often the system's, short of memory" if code == -signal.SIGKILL else ""
+        raise Error(
+            f"the process of the statement died with {by}{more}; nothing was changed. {_tail(said + text)}".rstrip(),
+            **facts,
+        )
+
+    def end(self) -> None:
+        """Kill the process, if it is there, and leave nothing of it."""
+        self._stop.set()
+        self._kill()
+        if threading.current_thread() is not self._watcher:
+            self._watcher.join()
+        for name in ("stdin", "stdout", "stderr"):
+            with contextlib.suppress(OSError):
+                self._pipe(name).close()
+
+    # -- watching -----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._stop.wait(POLL_S) and self._process.poll() is None:
+            self._drain()
+            if self._ready_at is not None and self._over is None:
+                self._over = self._excess(clock.monotonic_s() - self._ready_at)
+                if self._over is not None:
+                    self._kill()
+        self._process.wait()
+        self._drain()
+
+    def _excess(self, taken_s: float) -> str | None:
+        """What to tell of a statement that takes too much; None as long as it does not."""
+        limits = self._limits
+        if limits.memory_bytes is not None:
+            self._reached = max(self._reached, held_bytes(self._process.pid) - self._held)
+            if self._reached > limits.memory_bytes:
+                return f"{self._too_much(limits.memory_bytes)} when it was stopped"
+        if limits.timeout_s is not None and taken_s > limits.timeout_s:
+            return (
+                f"the statement was stopped after {taken_s:.1f} s: timeout_s = {limits.timeout_s:g}; raise timeout_s "
+                f"(in a shell --timeout), or ask for less with a filter or LIMIT"
+            )
+        return None
+
+    def _too_much(self, limit: int) -> str:
+        return (
+            f"the statement needs more memory than memory_limit_bytes = {limit:,} allows: raise it (in a shell "
+            f"--memory-limit), or ask for less with a filter or LIMIT. It held {self._reached:,} bytes"
+        )
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while more := self._pipe("stderr").read(65536):
+                self._told = (self._told + more)[-_TOLD_BYTES_MAX:]
+
+    def _kill(self) -> None:
+        # Popen kills no process that it has waited for, whose number may be another's by now.
+        self._process.kill()
+
+    def _pipe(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+
+def held_bytes(process: int | str) -> int:
+    """The memory that only this process has; 0 where the system does not tell, or there is no such process."""
+    try:
+        fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _tail(text: str) -> str:
+    return " ".join(text.split())[-_SAID_CHARACTERS:]

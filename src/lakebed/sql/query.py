@@ -1,0 +1,349 @@
+"""SQL over tables: planned twice by DataFusion, the second time with no more rows than the keys asked for.
+
+1. The statement is parsed, which tells the names of its tables.
+2. It is planned over empty tables of the same schemas. The optimizer partitions each scan with the columns it needs,
+the
+   filters that apply to it, and maybe a limit; the filters become key ranges
+   (:mod:`lakebed.read.key_ranges`).
+3. It is planned again, and run, over what those ranges hold: a few thousand rows at most, read past the engine and
+   handed to it in memory, or else the files that the ranges reach, which the engine reads by itself
+   (:mod:`lakebed.read.datafusion_frames`), pruning by the same filters once more.
+
+The ranges need only hold every row that matters: the filters are in the second plan too. A table that is named twice is
+read once, for both. Where a scan is hidden inside an expression (an uncorrelated subquery), its table is read whole.
+
+Only what reads can get in: statements that change anything, settings and files are refused. Memory for sorts, groups
+and joins is bounded for all statements of the process together; what sorts and groups exceed is spilled to disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions
+from datafusion.catalog import CatalogProvider, SchemaProvider, Table
+
+from lakebed.engine.complexity import fitted
+from lakebed.engine.engine_errors import refused
+from lakebed.engine.stack import deep_items, on_deep_stack
+from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.model.foreign_errors import told
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.read.datafusion_frames import Frame, frame_of
+from lakebed.read.expressions import keys_of
+from lakebed.read.key_ranges import EVERY_KEY, KeySet, both, either, key_ranges
+from lakebed.read.live import over_partitions
+from lakebed.read.plan import coarser, plan
+from lakebed.sql.results import DisorderError, batches_of, schema_of, started
+from lakebed.sql.statement import At, Statement, read_statement
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr
+    from datafusion.plan import LogicalPlan
+
+    from lakebed.model.schema import Schema
+    from lakebed.read.plan import QueryPlan
+    from lakebed.snapshot.snapshot import Snapshot
+
+IN_MEMORY_ROWS_MAX = 10_000
+"""So many rows are read past the engine in some 10 ms at most, which is what opening files in it may cost."""
+
+IN_MEMORY_BYTES_MAX = 16 * 1024 * 1024
+
+_NEWEST = "newest"
+_CATALOG = "lakebed"
+_OPTIONS = {
+    "datafusion.sql_parser.enable_ident_normalization": "false",
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+    "datafusion.execution.collect_statistics": "false",
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
+    "datafusion.execution.time_zone": "UTC",
+}
+_SORTED_AT_ONCE = "datafusion.optimizer.repartition_sorts"
+"""Of ``k = v`` over several files, sorted file by file and merged, the engine finds that its own plan is not sorted."""
+
+_NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
+
+_Name = tuple[str, str]
+"""Schema, which is a moment or the newest, and table."""
+
+
+@dataclass(slots=True)
+class _Scans:
+    """What a statement asks of one table, over all its scans."""
+
+    keys: list[KeySet] = field(default_factory=list)
+    columns: set[str] = field(default_factory=set)
+    fetches: list[int | None] = field(default_factory=list)
+
+    @property
+    def limit(self) -> int | None:
+        """How many rows will do, whichever; None for all of the ranges."""
+        return None if None in self.fetches else sum(fetch or 0 for fetch in self.fetches)
+
+
+class SqlEngine:
+    """Runs statements over the tables of one instance. Safe to use from many threads."""
+
+    def __init__(
+        self, snapshot_of: Callable[[str, At | None], Snapshot | None], names: Callable[[], list[str]]
+    ) -> None:
+        """``snapshot_of`` gives a table as it is, or was, if there is one; ``names`` those that there are, for
+        messages.
+        """
+        self._snapshot_of = snapshot_of
+        self._names = names
+        self._lock = threading.Lock()
+        self._catalog = _Catalog()
+        self._context: SessionContext | None = None
+        self._limit_bytes = 0
+
+    def run(self, text: str, memory_limit_bytes: int) -> pa.RecordBatchReader:
+        """The rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
+        if not isinstance(text, str):
+            raise UsageError(f"statement = {text!r}: must be a text in SQL")
+        statement = read_statement(text)
+        bounds = fitted(statement.text, "the statement")
+        statement = replace(statement, text=bounds.text)
+        if bounds.flat:
+            return pa.RecordBatchReader.from_batches(*self._answer(statement, memory_limit_bytes))
+        schema, batches = on_deep_stack(self._answer, statement, memory_limit_bytes)
+        return pa.RecordBatchReader.from_batches(schema, deep_items(batches))
+
+    def _answer(self, statement: Statement, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+        """The columns of the result, and its rows."""
+        with self._lock:
+            context = self._context_of(memory_limit_bytes)
+        asked = self._tables_of(context, statement.text)
+        snapshots = self._snapshots(asked, statement.moments)
+        empties = {
+            name: Table(pads.dataset(snapshot.schema.arrow.empty_table())) for name, snapshot in snapshots.items()
+        }
+        scans = self._scans(context, statement.text, empties, snapshots)
+        frames: dict[_Name, Frame] = {}
+        tables: dict[_Name, Table] = {}
+        for name, snapshot in snapshots.items():
+            rows = _few(snapshot, scans[name])
+            if rows is None:
+                planned = over_partitions(_plan(snapshot, scans[name]), snapshot.state)
+                frames[name] = frame_of(planned, snapshot.reader, scans[name].columns)
+                tables[name] = Table(frames[name].rows)
+            else:
+                tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
+        frame = self._planned(context, statement.text, tables)
+        read = [(snapshots[name].reader, one) for name, one in frames.items()]
+        schema = schema_of(frame)
+        try:
+            stream = started(frame, read)
+        except DisorderError:
+            frame = self._planned(context, statement.text, tables, _SORTED_AT_ONCE)
+            stream = started(frame, read)
+        return schema, batches_of(frame, stream, schema, read)
+
+    def _context_of(self, memory_limit_bytes: int) -> SessionContext:
+        if self._context is None or self._limit_bytes != memory_limit_bytes:
+            config = SessionConfig(_OPTIONS).with_target_partitions(os.cpu_count() or 1)
+            config = config.with_create_default_catalog_and_schema(enabled=False)
+            config = config.with_default_catalog_and_schema(_CATALOG, _NEWEST)
+            runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
+            self._context = SessionContext(config, runtime)
+            self._context.register_catalog_provider(_CATALOG, self._catalog)
+            self._limit_bytes = memory_limit_bytes
+        return self._context
+
+    def _tables_of(self, context: SessionContext, text: str) -> list[_Name]:
+        """The names that the statement may mean as tables: functions, too, are looked up as such."""
+        with self._lock:
+            self._catalog.tables = {}
+            self._catalog.asked.clear()
+            try:
+                with told(refused):
+                    context.sql_with_options(text, _options())
+            except Error:
+                if not self._catalog.asked:
+                    raise
+            return list(dict.fromkeys(self._catalog.asked))
+
+    def _snapshots(self, asked: list[_Name], moments: Mapping[str, At]) -> dict[_Name, Snapshot]:
+        snapshots = {}
+        for schema, table in asked:
+            if schema == _NEWEST or schema in moments:
+                snapshot = self._snapshot_of(table, moments.get(schema))
+                if snapshot is not None:
+                    snapshots[schema, table] = snapshot
+        return snapshots
+
+    def _planned(
+        self, context: SessionContext, text: str, tables: Mapping[_Name, Table], option: str | None = None
+    ) -> DataFrame:
+        """The statement planned over the tables, with one option of the engine switched off."""
+        with self._lock:
+            self._catalog.tables = tables
+            if option is not None:
+                context.sql(f"SET {option} = 'false'")
+            try:
+                with told(self._not_planned):
+                    return context.sql_with_options(text, _options())
+            finally:
+                if option is not None:
+                    context.sql(f"SET {option} = 'true'")
+
+    def _not_planned(self, error: BaseException) -> Error:
+        missing = _NO_SUCH_TABLE.search(str(error))
+        return self._no_such_table(missing[1]) if missing else refused(error)
+
+    def _no_such_table(self, full_name: str) -> NotFoundError:
+        names = self._names()
+        called = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_NEWEST}.")
+        more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
+        return NotFoundError(
+            f"no table named {called!r}; the instance's tables: {', '.join(names) or 'none yet'}{more}", table=called
+        )
+
+    def _scans(
+        self, context: SessionContext, text: str, empties: Mapping[_Name, Table], snapshots: Mapping[_Name, Snapshot]
+    ) -> dict[_Name, _Scans]:
+        frame = self._planned(context, text, empties)
+        with told(refused):
+            optimized = frame.optimized_logical_plan()
+        found: dict[_Name, _Scans] = {name: _Scans() for name in snapshots}
+        seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
+        if seen != optimized.display_indent().count("TableScan: "):
+            # Some are inside expressions, where they cannot be seen.
+            return {
+                name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()
+            }
+        return found
+
+
+def _options() -> SQLOptions:
+    return SQLOptions().with_allow_ddl(allow=False).with_allow_dml(allow=False).with_allow_statements(allow=False)
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+class _Tables(SchemaProvider):
+    """The tables of one schema, as they are now; notes what is asked for."""
+
+    def __init__(self, schema: str, catalog: _Catalog) -> None:
+        self._schema = schema
+        self._catalog = catalog
+
+    def table_names(self) -> set[str]:
+        return {table for schema, table in self._catalog.tables if schema == self._schema}
+
+    def table(self, name: str) -> Table | None:
+        self._catalog.asked.append((self._schema, name))
+        return self._catalog.tables.get((self._schema, name))
+
+    def table_exist(self, name: str) -> bool:
+        return (self._schema, name) in self._catalog.tables
+
+
+class _Catalog(CatalogProvider):
+    """What the names of a statement stand for: one statement is planned at a time."""
+
+    def __init__(self) -> None:
+        self.tables: Mapping[_Name, Table] = {}
+        self.asked: list[_Name] = []
+
+    def schema_names(self) -> set[str]:
+        return {_NEWEST, *(schema for schema, _ in self.tables)}
+
+    def schema(self, name: str) -> Any:
+        return _Tables(name, self)
+
+
+# -- scans ------------------------------------------------------------------------------------------------------
+
+
+def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
+    """The table scans of a plan, each with the filters right above it."""
+    waiting: list[tuple[LogicalPlan, tuple[Expr, ...]]] = [(optimized, ())]
+    while waiting:
+        one, above = waiting.pop()
+        variant = one.to_variant()
+        kind = type(variant).__name__
+        if kind == "TableScan":
+            yield variant, above
+            continue
+        passed = (*above, variant.predicate()) if kind == "Filter" else ()
+        waiting += [(below, passed) for below in one.inputs()]
+
+
+def _note(scan: Any, above: tuple[Expr, ...], found: dict[_Name, _Scans], snapshots: Mapping[_Name, Snapshot]) -> int:
+    """Add what one scan asks to that of its table; returns 1. A recursive query scans itself, which is no table."""
+    _, schema, table = scan.fqn()
+    name = (schema or _NEWEST, table)
+    if name not in found:
+        return 1
+    snapshot_schema = snapshots[name].schema
+    own = tuple(scan.filters())
+    filters = (*own, *above)
+    asked = found[name]
+    asked.keys.append(both([keys_of(one, snapshot_schema.order) for one in filters]))
+    asked.columns.update(column for _, column in scan.projection() or enumerate(snapshot_schema.names))
+    for one in own:
+        asked.columns |= _columns_of(one, snapshot_schema)
+    asked.fetches.append(None if filters else scan.fetch())
+    return 1
+
+
+def _columns_of(expression: Expr, schema: Schema) -> set[str]:
+    found: set[str] = set()
+    waiting = [expression]
+    while waiting:
+        one = waiting.pop()
+        kind = one.variant_name()
+        if kind == "Column":
+            found.add(one.to_variant().name())
+        elif kind != "Literal":
+            try:
+                waiting += one.rex_call_operands()
+            except Exception:  # noqa: BLE001 - the bindings raise Exception itself for expressions that they do not show
+                return set(schema.names)
+    return found
+
+
+def _ranges(scans: _Scans, snapshot: Snapshot) -> tuple[EncodedRange, ...]:
+    return key_ranges(either(scans.keys), snapshot.schema.codec)
+
+
+def _plan(snapshot: Snapshot, scans: _Scans) -> QueryPlan:
+    return plan(snapshot.state, _ranges(scans, snapshot), either(scans.keys))
+
+
+def _few(snapshot: Snapshot, scans: _Scans) -> pa.Table | None:
+    """The rows that matter, if they are few; None if they are not, or nothing says so.
+
+    In columns that nobody needs are nulls, where nulls may be.
+    """
+    ranges, limit = _ranges(scans, snapshot), scans.limit
+    if ranges == (ALL_KEYS,) and (limit is None or limit > IN_MEMORY_ROWS_MAX):
+        return None
+    schema = snapshot.schema
+    read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
+    batches: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    with snapshot.reader.scan(coarser(_plan(snapshot, scans)), read, limit) as reader:
+        for batch in reader:
+            batches.append(batch)
+            rows += batch.num_rows
+            size_bytes += batch.nbytes
+            if rows > IN_MEMORY_ROWS_MAX or size_bytes > IN_MEMORY_BYTES_MAX:
+                return None
+        found = pa.Table.from_batches(batches, reader.schema)
+    columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.type) for f in schema.fields]
+    return pa.table(columns, schema=schema.arrow)
+
+
+def _none(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)

@@ -1,0 +1,152 @@
+"""A whole state as it is written and opened: a small document, and segments of columns for what there may be millions
+of.
+
+Pure: who stores the segments, and under which names, is the business of :mod:`lakebed.log.checkpoint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from lakebed.errors import DamagedError
+from lakebed.model.documents import reading
+from lakebed.model.partitions import Partitions
+from lakebed.model.schema import Schema
+from lakebed.state import shapes
+from lakebed.state.catalog import CatalogState, decode_state, encode_state
+from lakebed.state.codec import decode_job, decode_range, decode_request, encode_job, encode_range, encode_request
+from lakebed.state.columnar_codecs import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
+from lakebed.state.columns import ColumnarCodec, Columns, Segment
+from lakebed.state.healing import healed_request
+from lakebed.state.partition_files import PartitionFiles
+from lakebed.state.persistent_table import PersistentTable
+from lakebed.state.table_state import Fence, TableState
+
+State = TypeVar("State")
+K = TypeVar("K", int, str)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedState(Generic[State]):
+    """A state ready to be written. ``state`` is equal to the one it was made of, and rests on these very segments."""
+
+    state: State
+    document: dict[str, Any]
+    segments: Mapping[str, Sequence[Segment[Any, Any]]]
+
+
+def of_table(state: TableState) -> EncodedState[TableState]:
+    """The image of a table's state. Segments that no change since the last image touched are the same objects."""
+    files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
+    requests, open_requests = _columns(REQUESTS, state.requests), _columns(OPEN_REQUESTS, state.open_requests)
+    rebased = replace(
+        state,
+        files=PersistentTable(files),
+        references=state.references.rebased(references),
+        requests=PersistentTable(requests),
+        open_requests=PersistentTable(open_requests),
+    )
+    partitions = state.partitions
+    document = {
+        "version": state.version,
+        "table": state.table,
+        "schemas": [schema.to_json() for schema in state.schemas],
+        "settings": dict(state.settings),
+        "boundaries": [b.hex() for b in partitions.boundaries],
+        "partitions": list(partitions.ids),
+        "next_partition": partitions.next_id,
+        "parents": [[child, parent] for child, parents in sorted(partitions.parents.items()) for parent in parents],
+        "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
+        "rejected": [encode_request(request) for request in state.rejected],
+        "next_sequence": state.next_sequence,
+        "tags": dict(sorted(state.tags.items())),
+        "fences": [[*encode_range(fence.keys), fence.version] for fence in state.fences],
+        "earliest_retained_version": state.earliest_retained_version,
+        "request_watermark": state.request_watermark,
+        "orphan_cutoff_us": state.orphan_cutoff_us,
+        "dropped": state.dropped,
+    }
+    segments: dict[str, Sequence[Segment[Any, Any]]] = {
+        "files": files.segments,
+        "references": references.segments,
+        "requests": requests.segments,
+        "open_requests": open_requests.segments,
+    }
+    return EncodedState(rebased, document, segments)
+
+
+def rebase_table(state: TableState, then: TableState, rebased: TableState) -> TableState:
+    """The same state on the segments of an image of ``then``, an earlier one; ``rested`` is the image's state.
+
+    Nothing is read, and no more looked at than changed since the image before.
+    """
+    return replace(
+        state,
+        files=state.files.rebased_onto(rebased.files, then.files),
+        references=state.references.rebased_onto(rebased.references, then.references),
+        requests=state.requests.rebased_onto(rebased.requests, then.requests),
+        open_requests=state.open_requests.rebased_onto(rebased.open_requests, then.open_requests),
+    )
+
+
+def _columns(codec: ColumnarCodec[K, V], layers: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
+    base: Any = layers.base
+    changes: Any = layers.changes
+    columns: Columns[K, V] = base if isinstance(base, Columns) else Columns(codec)
+    if columns is not base:
+        changes = {**base, **changes}
+    return columns.rewritten(changes) if changes else columns
+
+
+def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> TableState:
+    """The table's state of an image. Raises DamagedError if it is none."""
+    with reading("not the state of a table"):
+        rejected = [healed_request(request) for request in document["rejected"]]
+        shapes.check({**document, "rejected": rejected}, shapes.TABLE_STATE, "the state of a table")
+        return TableState(
+            version=document["version"],
+            table=document["table"],
+            schemas=tuple(Schema.from_json(schema) for schema in document["schemas"]),
+            settings=document["settings"],
+            partitions=Partitions.of(
+                tuple(bytes.fromhex(b) for b in document["boundaries"]),
+                tuple(document["partitions"]),
+                document["next_partition"],
+                _parents(document["parents"]),
+            ),
+            files=PersistentTable(Columns(FILES, segments.get("files", ()))),
+            references=PartitionFiles(Columns(REFERENCES, segments.get("references", ()))),
+            jobs={job.id: job for job in map(decode_job, document["jobs"])},
+            requests=PersistentTable(Columns(REQUESTS, segments.get("requests", ()))),
+            open_requests=PersistentTable(Columns(OPEN_REQUESTS, segments.get("open_requests", ()))),
+            rejected=tuple(map(decode_request, rejected)),
+            next_sequence=document["next_sequence"],
+            tags=document["tags"],
+            fences=tuple(Fence(decode_range(*bounds), version) for *bounds, version in document["fences"]),
+            earliest_retained_version=document["earliest_retained_version"],
+            request_watermark=document["request_watermark"],
+            orphan_cutoff_us=document["orphan_cutoff_us"],
+            dropped=document["dropped"],
+        )
+
+
+def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, tuple[int, ...]] = {}
+    for child, parent in pairs:
+        found[child] = (*found.get(child, ()), parent)
+    return found
+
+
+def of_catalog(state: CatalogState) -> EncodedState[CatalogState]:
+    """The image of a catalog: few tables, so a document alone."""
+    return EncodedState(state, encode_state(state), {})
+
+
+def to_catalog(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> CatalogState:
+    """The catalog of an image. Raises DamagedError if it is none."""
+    if segments:
+        raise DamagedError("not the state of a catalog: it has segments")
+    return decode_state(document)

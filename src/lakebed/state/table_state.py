@@ -1,0 +1,165 @@
+"""The state of one table at one version: an immutable value, derived from the log alone.
+
+Holds of every state: the partitions tile the key space; a reference is of a known partition and a known, living file
+that reaches it; ``CommittedFile.references`` counts them; a file with none has the version at which the last one went,
+and its facts, which otherwise are with the partitions that refer to it.
+Applying is deterministic and total over valid transactions: no clock, no randomness, no reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import DamagedError
+from lakebed.model.partitions import Partitions
+from lakebed.state.partition_files import PartitionFiles
+from lakebed.state.persistent_table import PersistentTable
+
+if TYPE_CHECKING:
+    from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Schema
+    from lakebed.state.transactions import Job, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a repeat of a request is told: the version that it was committed at. Its base version says when it may
+    go.
+    """
+
+    version: int
+    base_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a removal for good leaves behind at its ``version``: nothing of before passes into the range.
+
+    It stands until the request watermark keeps out the same proposals, and no job that was opened before it is there
+    any more.
+    """
+
+    keys: EncodedRange
+    version: int
+
+    def stops(self, jobs: Iterable[Job]) -> bool:
+        """Whether one of the jobs was opened before it, or by the same entry, over keys of its range."""
+        return any(job.opened <= self.version and not job.keys.intersect(self.keys).empty for job in jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """Everything that is known of a table at ``version``. ``references`` are by partition id, in the order of arrival.
+
+    ``schemas`` are all that the table ever had, in the order of their versions. From ``earliest_retained_version`` on,
+    and at every tag, no file of an older state has been given up for deletion. No file that the store stamped before
+    ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those of a base version below the
+    ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
+    last that were given up, in that order.
+    """
+
+    version: int = 0
+    table: str = ""
+    schemas: tuple[Schema, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=Partitions)
+    files: PersistentTable[str, CommittedFile] = field(default_factory=PersistentTable)
+    references: PartitionFiles = field(default_factory=PartitionFiles)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    requests: PersistentTable[str, Answer] = field(default_factory=PersistentTable)
+    open_requests: PersistentTable[str, Request] = field(default_factory=PersistentTable)
+    rejected: tuple[Request, ...] = ()
+    next_sequence: int = 1
+    tags: Mapping[str, int] = field(default_factory=dict)
+    fences: tuple[Fence, ...] = ()
+    earliest_retained_version: int = 0
+    request_watermark: int = 0
+    orphan_cutoff_us: int = 0
+    dropped: bool = False
+
+    @property
+    def created(self) -> Schema:
+        """The newest schema of a table that exists. Raises DamagedError for a log without its creation."""
+        if not self.schemas:
+            raise DamagedError(f"the log of table {self.table or '?'} does not begin with its creation")
+        return self.schemas[-1]
+
+    def held_by(self, partition: int) -> tuple[PartitionFile, ...]:
+        """What a partition refers to, with the facts of the files, in the order of arrival."""
+        return self.references.get(partition, ())
+
+    def references_of(self, partition: int) -> tuple[Reference, ...]:
+        """The references of a partition."""
+        return tuple(held.reference(partition) for held in self.held_by(partition))
+
+    def files_of(self, partition: int) -> tuple[DataFile, ...]:
+        """The files that a partition refers to."""
+        return tuple([held.file for held in self.held_by(partition)])
+
+    def referenced(self) -> dict[str, DataFile]:
+        """All files that partitions refer to, by id. Linear."""
+        return {held.file.id: held.file for every in self.references.values() for held in every}
+
+    def answered(self, request_key: str) -> int | None:
+        """The version at which the request was committed; None: it was not, or is forgotten."""
+        answer = self.requests.get(request_key)
+        return None if answer is None else answer.version
+
+    def retains(self, version: int) -> bool:
+        """Whether all files of the table at that older version are kept."""
+        return version >= self.earliest_retained_version or version in self.tags.values()
+
+    def tagged(self, committed: CommittedFile) -> bool:
+        """Whether a tag stands at a version that needs the file."""
+        return any(map(committed.needed_at, self.tags.values()))
+
+
+def check_invariants(state: TableState) -> None:
+    """Raise DamagedError if something that holds of every state does not hold of this one. Linear; for verification."""
+    counted: dict[str, int] = {}
+    facts: dict[str, DataFile] = {}
+    for partition, held in state.references.items():
+        position = state.partitions.position_of(partition)
+        if position is None:
+            raise DamagedError(f"references of a partition that is not there: {partition}", partition=partition)
+        keys = state.partitions.range_at(position)
+        if len({one.file.id for one in held}) != len(held):
+            raise DamagedError(f"partition {partition} references a file twice", partition=partition)
+        for file in (one.file for one in held):
+            committed = state.files.get(file.id)
+            if committed is None or committed.retired:
+                raise DamagedError(
+                    f"partition {partition} references {file.id}, which is forgotten or dead", partition=partition
+                )
+            if not file.reaches(keys):
+                raise DamagedError(
+                    f"partition {partition} references {file.id}, which does not reach it", partition=partition
+                )
+            if facts.setdefault(file.id, file) != file:
+                raise DamagedError(
+                    f"partition {partition} has other facts of {file.id} than another partition", partition=partition
+                )
+            counted[file.id] = counted.get(file.id, 0) + 1
+    for job in state.jobs.values():
+        if not job.inputs or job.keys.empty or not 0 < job.opened <= state.version:
+            raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
+    for request in state.open_requests.values():
+        if request.id in state.requests or not request.files or not 0 < request.submitted <= state.version:
+            raise DamagedError(f"request {request.id} is carried out, or empty, or of version {request.submitted}")
+    for request in state.rejected:
+        if request.id in state.open_requests or not 0 < request.submitted <= request.rejected <= state.version:
+            raise DamagedError(f"request {request.id} is open, or was rejected at {request.rejected}")
+    for fence in state.fences:
+        if fence.keys.empty or not 0 < fence.version <= state.version:
+            raise DamagedError(f"a fence of version {fence.version} over {fence.keys}")
+    for file_id, committed in state.files.items():
+        if committed.references != counted.get(file_id, 0):
+            raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")
+        if (committed.dropped is None) != (committed.references > 0):
+            raise DamagedError(f"file {file_id}: dropped at {committed.dropped} with {committed.references} references")
+        own = committed.file
+        if (own is None) != (committed.references > 0) or (own is not None and own.id != file_id):
+            raise DamagedError(f"file {file_id} of {committed.references} references has the wrong facts: {own}")

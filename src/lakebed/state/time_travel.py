@@ -1,0 +1,150 @@
+"""Which version a number, a time or a tag means, and whether the table can still be read there.
+
+A time is a time of the store's clock. The version at a time is fixed once the clock has passed it: before that, an
+entry may still come. So a time that the clock has not reached is not there yet.
+
+Pure but for the last-modified times of a few entries, which the caller knows how to ask for.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import NotFoundError, NotRetainedError, UsageError
+from lakebed.model.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.state.table_state import TableState
+
+_NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
+
+
+def check_tag(name: Any) -> str:
+    """The name, if a tag may have it; not one that reads as a number. Raises UsageError."""
+    if not isinstance(name, str) or not TAG_NAME.fullmatch(name) or name.isdigit():
+        raise UsageError(
+            f"not a tag: {shown(name)}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
+            "and not digits alone",
+            tag=name,
+        )
+    return name
+
+
+def moment_in(text: str) -> dict[str, Any]:
+    """What a text such as ``--at`` names, as the arguments of ``Table.at``: a number, a time or a tag."""
+    if _NUMBER.fullmatch(text):
+        return {"version": int(text)}
+    # No tag has a colon, and every time of day has one.
+    return {"time": text} if ":" in text else {"tag": text}
+
+
+def check_time(time: Any) -> datetime:
+    """The moment that is meant, aware. Raises UsageError for what is no time, or one without a time zone."""
+    try:
+        moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+        # Also for what has a time zone that does not tell its offset.
+        offset = moment.utcoffset()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"time = {shown(time)}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z"
+        ) from error
+    if not isinstance(moment, datetime) or offset is None:
+        raise UsageError(f"time = {shown(time)}: say in which time zone, such as 2026-01-31T12:00:00Z")
+    return moment
+
+
+def locate(
+    state: TableState,
+    last_modified_of: Callable[[int], datetime],
+    *,
+    version: int | None = None,
+    time: datetime | str | None = None,
+    tag: str | None = None,
+) -> int:
+    """The version that is meant. ``last_modified_of`` is asked for about log2(head) entries if it is a time.
+
+    Raises UsageError unless exactly one is given and of its type, NotFoundError, NotRetainedError.
+    """
+    if sum(given is not None for given in (version, time, tag)) != 1:
+        raise UsageError("give exactly one of version, time and tag")
+    if tag is not None:
+        return _tagged(state, tag)
+    found = _at_time(state, last_modified_of, time) if time is not None else version
+    if not is_whole(found, -(2**63)):
+        raise UsageError(f"version = {shown(version)}: must be a whole number")
+    if not 1 <= found <= state.version:
+        raise NotFoundError(f"there is no version {found}: the table has 1 to {state.version}", version=found)
+    if not state.retains(found):
+        raise NotRetainedError(
+            f"version {found} cannot be read any more: files of it are deleted. Kept are the versions from "
+            f"{state.earliest_retained_version} to {state.version}{_and_tags(state)}; the setting history_s and tags "
+            "keep more",
+            version=found,
+            earliest_retained_version=state.earliest_retained_version,
+        )
+    return found
+
+
+def committed_at(state: TableState, name: str, request_key: str | None) -> int | None:
+    """The version at which a request of that key was committed; None: it was not, or it has no key.
+
+    ``name`` is what the caller calls the key. Raises UsageError for a value that cannot be one.
+    """
+    if request_key is None:
+        return None
+    check_request_key(name, request_key)
+    return state.answered(request_key)
+
+
+def based_on(state: TableState, request_key: str | None, base_version: int | None) -> int:
+    """The base version of a request that is proposed first in this state, or was in an older one.
+
+    Raises UsageError for one that is no whole number, is not there yet, or that nobody can repeat.
+    """
+    check_whole_number("base_version", base_version)
+    if base_version is None:
+        return state.version
+    if request_key is None:
+        raise UsageError(
+            f"base_version = {base_version} goes with a commit id or job id: without one nothing is repeated"
+        )
+    if base_version > state.version:
+        raise UsageError(
+            f"base_version = {base_version}: there are numbers up to {state.version}", version=base_version
+        )
+    return base_version
+
+
+def _tagged(state: TableState, tag: str) -> int:
+    check_text("tag", tag)
+    if tag not in state.tags:
+        names = ", ".join(sorted(state.tags)) or "none"
+        raise NotFoundError(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)
+    return state.tags[tag]
+
+
+def _at_time(state: TableState, last_modified_of: Callable[[int], datetime], time: datetime | str) -> int:
+    moment = check_time(time)
+    # Entries are created one after another, so their last-modified times ascend with their versions. Older ones may be
+    # truncated.
+    first = max(1, state.earliest_retained_version)
+    found = bisect_left(range(first, state.version + 1), x=True, key=lambda version: last_modified_of(version) > moment)
+    if not found:
+        text = f"is of {last_modified_of(first).isoformat()}, after {moment.isoformat()}"
+        if first == 1:
+            raise NotFoundError(f"the table was created later: its first entry {text}")
+        raise NotRetainedError(
+            f"the oldest version that is kept, {first}, {text}; the setting history_s and tags keep more",
+            earliest_retained_version=first,
+        )
+    return first - 1 + found
+
+
+def _and_tags(state: TableState) -> str:
+    tagged = sorted({version for version in state.tags.values() if version < state.earliest_retained_version})
+    return f", and {', '.join(map(str, tagged[:5]))}{'…' if len(tagged) > 5 else ''} by tags" if tagged else ""

@@ -1,0 +1,384 @@
+"""An instance: one root URL with a catalog and many tables.
+
+``instance.json`` marks the root and gives the format version; it is never rewritten. Creating a table writes entry 1
+of its own log under a fresh id, then registers the name in the catalog's log, which is where the name is won; the
+loser partitions an orphan. Dropping goes the other way: first the catalog, then a last entry after which the table's
+log refuses everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock, settings
+from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
+from lakebed.log.checkpoint import CheckpointLocation
+from lakebed.log.committer import Log
+from lakebed.log.entry import FORMAT, parse_header
+from lakebed.log.locations import connect_logs
+from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.log.trust import check_trusted, remember
+from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_text, shown
+from lakebed.model.documents import dump
+from lakebed.model.files import checkpoint_name, instance_name
+from lakebed.model.schema import Schema
+from lakebed.state.catalog import (
+    CatalogChange,
+    FenceCreations,
+    PurgeTable,
+    RegisterTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+)
+from lakebed.state.machine import CATALOG
+from lakebed.state.shapes import ID
+from lakebed.state.transactions import CreateTable, DropTable
+from lakebed.storage import check_conditional_puts, connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.reserve import keep_reserve
+from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
+from lakebed.table.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pyarrow as pa
+
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.sql.query import SqlEngine
+    from lakebed.sql.statement import At
+    from lakebed.state.catalog import CatalogTable
+    from lakebed.storage.contract import Storage
+
+CREATE_PUTS_MAX = 5
+"""How often an unclear answer to the instance's first object is put again."""
+
+
+def create(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    among_others: bool = False,
+) -> Instance:
+    """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
+
+    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``sqlite:////path``,
+    ``postgresql://…``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
+    are never stored, and a password in ``log_url``, which is, is refused.
+
+    A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.
+
+    Raises:
+        UsageError: a URL cannot be meant, or holds a password; or there are other files.
+        ExistsError: there is an instance already.
+        UnsafeStoreError: the store ignores create-if-absent.
+        StorageError: it cannot be reached or written.
+    """
+    storage = connect(url, storage_options)
+    instance = clock.new_id()
+    logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
+    if storage.get(instance_name()) is not None:
+        raise _exists(storage)
+    if not among_others:
+        _check_empty(storage)
+    check_conditional_puts(storage)
+    if log_url is not None:
+        logs.check()
+    document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
+    data = dump(document) + b"\n"
+    for _ in range(CREATE_PUTS_MAX):
+        outcome = storage.create(instance_name(), data)
+        if outcome is not PutOutcome.UNCLEAR:
+            break
+    if storage.get(instance_name()) != data:
+        raise _exists(storage)
+    keep_reserve(storage)
+    if log_url is not None and storage.shared:
+        remember(storage.url, log_url)
+    return Instance(storage, document, storage_options)
+
+
+def _exists(storage: Storage) -> ExistsError:
+    url = storage.url
+    return ExistsError(f"there is an instance at {url} already; open it, or choose another URL", url=url)
+
+
+def _check_empty(storage: Storage) -> None:
+    found = next(iter(storage.list("")), None)
+    if found is not None:
+        raise UsageError(
+            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or pass among_others=True "
+            "(in a shell --among-others) to make an instance beside them",
+            url=storage.url,
+        )
+
+
+def open(
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    log_url: str | None = None,
+    trust_log_url: bool = False,
+) -> Instance:
+    """Open the instance at ``url``.
+
+    An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
+    user opens one that somebody else created, ``log_url`` must say which log is expected, or ``trust_log_url`` accept
+    the one that is named: to open it is to connect there. The answer is kept in the user's configuration.
+
+    Raises:
+        NotFoundError: there is none.
+        UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``.
+        UnsupportedFormatError: a newer Lakebed wrote it.
+    """
+    storage = connect(url, storage_options)
+    # Side by side: nobody opens an instance but to ask its catalog next, and a store takes a round trip for each.
+    with ThreadPoolExecutor(1, "lakebed-open") as aside:
+        catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
+        data = storage.get(instance_name())
+    if data is None:
+        raise NotFoundError(f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url)
+    document = parse_header(data, f"{instance_name()} at {storage.url}")
+    if not ID.holds(document.get("instance")):
+        raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+    check_flag("trust_log_url", trust_log_url)
+    if log_url is not None:
+        check_text("log_url", log_url)
+    if document.get("log_url") is not None and not is_text(document["log_url"]):
+        raise DamagedError(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
+    check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
+    instance = Instance(storage, document, storage_options)
+    # Whatever failed there is told to the one who asks the catalog.
+    if catalog is not None and catalog.exception() is None:
+        instance.take_catalog_ahead(catalog.result())
+    return instance
+
+
+def _is_far(storage: Storage) -> bool:
+    return storage.shared and not storage.url.startswith("file://")
+
+
+class Instance:
+    """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
+
+    def __init__(
+        self, storage: Any, document: Mapping[str, Any], storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self.id: str = document["instance"]
+        self.storage = storage
+        self.storage_options = dict(storage_options or {})
+        self.log_url: str | None = document.get("log_url")
+        self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
+        self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
+        self._tables: dict[str, Table] = {}
+        self._sql: SqlEngine | None = None
+
+    def __repr__(self) -> str:
+        return f"<lakebed instance at {self.url}>"
+
+    @property
+    def url(self) -> str:
+        """The root URL."""
+        return str(self.storage.url)
+
+    # -- tables -------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: Schema,
+        *,
+        split_points: Iterable[Any] = (),
+        settings: Mapping[str, Any] | None = None,
+        online: bool = True,
+    ) -> Table:
+        """Make an empty table. ``split_points`` are keys (tuples, or values of the first field) to cut partitions at.
+
+        With ``online=False`` maintenance neither compacts nor splits it until :meth:`set_online` says so.
+
+        Raises:
+            ExistsError: the name is taken.
+            RejectedError: a sweep of dropped tables came by; create it again.
+            UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
+        """
+        check_name(name)
+        check_flag("online", online)
+        if not isinstance(schema, Schema):
+            raise UsageError(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
+        boundaries = boundaries_of(schema, split_points)
+        own = own_settings({} if settings is None else settings)
+        catalog = self._catalog.follow()
+        if catalog.named(name) is not None:
+            raise _taken(name)
+        table = self._handle(clock.new_id(), name)
+        # A schema taken from another table may be any of its versions; here it is the first.
+        first = first_schema(schema)
+        table.commit(CreateTable(table.id, first, own, boundaries))
+        self._change(RegisterTable(table.id, name, catalog.version, online), name)
+        return table
+
+    def table(self, name: str) -> Table:
+        """The table of that name. Raises NotFoundError if there is none."""
+        found = self._find(name)
+        return self._handle(found.id, found.name)
+
+    def tables(self) -> list[str]:
+        """Names of all tables, sorted."""
+        return sorted(table.name for table in self._catalog.follow().tables.values())
+
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        check_name(new_name)
+        found = self._find(name)
+        self._change(RenameTable(found.id, new_name), new_name)
+        self._handle(found.id, new_name).name = new_name
+
+    def drop_table(self, name: str) -> None:
+        """Take a table away; every later use of it is refused. Raises NotFoundError."""
+        found = self._find(name)
+        table = self._handle(found.id, name)
+        self._change(PurgeTable(found.id), name)
+        table.commit(DropTable())
+        self._tables.pop(found.id, None)
+
+    def is_online(self, name: str) -> bool:
+        """Whether splitting and compaction run on the table."""
+        return self._find(name).online
+
+    def set_online(self, name: str, online: bool) -> None:  # noqa: FBT001 - the value, not a switch of behaviour
+        """Take a table's splitting and compaction out of service, or back; ingest and queries always go on.
+
+        Raises UsageError for a value that is neither True nor False.
+        """
+        check_flag("online", online)
+        self._change(SetOnline(self._find(name).id, online), name)
+
+    # -- queries ------------------------------------------------------------------------------------------------
+
+    def sql(
+        self, statement: str, *, memory_limit_bytes: int | None = None, timeout_s: float | None = None
+    ) -> pa.RecordBatchReader:
+        """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+
+        Names are taken as they are written. A table as it was: ``FROM flights AT (VERSION => 12)``, ``AT (TAG =>
+        'audited')``, ``AT (TIMESTAMP => '2026-01-31T12:00:00Z')``. What a statement says of a prefix of the row key
+        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
+        Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
+        functions make is not: give the statement a limit of its own.
+
+        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a process of its own, which is killed when
+        all its memory, or its time, is beyond the limit (:mod:`lakebed.sql.limited`). Both count from when that
+        process is ready. Close the reader, or drop it, to end the process.
+
+        Raises:
+            UsageError: not a statement, not a query, or one that names no column; says which there are. A limit that
+                is none, or one that the statement goes beyond. A limit on a ``memory://`` instance.
+            NotFoundError: no such table, tag or version.
+        """
+        check_text("statement", statement)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        if memory_limit_bytes is None and timeout_s is None:
+            engine, pool_bytes = self.sql_engine()
+            return engine.run(statement, pool_bytes)
+        if not self.storage.shared:
+            raise UsageError(f"{self.url} is in this process alone: no other can run a statement on it with limits")
+
+        from lakebed.sql.limited import Limits, run_limited
+
+        location = {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
+        return run_limited(location, statement, Limits(memory_limit_bytes, timeout_s))
+
+    def sql_engine(self) -> tuple[SqlEngine, int]:
+        """What runs statements, and how much memory its pool has by the settings."""
+        if self._sql is None:
+            from lakebed.sql.query import SqlEngine
+
+            self._sql = SqlEngine(self._snapshot_at, self.tables)
+        return self._sql, settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
+
+    # -- settings -----------------------------------------------------------------------------------------------
+
+    def settings(self) -> dict[str, int | float]:
+        """The instance's default of every setting."""
+        in_force = settings.in_force(self._catalog.follow().defaults, {})
+        return {name: getattr(in_force, name) for name in settings.NAMES}
+
+    def set(self, **changes: Any) -> None:
+        """Change defaults for all tables that do not set their own; None takes Lakebed's default again."""
+        self._change(SetDefaults(settings.validate(changes)), "settings")
+
+    # -- for the pipeline ---------------------------------------------------------------------------------------
+
+    def table_ids(self) -> Collection[str]:
+        """The ids of all tables that have a name."""
+        return self._catalog.follow().tables.keys()
+
+    def unnamed_logs(self) -> list[str]:
+        """The ids of tables that have a log and never had a name: creations that lost their name, died or go on.
+
+        Lists all logs; where there is a candidate, reads the whole log of the catalog.
+        """
+        there = {prefix.removeprefix("tables/") for prefix in self._logs.prefixes() if prefix.startswith("tables/")}
+        found = there - set(self.table_ids())
+        if found:
+            documents = (document for stored in self._catalog.newest_first() for document in stored.entry.documents)
+            found -= {document["table"] for document in documents if document["type"] == "register_table"}
+        return sorted(found)
+
+    def fence_creations(self) -> None:
+        """Refuse every creation of a table that is under way: its log may be deleted as that of a lost one."""
+        self._change(FenceCreations(), "creations")
+
+    def unnamed(self, table_id: str) -> Table:
+        """A table by its id, whether the catalog knows it or not. Raises UsageError for what is no id."""
+        if not ID.holds(table_id):
+            raise UsageError(f"not the id of a table: {shown(table_id)}")
+        return Table(table_id, table_id, self.storage, self._logs, self._defaults)
+
+    def take_catalog_ahead(self, manifest: bytes | None) -> None:
+        """The manifest of the catalog's checkpoint, as it was read while the instance was opened."""
+        self._catalog.checkpoints.take_ahead(manifest)
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> CatalogTable:
+        check_text("name", name)
+        found = self._catalog.follow().named(name)
+        if found is None:
+            names = ", ".join(self.tables()) or "none yet"
+            raise NotFoundError(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+        return found
+
+    def _handle(self, table_id: str, name: str) -> Table:
+        if table_id not in self._tables:
+            self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
+        return self._tables[table_id]
+
+    def _snapshot_at(self, name: str, moment: At | None) -> Snapshot | None:
+        found = self._catalog.follow().named(name)
+        if found is None:
+            return None
+        table = self._handle(found.id, found.name)
+        if moment is None:
+            return table.snapshot()
+        return table.at(**{moment.kind: moment.value})  # type: ignore[arg-type]
+
+    def _defaults(self) -> dict[str, Any]:
+        return dict(self._catalog.head.state.defaults)
+
+    def _change(self, change: CatalogChange, name: str) -> None:
+        outcome = self._catalog.commit(change)
+        if isinstance(outcome, NotCommitted):
+            if isinstance(change, RegisterTable | RenameTable) and "exists" in outcome.reason:
+                raise _taken(name)
+            raise RejectedError(f"{name}: {outcome.reason}", reason=outcome.reason)
+        version_of(outcome, name)
+
+
+def _taken(name: str) -> ExistsError:
+    return ExistsError(f"a table named {name!r} exists already; choose another name or drop it first", table=name)

@@ -1,0 +1,119 @@
+"""The process of one statement that has limits: the other end of :mod:`lakebed.sql.limited`.
+
+The request is a line of JSON on stdin. On stdout follow a line of JSON once the statement begins, and an Arrow IPC
+stream. What fails is told as the last line of stderr, and the stream has no end then. The end of stdin ends the process
+at any time: whoever asked is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+
+import pyarrow as pa
+
+from lakebed.errors import encode_error
+from lakebed.model.documents import dump, load
+from lakebed.sql.limited import ERROR_MARK, held_bytes
+from lakebed.table import instance
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lakebed.sql.query import SqlEngine
+
+HEADROOM_BYTES = 512 * 1024 * 1024
+"""What the process may claim beyond the limit: claims are not yet used, and stacks of threads are claimed whole."""
+
+POOL_SHARE = 2
+"""The engine's pool has the limit by this: rows being read and batches under way are outside of it."""
+
+_FAILED = 1
+
+
+def main() -> NoReturn:
+    """Answer the request on stdin, and end the process."""
+    # Whatever libraries print is no part of the answer.
+    answer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    request = load(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_caller, name="lakebed-caller", daemon=True).start()
+    try:
+        _answer(request, answer)
+    except BrokenPipeError:
+        os._exit(_FAILED)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
+        _tell(error)
+        os._exit(_FAILED)
+    # Not through the interpreter's own end: engines have threads that would disturb it.
+    os._exit(0)
+
+
+def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
+    limit_bytes: int | None = request["memory_limit_bytes"]
+    lake = instance.open(request["url"], storage_options=request["storage_options"], log_url=request["log_url"])
+    engine, pool_bytes = lake.sql_engine()
+    if limit_bytes is not None:
+        pool_bytes = max(1, limit_bytes // POOL_SHARE)
+    _warm(engine, pool_bytes)
+    if limit_bytes is not None:
+        _set_backstop(limit_bytes + HEADROOM_BYTES)
+    answer.write(dump({"held_bytes": held_bytes("self")}) + b"\n")
+    answer.flush()
+    with engine.run(request["statement"], pool_bytes) as rows, pa.PythonFile(answer, "w") as sink:
+        stream = pa.ipc.new_stream(sink, rows.schema)
+        # The writer sends the columns with the first batch, and the caller need not wait for rows to know them: this
+        # one has none, and the other end drops it.
+        stream.write_batch(pa.RecordBatch.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema))
+        answer.flush()
+        for batch in rows:
+            stream.write_batch(batch)
+            answer.flush()
+        # Only here: a stream without an end is one that failed.
+        stream.close()
+
+
+def _tell(error: BaseException) -> None:
+    document = encode_error(error)
+    try:
+        text = dump(document)
+    except (TypeError, ValueError):
+        # A fact that JSON does not have, such as NaN. The message names it.
+        text = dump(document | {"facts": {}})
+    line = b"\n" + ERROR_MARK.encode() + text + b"\n"
+    with suppress(OSError):
+        while line:
+            line = line[os.write(2, line) :]
+
+
+def _warm(engine: SqlEngine, pool_bytes: int) -> None:
+    """Make the engine start its threads, which are not the statement's to pay for."""
+    engine.run("SELECT 1", pool_bytes).read_all()
+
+
+def _set_backstop(bytes_max: int) -> None:
+    """Let the system refuse what the process claims beyond this many bytes more than it has."""
+    try:
+        import resource
+    except ImportError:
+        return
+    claimed = 0
+    with suppress(OSError):
+        claimed = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = claimed + bytes_max
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    with suppress(OSError, ValueError, OverflowError):
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _end_with_caller() -> None:
+    with suppress(OSError):
+        while sys.stdin.buffer.read(4096):
+            pass
+    os._exit(_FAILED)

@@ -1,0 +1,407 @@
+"""A table: what users hold. Reads and writes in the caller's process; maintenance is the pipeline's.
+
+Every method that reads first probes the log for newer entries (one request) unless ``max_staleness`` allows an older
+view; what this process wrote is always seen. Methods may be called from many threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lakebed import settings
+from lakebed.log.checkpoint import CheckpointLocation
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import version_of
+from lakebed.model.checks import check_request_key
+from lakebed.model.files import table_prefix
+from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.snapshot.conversions import Exchange
+from lakebed.snapshot.table_reads import TableReads
+from lakebed.state.evolution import check_changes
+from lakebed.state.machine import TABLE
+from lakebed.state.time_travel import check_tag
+from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetTag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from datetime import datetime
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from lakebed.ingest.requests import SubmitReport, WithdrawReport
+    from lakebed.inspect.history import HistoryRow
+    from lakebed.inspect.verification import VerificationReport
+    from lakebed.log.backend import LogLocation
+    from lakebed.log.outcomes import Outcome
+    from lakebed.model.findings import Deep
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.layout import Layout
+    from lakebed.read.counting import Count
+    from lakebed.read.explain import Explanation
+    from lakebed.read.row_stream import RowStream
+    from lakebed.settings import Settings
+    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.state.evolution import SchemaChange
+    from lakebed.state.table_state import TableState
+    from lakebed.state.transactions import Proposal
+    from lakebed.storage.contract import Storage
+
+
+class Table(Exchange):
+    """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`."""
+
+    def __init__(
+        self,
+        table_id: str,
+        name: str,
+        storage: Storage,
+        logs: LogLocation,
+        defaults: Callable[[], dict[str, Any]],
+    ) -> None:
+        self.id = table_id
+        self.name = name
+        self.storage = storage
+        prefix = table_prefix(table_id)
+        self.log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
+        self._defaults = defaults
+        self._reads = TableReads(storage, self.log, table_id, self.settings_in_force)
+
+    def __repr__(self) -> str:
+        return f"<lakebed table {self.name!r} at version {self.version}>"
+
+    @property
+    def version(self) -> int:
+        """The newest version this process knows of; no request."""
+        return self.log.head.version
+
+    @property
+    def schema(self) -> Schema:
+        """The table's newest schema that this process knows of."""
+        return (self.log.head.state if self.log.head.version else self.state()).created
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def write(self, data: Any, *, commit_id: str | None = None, base_version: int | None = None) -> int:
+        """Add all rows of ``data``, atomically; returns the version from which on they are there.
+
+        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
+        newest schema known, where a field that may be null may be missing, and rows that fit it are taken even if
+        another process has altered the table since. ``commit_id`` is a request key: a repeat, from any process, adds
+        nothing and returns the first version. Without one every call adds. No rows, no entry.
+
+        Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
+        :attr:`version` of before the first call, and gives it as ``base_version`` to every one: a repeat that is too
+        old to be validated is then an UnknownOutcomeError, and adds nothing. By default it is the version when the call
+        began.
+
+        Raises:
+            UsageError: an id that is no text of 1 to 1,024 characters; a base version without one, or not there yet.
+            SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
+                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8.
+            BadKeyError: a key is too long.
+            RejectedError, ContentionError: nothing was added; write again. Refused are writes that took longer than the
+                setting ``orphan_age_s`` when a sweep came by, and rows that reach more than two million partitions.
+            UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
+        """
+        from lakebed.ingest.adding import add
+
+        return add(self, data, commit_id, base_version)
+
+    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+        """Take away all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
+
+        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        compacted. Log order decides: rows that are committed later are there. With a ``fence``, writes and compactions
+        that began before are refused if the key bounds of a file of theirs overlap a range, even without a row inside.
+
+        Raises:
+            UsageError: no range; for all rows give ``KeyRange()``.
+            BadKeyError: a range is upside down or does not fit the key.
+            ContentionError: nothing was removed.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        from lakebed.read.exact_ranks import removal
+
+        snapshot = self.snapshot()
+        return self.commit(removal(snapshot.state, snapshot.reader, self.storage, ranges, fence=fence))
+
+    def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
+        """Put files, folders, globs or URIs of Parquet on record, to be ingested by the pipeline in good time.
+
+        A file is known by its URL, size and version: what is on record already, or was ingested in the last
+        ``requests_s``, or is older than that, is submitted once more only with ``again``; the report says so.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            UsageError: no file, one named twice, a device or a pipe, or one that does not end as Parquet does.
+            RejectedError: too many requests are open; nothing was submitted.
+            ContentionError, UnknownOutcomeError: submit them again, which submits what is not on record yet.
+        """
+        from lakebed.ingest.requests import submit
+
+        return submit(self.log, self.name, files, again=again, home=self.storage)
+
+    def withdraw(self, *requests: str) -> WithdrawReport:
+        """Take open requests off the record, by their ids or the URLs of their files; they may be submitted anew.
+
+        Raises NotFoundError, and withdraws none, if one of them is not open.
+        """
+        from lakebed.ingest.requests import withdraw
+
+        return withdraw(self.log, self.name, requests)
+
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
+
+        ``at_least`` is a version, as :meth:`write` returns it in this process or another: the read waits until the
+        log has it, so that it sees what was written there.
+
+        Raises:
+            BadKeyError: too few or many values, or one of a wrong type.
+            UsageError: a column that the table does not have.
+            NotFoundError: the version does not come within ten seconds.
+        """
+        return self._reads.read(lambda snapshot: snapshot.get(*key, columns=columns), max_staleness, at_least)
+
+    def get_many(
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """All rows of many keys at once, in key order; a key that is given twice counts once.
+
+        ``keys`` are tuples (plain values, if the key has one field), or anything Arrow that has the row key columns
+        by name, or is the one column: of the fields' types, or types that fit them.
+
+        Raises as :meth:`get`, and BadKeyError for a null.
+        """
+        return self.snapshot(max_staleness, at_least).get_many(keys, columns=columns)
+
+    def scan(  # noqa: PLR0913 - which, what of them, which way, how fresh: each is the caller's to say
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> RowStream:
+        """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
+
+        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
+        which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``at_least`` is as for :meth:`get`.
+
+        A stream: close it, or read it to its end. Memory does not grow with the rows read. What it holds is a slice of
+        each file that is merged, some 12 MiB; where many files overlap, no more of them are merged at once than fit the
+        setting ``memory_limit_bytes``, the others by way of local disk. Of a key with very many rows, read in reverse,
+        what does not fit waits on local disk, too.
+
+        Raises:
+            BadKeyError: a range is upside down or does not fit the key.
+            UsageError: a column that the table does not have, a negative limit, or a predicate that means nothing.
+            NotFoundError: the version ``at_least`` does not come within ten seconds.
+        """
+        snapshot = self.snapshot(max_staleness, at_least)
+        return snapshot.scan(*ranges, columns=columns, where=where, limit=limit, reverse=reverse)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
+
+        Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
+        ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
+        Raises BadKeyError for a range that is upside down or does not fit the key.
+        """
+        return self.snapshot().count(*ranges, exact=exact)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """So many rows by chance, in key order; all, if there are no more.
+
+        Every row is as likely as any other, and none comes twice; a page is read for each, so it is for some thousands
+        of rows. The same ``seed`` gives the same rows of the same number, as long as its files are not compacted.
+
+        Raises UsageError for a negative version, or a column that the table does not have.
+        """
+        return self.snapshot().sample(rows, columns=columns, seed=seed)
+
+    def explain(
+        self,
+        *asked: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
+        """What a read of a key's values, or of ranges, takes; see
+        :meth:`lakebed.snapshot.snapshot.Snapshot.explain`.
+        """
+        with (statistics := ReadStatistics()).step("probe"):
+            snapshot = self.snapshot()
+        return snapshot.explain(
+            *asked, columns=columns, where=where, limit=limit, reverse=reverse, statistics=statistics
+        )
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def state(self, max_staleness: float | None = None) -> TableState:
+        """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago."""
+        return self._reads.state(max_staleness)
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """The table as it is now, as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
+        return self._reads.snapshot(self._reads.state(max_staleness, at_least))
+
+    def requests(self) -> pa.Table:
+        """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
+        from lakebed.ingest.requests import requests_table
+
+        return requests_table(self.state(), self.log.last_modified_or_epoch)
+
+    # -- as it was ----------------------------------------------------------------------------------------------
+
+    def at(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> Snapshot:
+        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
+
+        Reads the log up to there, from its checkpoint if that is older. ``time`` is aware, or ISO 8601 with an offset.
+        A time after the newest entry means the newest version. One still to come is waited for, at most ten seconds.
+
+        Raises:
+            NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
+            NotRetainedError: files of that version may be deleted; names the versions that are kept.
+        """
+        return self._reads.at(version, time, tag)
+
+    def pin(self, version: int | None = None) -> AbstractContextManager[Snapshot]:
+        """A snapshot, of the newest version or an older one, that stays readable to the end of the ``with`` block.
+
+        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``gc_delay_s``. Costs
+        an object, rewritten every third of ``pin_timeout_s``. If that fails for so long, reads raise NotRetainedError.
+
+        Raises:
+            NotFoundError, NotRetainedError: a number that is not there yet, or not kept any more; names those kept.
+            ContentionError: collections kept overtaking; try again.
+        """
+        return self._reads.pin(version)
+
+    def tag(self, name: str, version: int | None = None) -> int:
+        """Give a number, by default the newest, a name that keeps it readable; returns the version it stands at.
+
+        Raises:
+            UsageError: not a name.
+            NotFoundError, NotRetainedError: there is no such version, or not any more.
+            RejectedError: the tag stands at another version, or files of that version may be deleted.
+        """
+        found, stands = self._reads.keep(check_tag(name), version)
+        if not stands:
+            self.commit(SetTag(name, found))
+        return found
+
+    def untag(self, name: str) -> int:
+        """Take a tag away; returns the version. Raises RejectedError if there is none of that name."""
+        check_tag(name)
+        return self.commit(RemoveTag(name))
+
+    def tags(self) -> dict[str, int]:
+        """The tags and the versions they stand at."""
+        return dict(sorted(self.state().tags.items()))
+
+    # -- what happened ------------------------------------------------------------------------------------------
+
+    def outcome(self, request_key: str) -> int | None:
+        """The version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or is forgotten.
+
+        After an unknown outcome None is no promise: what was under way may still arrive. Repeating the call settles it.
+        """
+        check_request_key("request_key", request_key)
+        return self.state().answered(request_key)
+
+    def history(self, limit: int | None = None) -> pa.Table:
+        """One row a transaction, newest first: who wrote what and when, by the store's clock. Reads ``limit`` entries.
+
+        Raises UsageError for a limit that is none, DamagedError for an entry that is not the one that was written.
+        """
+        from lakebed.inspect.history import history_table
+
+        return history_table(self.history_rows(limit))
+
+    def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
+        """The same as a stream of values, each entry read when it is its turn."""
+        from lakebed.inspect.history import history_rows
+
+        return history_rows(self.log, self.id, limit)
+
+    def failures(self) -> pa.Table:
+        """The last calls of pipelines that failed, newest first, with the reason; see
+        :mod:`lakebed.inspect.failed_calls`.
+        """
+        from lakebed.inspect.failed_calls import failures_table, read_failures
+
+        return failures_table(read_failures(self.storage, self.id))
+
+    def verify(self, *, files: bool = False, deep: bool | Deep = False) -> VerificationReport:
+        """Whether the log is whole, its checkpoint true to it and, with ``files``, every referenced object there.
+
+        ``deep`` reads every data file and summary as well, ``Deep(share=0.05)`` some of them. Findings are values.
+        """
+        from lakebed.inspect.verification import asked, verify
+
+        return verify(self.log, self.id, self.name, *asked(self.storage, files, deep))
+
+    def settings(self) -> dict[str, int | float]:
+        """The value in force of every setting, by name."""
+        self.state()
+        in_force = self.settings_in_force()
+        return {name: getattr(in_force, name) for name in settings.NAMES}
+
+    def settings_in_force(self) -> Settings:
+        """The same as one value, of the newest state known: no request once the table was read."""
+        return settings.in_force(self._defaults(), (self.log.head.state if self.version else self.state()).settings)
+
+    def set(self, **changes: Any) -> int:
+        """Change settings of this table; None takes the instance's default again. Returns the version."""
+        return self.commit(AlterSettings(settings.validate(changes)))
+
+    def alter(self, *changes: SchemaChange) -> int:
+        """Change the schema by values such as :class:`AddField`, in order, all or none; returns the version.
+
+        No file is rewritten: rows that are there are read as the new schema has them.
+
+        Raises:
+            UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
+            RejectedError: the newest schema does not allow one of them; says which and why.
+        """
+        return self.commit(ProposeSchema(check_changes(changes)))
+
+    # -- for the pipeline ---------------------------------------------------------------------------------------
+
+    def layout(self) -> Layout:
+        """How data files of this table are written."""
+        from lakebed.parquet.layout import Layout
+
+        return Layout.of(self.schema, self.settings_in_force())
+
+    def try_commit(self, proposal: Proposal) -> Outcome:
+        """Proposal a change to the table's state; the outcome is a value."""
+        from lakebed.ingest.backpressure import try_commit
+
+        return try_commit(self, proposal)
+
+    def commit(self, proposal: Proposal) -> int:
+        """As :meth:`try_commit`, for callers who cannot go on without it: returns the version.
+
+        Raises RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
+        """
+        return version_of(self.try_commit(proposal), f"table {self.name}")

@@ -1,0 +1,140 @@
+"""The known-bad variants of logs that are truncated by a rule stated too simply. The model must find each of them."""
+
+from ..known_bad import WrongForm
+from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
+from .rules import Rules
+
+WRONG_FORMS = (
+    WrongForm(
+        "delete, then raise the log start",
+        Rules(delete="before the log start"),
+        "whoever misses an entry, or wins its version, in between finds nothing in the log start against it",
+        "stale, false committed, another history, committed twice, shut out, chain broken, forked",
+        70,
+    ),
+    WrongForm(
+        "the log start is overwritten",
+        Rules(log_start="overwritten"),
+        "a trimmer that slept sets it back: entries that were deleted seem never to have been there",
+        "stale, false committed, another history, committed twice, shut out, chain broken, forked",
+        1_100,
+        TWO_TRIMMERS,
+    ),
+    WrongForm(
+        "one checkpoint is enough",
+        Rules(checkpoints="one"),
+        "it rots, and the entries that could replace it are gone",
+        "shut out",
+        52,
+        ROTTEN,
+    ),
+    WrongForm(
+        "a checkpoint that was written is good",
+        Rules(checkpoint="believed"),
+        "nobody has read it since; of two, one may be damaged from the start and the other one later",
+        "shut out",
+        5,
+        ROTTEN,
+    ),
+    WrongForm(
+        "exists is fence enough",
+        Rules(created="no log start"),
+        "a number that was truncated is free: a process that slept wins it, and is told so",
+        "false committed, another history, committed twice, chain broken, forked",
+        37,
+    ),
+    WrongForm(
+        "the last entries are kept",
+        Rules(created="no log start, the last entries kept"),
+        "however many are kept, somebody sleeps for longer",
+        "false committed, another history, committed twice, chain broken, forked",
+        42,
+    ),
+    WrongForm(
+        "the log start is read before the create",
+        Rules(created="floor before"),
+        "the log is truncated between the two, also where they are one statement of a database, that sees what was "
+        "there when it began",
+        "false committed, another history, committed twice, chain broken, forked",
+        42,
+    ),
+    WrongForm(
+        "an entry found to be ours is committed",
+        Rules(exists_as_ours="believed"),
+        "our first put came so late that the version was free again; it is there, and in nobody's log",
+        "false committed, another history, committed twice, chain broken, forked",
+        700,
+        LATE_PUTS,
+    ),
+    WrongForm(
+        "published when created",
+        Rules(own_entry="published when created"),
+        "readers of this process see a state that the log never had until the log start is known",
+        "another history",
+        36,
+    ),
+    WrongForm(
+        "below the log start is not committed",
+        Rules(below_log_start="not committed"),
+        "a checkpoint has taken the entry in before it was truncated; only the state tells",
+        "false not committed",
+        500,
+    ),
+    WrongForm(
+        "request keys stay out of checkpoints",
+        Rules(records="not in checkpoints"),
+        "whoever was told unknown asks again, and the state does not know the request any more",
+        "committed twice, false not committed",
+        37,
+    ),
+    WrongForm(
+        "only the last request key is kept",
+        Rules(records="the last one"),
+        "without a line below which requests are refused, a late repeat takes effect again",
+        "committed twice, false not committed",
+        65,
+    ),
+    WrongForm(
+        "an attempt has a base version of its own",
+        Rules(base="of this attempt"),
+        "the repeat looks young, and the key of the first attempt is forgotten",
+        "committed twice, false not committed",
+        500,
+    ),
+    WrongForm(
+        "too old is rejected",
+        Rules(too_old="rejected"),
+        "the key is forgotten, not the effect: an attempt before may be in the log",
+        "false not committed",
+        180,
+    ),
+    WrongForm(
+        "a missing entry is the head",
+        Rules(missing="is the head"),
+        "it was truncated: a follower that slept stays where it is for ever",
+        "stale",
+        66,
+    ),
+    WrongForm(
+        "floor, then nothing found",
+        Rules(missing="floor before"),
+        "the entry was truncated between the two",
+        "stale",
+        160,
+    ),
+    WrongForm(
+        "an entry found is the log's",
+        Rules(found="believed"),
+        "a process that slept has put it at a truncated version: it continues our state, and nobody else's",
+        "another history, chain broken, forked, stale, false committed, committed twice",
+        57,
+    ),
+    WrongForm(
+        "floor, then an entry found",
+        Rules(found="floor before"),
+        "the log is truncated and the version won again between the two",
+        "another history, chain broken, forked, stale, false committed, committed twice",
+        None,
+        LATE_READER,
+    ),
+)

@@ -1,0 +1,186 @@
+"""Rows made of pages: any rows of any row groups of several files at once, against Arrow's own reading of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed import Schema
+from lakebed.parquet.footer import read_footer
+from lakebed.parquet.open_files import OpenFile
+from lakebed.parquet.page_decoder import APART_CUTS, THREADS_BYTES, Cut, decoded
+from lakebed.parquet.pages import PagedFile, Spans
+from lakebed.parquet.read_cache import ReadCache
+from lakebed.parquet.read_statistics import ReadStatistics
+
+SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"wide": "string", "few": "string", "late": "double"})
+GROUP_ROWS = 1_000
+FILES = 3
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Three files with their rows, pages of other sizes in each.
+
+    The first has no ``late``, the second a dictionary, and the last is compressed otherwise.
+    """
+    folder = tmp_path_factory.mktemp("files")
+    made = []
+    for number in range(FILES):
+        rows = (number + 1) * GROUP_ROWS
+        random = np.random.default_rng(number)
+        columns = {
+            "k": [f"k{i:05}" for i in range(rows)],
+            "s": pa.array(random.integers(0, 9, rows), pa.int32()),
+            "wide": [None if i % 7 == 0 else random.bytes(120).hex() for i in range(rows)],
+            "few": [f"v{i % 5}" for i in range(rows)],
+            "late": random.random(rows),
+        }
+        fields = [field for field in SCHEMA.arrow if number or field.name != "late"]
+        table = pa.table({field.name: columns[field.name] for field in fields}, pa.schema(fields))
+        path = folder / f"{number}.parquet"
+        pq.write_table(
+            table,
+            path,
+            compression="snappy" if number == 2 else "zstd",
+            row_group_size=GROUP_ROWS,
+            max_rows_per_page=(70, 100, 128)[number],
+            write_batch_size=32,
+            data_page_size=8_000,
+            use_dictionary=["few"] if number == 1 else False,
+            write_page_index=True,
+            write_page_checksum=True,
+        )
+        content = path.read_bytes()
+        footer = read_footer(content[-8 - int.from_bytes(content[-8:-4], "little") :], SCHEMA, "file")
+        made.append((path, footer, table))
+    return made
+
+
+def paged(path, footer, name, cache=None, statistics=None):
+    opened = OpenFile(None, str(name), path.as_uri(), footer, path, None)
+    return PagedFile(opened, SCHEMA, cache or ReadCache(1 << 20), statistics)
+
+
+def rows_of(draw):
+    """A range of rows of a row group, or several, in order; never none."""
+    ends = sorted(draw(st.sets(st.integers(0, GROUP_ROWS), min_size=2, max_size=2 * draw(st.integers(1, 4)))))
+    if len(ends) < 4 and draw(st.booleans()):
+        return range(ends[0], ends[-1])
+    return Spans(np.array(ends[0 : 2 * (len(ends) // 2) : 2]), np.array(ends[1::2]))
+
+
+def every(rows):
+    return np.array(rows) if isinstance(rows, range) else rows.every()
+
+
+@given(st.data())
+def test_any_rows_of_any_columns_are_read_by_pages(files, data):
+    names = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
+    along = data.draw(st.lists(st.sampled_from([name for name in SCHEMA.names if name not in names] or names)))
+    cuts, expected = [], []
+    cache = ReadCache(1 << 20)
+    for _ in range(data.draw(st.integers(1, 6) | st.integers(APART_CUTS, APART_CUTS + 2))):
+        number = data.draw(st.integers(0, FILES - 1))
+        path, footer, table = files[number]
+        position = data.draw(st.integers(0, number))
+        rows = rows_of(data.draw)
+        file = paged(path, footer, number, cache)
+        cuts.append(Cut(file, position, footer.groups[position], rows))
+        expected.append(table.take(pa.array(every(rows) + GROUP_ROWS * position)))
+    along = [name for name in along if name not in names]
+    found = decoded(
+        cuts, [SCHEMA.by_name[name] for name in names], [SCHEMA.by_name[name] for name in dict.fromkeys(along)]
+    )
+    assert set(names) <= set(found) <= {*names, *along}
+    wanted = pa.concat_tables([*expected, SCHEMA.arrow.empty_table()], promote_options="default")
+    for name, column in found.items():
+        assert column.type == SCHEMA.by_name[name].type
+        assert column.to_pylist() == wanted.column(name).to_pylist()
+
+
+def test_columns_come_along_whose_pages_end_where_the_others_do(files):
+    path, footer, _ = files[2]
+    cut = Cut(paged(path, footer, 2), 0, footer.groups[0], range(60))
+    fields = [SCHEMA.by_name[name] for name in ("s", "wide")]
+    assert set(decoded([cut], [SCHEMA.by_name["k"]], fields)) == {"k", "s"}
+
+
+def test_each_page_is_read_once(files):
+    path, footer, _ = files[2]
+    statistics = ReadStatistics()
+    file = paged(path, footer, 2, statistics=statistics)
+    cut = Cut(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
+    assert decoded([cut], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
+    assert statistics.pages == 3
+
+
+def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dictionaries(files, monkeypatch):
+    path, footer, table = files[1]
+    open_file, made = pq.ParquetFile, []
+
+    def opened(*args, **options):
+        file = open_file(*args, **options)
+        made.append((set(file.schema_arrow.names), file.num_row_groups))
+        return file
+
+    monkeypatch.setattr(pq, "ParquetFile", opened)
+    rows = [range(start, start + 50) for start in range(0, 100 * APART_CUTS, 100)]
+    cuts = [Cut(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
+    found = decoded(cuts, [SCHEMA.by_name[name] for name in ("k", "few")])
+    assert sorted(made, key=str) == [({"few"}, len(cuts)), ({"k"}, 1)]
+    positions = [GROUP_ROWS + place for one in rows for place in one]
+    assert all(column.equals(table.column(name).combine_chunks().take(positions)) for name, column in found.items())
+
+
+def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
+    path, footer, table = files[2]
+    cuts = [
+        Cut(paged(path, footer, 2), position, group, range(GROUP_ROWS)) for position, group in enumerate(footer.groups)
+    ]
+    assert sum(group.size_bytes for group in footer.groups) > THREADS_BYTES
+    found = decoded(cuts, SCHEMA.fields)
+    assert all(found[name].equals(table.column(name).combine_chunks()) for name in SCHEMA.names)
+
+
+def test_a_page_index_that_makes_no_sense_is_an_error(files, tmp_path):
+    path, footer, _ = files[1]
+    (pages,) = paged(path, footer, 1).pages(0, footer.groups[0], (1,))
+    offset, length = footer.groups[0].chunks[1].offset_index
+    content = bytearray(path.read_bytes())
+    broken = tmp_path / "broken.parquet"
+    seen = 0
+    for position in range(offset + 2, offset + length):
+        content[position] ^= 1 << 6
+        broken.write_bytes(content)
+        content[position] ^= 1 << 6
+        try:
+            (found,) = paged(broken, footer, position).pages(0, footer.groups[0], (1,))
+        except (OSError, ValueError):
+            seen += 1
+            continue
+        assert len(found.offsets) == len(pages.offsets)
+        assert list(found.first_rows) == sorted(set(found.first_rows))
+        assert found.first_rows[-1] < GROUP_ROWS
+    assert seen > length // 3
+
+
+def test_a_flipped_bit_in_one_of_many_pages_is_an_error(files, tmp_path):
+    path, footer, _ = files[1]
+    content = bytearray(path.read_bytes())
+    file = paged(path, footer, 1)
+    (pages,) = file.pages(1, footer.groups[1], (1,))
+    content[pages.offsets[3] + pages.lengths[3] - 5] ^= 1
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes(content)
+    cuts = [
+        Cut(paged(one, footer, name), 1, footer.groups[1], range(GROUP_ROWS))
+        for one, name in ((path, "whole"), (broken, "broken"))
+    ]
+    assert decoded(cuts[:1], [SCHEMA.by_name["k"]])
+    with pytest.raises((OSError, pa.ArrowException)):
+        decoded(cuts, [SCHEMA.by_name["k"]])

@@ -1,0 +1,179 @@
+"""Bounds of key fields after the first: what is stored, and which files a predicate on such a field opens."""
+
+import datafusion
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakebed
+from lakebed.errors import DamagedError
+from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
+from lakebed.model.files import data_name
+from lakebed.model.keys import KeyCodec, encode_content
+from lakebed.model.schema import Schema
+from lakebed.state.checkpoint_codec import of_table
+from lakebed.state.columnar_codecs import CODECS
+from lakebed.state.columns import Segment, SegmentRows
+
+TEXT = Schema({"a": "string", "b": "string"})
+BINARY = Schema({"a": "string", "b": "binary"})
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1), st.binary(max_size=40))
+def test_the_range_holds_every_value_whatever_is_cut(values, stranger):
+    field = BINARY.row_key[1]
+    codec = KeyCodec((field,))
+    (keys,) = decode_bounds(encode_bounds([(field, min(values), max(values))]))
+    assert all(keys.contains(codec.encode((value,))) for value in values)
+    if not keys.contains(codec.encode((stranger,))):
+        assert not min(values) <= stranger <= max(values)
+
+
+@given(st.lists(st.text(max_size=30), min_size=1))
+def test_text_is_ordered_as_its_bytes_are(values):
+    field = TEXT.row_key[1]
+    codec = KeyCodec((field,))
+    ordered = sorted(value.encode() for value in values)
+    (keys,) = decode_bounds(encode_bounds([(field, ordered[0], ordered[-1])]))
+    assert all(keys.contains(codec.encode((value,))) for value in values)
+    assert len(keys.min) <= BYTES_MAX
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_integers_are_bounded_exactly(one, other):
+    field = Schema({"a": "string", "b": "int64"}).row_key[1]
+    codec = KeyCodec((field,))
+    low, high = sorted((one, other))
+    (keys,) = decode_bounds(encode_bounds([(field, low, high)]))
+    assert keys.contains(codec.encode((low,)))
+    assert keys.contains(codec.encode((high,)))
+    for outside in (low - 1, high + 1):
+        if -(2**63) <= outside < 2**63:
+            assert not keys.contains(codec.encode((outside,)))
+
+
+def test_what_is_not_known_and_bytes_without_end_are_every_value():
+    field = BINARY.row_key[1]
+    for stored in (encode_bounds([(field, None, None)]), encode_bounds([(field, b"", b"\xff" * 40)])):
+        (keys,) = decode_bounds(stored)
+        assert keys.contains(KeyCodec((field,)).encode((b"\xff" * 50,)))
+    assert decode_bounds(b"") == ()
+
+
+@pytest.mark.parametrize("stored", ["05", "0201", "0101", "010103"])
+def test_bytes_of_another_form_are_damage(stored):
+    with pytest.raises(DamagedError, match="field bounds"):
+        decode_bounds(bytes.fromhex(stored))
+
+
+# -- with files ------------------------------------------------------------------------------------------------
+
+SCHEMA = Schema({"a": "string", "b": "int64"}, {"at": "timestamp[s]", "name": "string"}, values={"v": "int64"})
+FILES = 8
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Files that all reach the same first fields, each with values of its own of the others."""
+    found = lakebed.create(str(tmp_path / "instance")).create_table("t", SCHEMA)
+    for version in range(FILES):
+        found.write(
+            pa.table(
+                {
+                    "a": ["x", "y", "z"],
+                    "b": [10 * version, 10 * version + 5, 10 * version + 9],
+                    "at": pa.array([60 * version] * 3, pa.timestamp("s")),
+                    "name": [f"{version}-{'long ' * 10}"] * 3,
+                    "v": [version] * 3,
+                }
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "files"),
+    [
+        ("b = 35", 1),
+        ("b = 36", 1),
+        ("b >= 60", 2),
+        ("b IN (5, 75)", 2),
+        ("b = 35 OR a = 'x'", FILES),
+        ("b = 35 OR at = TIMESTAMP '1970-01-01 00:05:00'", 2),
+        ("b = 35 AND at = TIMESTAMP '1970-01-01 00:05:00'", 0),
+        ("a = 'y' AND b BETWEEN 20 AND 39", 2),
+        ("at < TIMESTAMP '1970-01-01 00:02:00'", 2),
+        ("name LIKE '3-%'", 1),
+        ("name > '6'", 2),
+        ("b + 1 = 36", FILES),
+        ("v = 3", FILES),
+        ("NOT (b < 70)", 1),
+        ("b <> 35", FILES),
+    ],
+)
+def test_a_predicate_opens_only_files_that_can_match(table, where, files):
+    rows = table.scan().read_all()
+    expected = table.scan(where=where).read_all().to_pylist()
+    explained = table.explain(where=where)
+    assert explained.files_opened == files
+    if files < FILES:
+        assert explained.files_out_by_bounds >= FILES - files
+    context = datafusion.SessionContext()
+    context.register_record_batches("t", [rows.to_batches()])
+    wanted = context.sql(f"SELECT a, b, at, name, v FROM t WHERE {where}").to_arrow_table().to_pylist()
+    assert sorted(map(repr, expected)) == sorted(map(repr, wanted))
+
+
+def test_sql_and_polars_open_the_same_files(table, tmp_path):
+    """Files that cannot match are not there any more, and nobody notices."""
+    polars = pytest.importorskip("polars")
+    state = table.state()
+    gone = [file for file in state.referenced().values() if 35 not in range(*_span(file))]
+    assert len(gone) == FILES - 1
+    table.storage.delete([data_name(table.id, file) for file in gone])
+    instance = lakebed.open(str(tmp_path / "instance"))
+    assert instance.sql("SELECT v FROM t WHERE b = 35").read_all().to_pylist() == [{"v": 3}]
+    found = instance.table("t").lazy_polars().filter(polars.col("b") == 35).collect()
+    assert found["v"].to_list() == [3]
+
+
+def _span(file):
+    keys = decode_bounds(file.bounds)[0]
+    return tuple(int.from_bytes(end, "big") - 2**63 for end in (keys.min, keys.max))
+
+
+def test_what_is_merged_has_bounds_of_all_its_inputs(table, tmp_path):
+    compact(
+        table,
+        prepare(table, "full"),
+        lambda tasks: [run_merge_task(t, table.storage, tmp_path) for t in tasks],
+        cores=1,
+    )
+    (file,) = table.state().referenced().values()
+    assert _span(file) == (0, 80)
+    times = decode_bounds(file.bounds)[1]
+    field = SCHEMA.sort_key[0]
+    assert times.contains(encode_content(field, 0))
+    assert not times.contains(encode_content(field, 480))
+
+
+def test_segments_and_entries_of_before_have_no_bounds_and_are_read(table):
+    """A checkpoint's part without the column, as it was written before there were bounds."""
+    image = of_table(table.state())
+    for kind in ("references", "files"):
+        for segment in image.segments[kind]:
+            batch = segment.rows().batch
+            *others, last = batch.columns
+            structs = last.flatten()
+            names = [field.name for field in structs.type if field.name != "bounds"]
+            older = pa.StructArray.from_arrays([structs.field(name) for name in names], names=names)
+            lists = pa.ListArray.from_arrays(last.offsets, older)
+            old = pa.RecordBatch.from_arrays([*others, lists], names=batch.schema.names)
+            read = Segment.of(CODECS[kind], old).rows()
+            assert isinstance(read, SegmentRows)
+            assert read.batch.schema == CODECS[kind].schema
+            if kind == "references":
+                assert [one.file.bounds for one in read.value(0)] == [b""] * FILES
+                assert [one.rows for one in read.value(0)] == [3] * FILES

@@ -1,0 +1,104 @@
+"""Sorting in chunks of a known size, and the pieces of a bulk import."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lakebed import Schema
+from lakebed.errors import DamagedError
+from lakebed.parquet.file_writer import gather
+from lakebed.sorting import sort
+from lakebed.sorting.sort import PIECE_BYTES_MAX, decode_piece, encode_piece, sort_chunks, sort_runs
+from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, small_layout, sort_keys
+
+SHUFFLED = [n * 7919 % 20_011 for n in range(20_011)]
+
+
+@pytest.mark.parametrize("engine_from", [0, 10**9], ids=["by DataFusion", "by Arrow"])
+def test_both_sorts_order_keys_as_their_encodings(monkeypatch, engine_from):
+    """Small chunks and large ones are sorted by different engines, which must agree."""
+    monkeypatch.setattr(sort, "_SMALL_ROWS", engine_from)
+    schema = Schema({"s": "string", "b": "binary"}, {"d": "date32"})
+    texts = ["", "a", "a\x00", "a\x00b", "ab", "é", "\uffff", "\U0001f600"]
+    rows = batch_of(
+        schema, [(t, b, d) for d in (5, -5) for b in (b"\xff", b"\x00", b"", b"\x7f\x80") for t in texts[::-1]]
+    )
+
+    [chunk] = sort_chunks([rows], schema, memory_limit_bytes=64 << 20)
+
+    assert sort_keys(schema, chunk) == sorted(sort_keys(schema, rows))
+
+
+def test_many_rows_come_out_sorted(tmp_path):
+    """More rows than the small sort takes, in one chunk."""
+    schema = Schema({"k": "int64"})
+    rows = pa.RecordBatch.from_arrays([pa.array(n * 7919 % 150_001 for n in range(150_001))], schema=schema.arrow)
+    layout = small_layout(schema, file_bytes=1 << 30, row_group_rows=100_000, page_rows=4000)
+
+    [file] = sort_runs([rows], layout, tmp_path, memory_limit_bytes=512 << 20)
+
+    assert pq.read_table(file.path)["k"].to_pylist() == list(range(150_001))
+
+
+def test_chunks_keep_to_a_third_of_the_limit_and_hold_every_row():
+    """However large or small the batches are that come in."""
+    batches = [bench_rows(SHUFFLED), *(bench_rows([n]) for n in range(50)), bench_rows([])]
+
+    chunks = list(sort_chunks(batches, bench_schema(), memory_limit_bytes=300_000))
+
+    assert max(chunk.nbytes for chunk in chunks) <= 110_000
+    assert sum(chunk.num_rows for chunk in chunks) == 20_061
+    assert all(sort_keys(bench_schema(), c) == sorted(sort_keys(bench_schema(), c)) for c in chunks)
+
+
+def test_spills_are_gone_after_a_sort_in_parts(tmp_path):
+    files = sort_runs(
+        [bench_rows(SHUFFLED)], small_layout(bench_schema(), file_bytes=1 << 30, row_group_rows=5000), tmp_path,
+        memory_limit_bytes=300_000,
+    )  # fmt: skip
+
+    assert list(tmp_path.iterdir()) == [file.path for file in files]
+    assert sum(file.rows for file in files) == 20_011
+
+
+def test_an_input_that_breaks_off_leaves_nothing(tmp_path):
+    def batches():
+        yield bench_rows(SHUFFLED)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sort_runs(batches(), small_layout(bench_schema()), tmp_path, memory_limit_bytes=300_000)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gathering_never_cuts_a_row_and_keeps_their_order():
+    rows = [bench_rows(range(n, n + 3)) for n in range(0, 30, 3)]
+
+    tables = list(gather(rows, 7, 10**9))
+    assert [table.num_rows for table in tables] == [7, 7, 7, 7, 2]
+    assert pa.concat_tables(tables).to_pylist() == pa.Table.from_batches(rows).to_pylist()
+    assert [table.num_rows for table in gather(rows, 10**9, 1)] == [1] * 30
+
+
+def test_pieces_stay_below_their_limit_though_rows_are_uneven():
+    """Nearly all bytes in the last rows, and such that do not compress."""
+    schema = Schema({"k": "int64"}, values={"v": "binary"})
+    noise = pa.array([(n * 2654435761 % 2**32).to_bytes(4, "big") * 2_000_000 for n in range(12)])
+    big = pa.RecordBatch.from_arrays([pa.array(range(1000, 1012)), noise], schema=schema.arrow)
+    table = pa.Table.from_batches([batch_of(schema, [(n, b"") for n in range(1000)]), big])
+
+    pieces = encode_piece(table)
+
+    assert max(map(len, pieces)) <= PIECE_BYTES_MAX
+    assert pa.concat_tables(map(decode_piece, pieces)).equals(table)
+    assert encode_piece(table.slice(0, 0)) == []
+
+
+def test_a_damaged_piece_is_told():
+    [piece] = encode_piece(pa.Table.from_batches([bench_rows(range(10))]))
+
+    with pytest.raises(DamagedError, match="not an Arrow IPC file"):
+        decode_piece(piece[: len(piece) // 2])
