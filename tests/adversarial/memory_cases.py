@@ -254,7 +254,7 @@ def _said(at: Path) -> str:
     try:
         table = lakebed.open(str(at)).table("t")
         rows = table.scan().read_all().num_rows
-        return f"{rows} rows, {len(read_pins(table.storage, table.id, 3600.0).numbers)} pins"
+        return f"{rows} rows, {len(read_pins(table.storage, table.id, 3600.0).versions)} pins"
     except DamagedError as error:
         return error.message
 

@@ -138,7 +138,7 @@ def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tm
 
 
 @pytest.mark.parametrize(
-    "parts",
+    "segments",
     [
         {"files": [["../../../x", "d", 1, 1, "a", "b"]]},
         {"files": [["0" * 32, "d", "1", 1, "a", "b"]]},
@@ -159,7 +159,7 @@ def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
     table.log.checkpoints.write_whole(table.log.head)
     path = tmp_path / table_prefix(table.id) / "checkpoints/latest/manifest.ndjson"
     head, _, body = path.read_bytes().partition(b"\n")
-    body = json.dumps(json.loads(body) | {"parts": parts}).encode() + b"\n"
+    body = json.dumps(json.loads(body) | {"segments": parts}).encode() + b"\n"
     path.write_bytes(json.dumps(json.loads(head) | {"digest": digest_of(body)}).encode() + b"\n" + body)
     fresh = lakebed.open(str(tmp_path)).table("t")
     with pytest.raises(lakebed.DamagedError):

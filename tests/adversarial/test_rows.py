@@ -75,7 +75,7 @@ def rows(column):
 
 
 def is_empty(table):
-    return table.number == 1 and table.scan().read_all().num_rows == 0
+    return table.version == 1 and table.scan().read_all().num_rows == 0
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -320,7 +320,7 @@ def test_a_misspelt_column_is_an_error_and_never_a_null(given, says):
     table = grown()
     with pytest.raises(SchemaMismatchError, match=says):
         table.write(given)
-    assert table.number == 1
+    assert table.version == 1
 
 
 def test_a_column_that_was_named_has_to_be_there():
@@ -357,7 +357,7 @@ def test_an_export_from_before_an_alter_is_attached_as_a_file_from_before_it_is(
     found = check_sorted(path, table.state().schemas, (), "export.parquet")
     assert found.schema_version == 1
     run = send_run(table.storage, table.id, [found], job=clock.new_id())
-    table.commit(ProposeFiles(run, None, table.number))
+    table.commit(ProposeFiles(run, None, table.version))
     wanted = [{"k": k, "a": k, "bee": b, "added": None} for k, b in ((1, "x"), (2, "y"))]
     assert table.scan().read_all().to_pylist() == wanted
     assert table.get(2).to_pylist() == wanted[1:]

@@ -59,7 +59,7 @@ def ordered(rows):
 
 
 def test_a_table_and_a_view_are_arrow_streams(table):
-    older = table.at(number=2)
+    older = table.at(version=2)
     assert pa.table(table).to_pylist() == scanned(table)
     assert pa.table(older).num_rows == 10
     assert pl.DataFrame(table).height == len(scanned(table))
@@ -274,7 +274,7 @@ def test_a_notebook_shows_fields_and_first_rows(table):
     assert "<b>t</b><br>string<br>row key" in shown
     assert "b&#x27;c" in shown
     assert shown.count("<tr>") == 12
-    assert table.at(number=1)._repr_html_().count("<tr>") == 1
+    assert table.at(version=1)._repr_html_().count("<tr>") == 1
 
 
 def test_reads_of_a_server_go_on_beside_each_other(table):

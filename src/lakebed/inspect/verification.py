@@ -134,7 +134,7 @@ class _Verified:
 def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Verified:
     while True:
         log_start = log.log_start()
-        claims = {"this process's view": log.head} if log.head.version else {}
+        claims = {"this process's state": log.head} if log.head.version else {}
         checkpoint, findings = _newest(log)
         if checkpoint is not None:
             claims["the checkpoint"] = checkpoint

@@ -1,7 +1,7 @@
 """A table: what users hold. Reads and writes in the caller's process; maintenance is the pipeline's.
 
 Every method that reads first probes the log for newer entries (one request) unless ``max_staleness`` allows an older
-view; what this process wrote is always seen. Methods may be called from many threads.
+version; what this process wrote is always seen. Methods may be called from many threads.
 """
 
 from __future__ import annotations
