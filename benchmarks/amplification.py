@@ -148,7 +148,7 @@ def span(keys: EncodedRange) -> tuple[int, int]:
 
 
 def bounds(keys: EncodedRange, merge: PartitionMerge) -> tuple[int, int]:
-    """From the least to beyond the greatest version that the inputs have inside the range."""
+    """From the least to beyond the greatest sequence number that the inputs have inside the range."""
     low, high = span(keys)
     ends = [span(EncodedRange(file.min_key, file.max_key)) for file in merge.inputs]
     return max(low, min(a for a, _ in ends)), min(high, max(b for _, b in ends) + 1)

@@ -146,7 +146,7 @@ def draw(table: lakebed.Table) -> None:
 
 
 def look_up(instance_url: str, flights: pa.Table) -> None:
-    """A few aircraft by tail version, through an instance opened anew: nothing of the above helps."""
+    """A few aircraft by tail number, through an instance opened anew: nothing of the above helps."""
     table = lakebed.open(instance_url).table("flights")
     counts = flights["tailnum"].value_counts().to_pylist()
     known = sorted((c for c in counts if c["values"]), key=lambda c: (c["counts"], c["values"]))
@@ -214,7 +214,7 @@ def main() -> None:
     raw = load_flights()
     flights = with_keys(raw)
     print(f"{flights.num_rows:,} flights out of New York City in 2013.")
-    print(f"{raw['tailnum'].null_count:,} of them have no tail version; their key is an empty text.\n")
+    print(f"{raw['tailnum'].null_count:,} of them have no tail number; their key is an empty text.\n")
     instance = lakebed.create(str(folder))
     schema = lakebed.Schema.from_arrow(flights.schema, row_key=["tailnum"], sort_key=["time_hour", "flight"])
     table = instance.create_table("flights", schema, settings={"split_rows": SPLIT_ROWS})

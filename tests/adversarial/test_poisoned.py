@@ -138,7 +138,7 @@ def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tm
 
 
 @pytest.mark.parametrize(
-    "segments",
+    "parts",
     [
         {"files": [["../../../x", "d", 1, 1, "a", "b"]]},
         {"files": [["0" * 32, "d", "1", 1, "a", "b"]]},

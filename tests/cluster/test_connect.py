@@ -102,7 +102,7 @@ def test_an_interrupted_import_cancels_its_jobs_on_the_server_and_says_what_it_c
     rest = process.communicate(timeout=TIMEOUT_S)[1]
     assert process.returncode == 130, said + rest
     assert rest.endswith("lakebed: stopping …; again to stop hard\nlakebed: interrupted: nothing was committed\n")
-    assert table.state().number == 2
+    assert table.state().version == 2
     assert "Traceback" not in rest
 
 

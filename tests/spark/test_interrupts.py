@@ -250,4 +250,4 @@ def test_a_second_signal_ends_everything_at_once(instance: lakebed.Instance, tmp
     child = Child(instance, tmp_path, "import", "t", "in", before=STUCK)
     child.signal_at("Spark started", signal.SIGINT)
     child.signal_at(STOPPING, signal.SIGINT)
-    assert child.end().startswith("lakebed: stopped hard; `lakebed history` tells what was committed.")
+    assert child.end().startswith("lakebed: stopped hard; `lakebed history` lists what was committed.")

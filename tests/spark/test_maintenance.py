@@ -172,7 +172,7 @@ def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table, 
         patched.setattr(type(table.storage), "delete", crash)
         with pytest.raises(KeyboardInterrupt):
             pipeline.collect_garbage(table)
-    assert sum(c.dead for c in table.state().files.values()) == merged
+    assert sum(c.retired for c in table.state().files.values()) == merged
     assert pipeline.collect_garbage(table).files == merged
     assert len(table.state().files) == table.files().num_rows
 
