@@ -1,6 +1,6 @@
 # Two words to begin with: `make demo` and `make test`.
 #
-# A machine needs Python 3.11 or later, nothing of ours. Everything goes into .venv, from two locks in which each
+# A machine needs Python 3.11 or later, nothing of ours. Everything goes into .venv, from locks in which each
 # package has its hash: first the tools that build packages, then the packages, so that no build fetches a tool that
 # is not locked. What starts Spark also sees to Java, and what starts PostgreSQL to that.
 
@@ -11,6 +11,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
+STAMP_OF_DOCS := .venv/.installed-docs
 
 # What `make test-python` makes an environment of.
 PYTHON ?= python3
@@ -71,6 +72,10 @@ format: $(STAMP) ## Mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: docs
+docs: $(STAMP_OF_DOCS) ## The documentation as a site in site/, built strictly and without the network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 .PHONY: bench
 bench: $(STAMP) ## The benchmarks, each with its peers in the same run
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m benchmarks
@@ -82,14 +87,16 @@ soak: $(STAMP) ## A million random schedules of the protocol, and the slow tests
 	@$(MAKE) test-stores
 
 .PHONY: lock
-lock: $(STAMP) ## Bring both locks up to date with pyproject.toml and the newest versions it allows
+lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest versions it allows
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group build --output-file requirements-build.lock
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group dev --all-extras \
 	    --constraint requirements-build.lock --output-file requirements.lock pyproject.toml
+	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group docs --constraint requirements-build.lock \
+	    --constraint requirements.lock --output-file requirements-docs.lock
 
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
-	rm -rf .venv .venv-other .stores .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake*
+	rm -rf .venv .venv-other .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock
@@ -98,4 +105,9 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 	@$(PIP) install --require-hashes --requirement requirements-build.lock
 	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Only for the site; its packages have the versions of the other locks where they are in both.
+$(STAMP_OF_DOCS): $(STAMP) requirements-docs.lock
+	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements-docs.lock
 	@touch $@

@@ -216,7 +216,10 @@ def test_public_names_are_there_however_they_are_asked_for() -> None:
     assert "lakebed.table.instance" in modules_loaded_by(ask)
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-build.lock"])
+LOCKS = ("requirements.lock", "requirements-build.lock", "requirements-docs.lock")
+
+
+@pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_names_no_host_and_hashes_every_package(lock: str) -> None:
     text = (ROOT / lock).read_text("utf-8")
     assert not re.findall(r"://|--(?:extra-)?index-url|--find-links|\.(?:org|com|net|io|dev)\b", text)
@@ -233,7 +236,7 @@ def test_the_locks_hold_every_package_that_the_project_asks_for() -> None:
     asked += [item for group in project["dependency-groups"].values() for item in group]
     locked = {
         found[1]
-        for lock in ("requirements.lock", "requirements-build.lock")
+        for lock in LOCKS
         for found in re.finditer(r"^([a-z0-9-]+)==", (ROOT / lock).read_text("utf-8"), re.MULTILINE)
     }
     names = {re.split(r"[\[<>=!~; ]", item)[0].lower().replace("_", "-") for item in asked}

@@ -1,0 +1,47 @@
+"""A hook of MkDocs: what the site has beside ``docs/``: README.md as its first page, other pages, and the examples.
+
+Links between these and the pages in ``docs/`` are rewritten to their places on the site.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+EXAMPLES = "examples"
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages, with their links rewritten."""
+    root = Path(config.config_file_path).parent
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=links_inside((root / source).read_text("utf-8"))))
+    for path in sorted((root / EXAMPLES).iterdir()):
+        if path.is_file():
+            files.append(File.generated(config, f"{EXAMPLES}/{path.name}", abs_src_path=str(path)))
+    return files
+
+
+def links_inside(text: str) -> str:
+    """The text of a page at the root of the repository, as a page of the site."""
+    text = re.sub(r"(\]\(|src=\")docs/decisions/\)", r"\1decisions/README.md)", text)
+    text = re.sub(r"(\]\(|src=\")docs/", r"\1", text)
+    for source, page in PAGES.items():
+        text = text.replace(f"]({source}", f"]({page}")
+    # The licence and the security policy are no pages; what they are is said by their names.
+    return re.sub(r"\[([^\]]+)\]\((?:LICENSE|SECURITY\.md)\)", r"\1", text)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead the links of a page that leave ``docs/`` to the copies on the site."""
+    up = "../" * page.file.src_uri.count("/")
+    for source, copy in PAGES.items():
+        markdown = markdown.replace(f"](../{up}{source}", f"]({up}{copy}")
+    return markdown.replace(f"](../{up}{EXAMPLES}/", f"]({up}{EXAMPLES}/")

@@ -1,0 +1,62 @@
+"""The documentation names what there is, and its code runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+import lakebed.spark
+from lakebed.cli.run import exit_code
+from lakebed.errors import Error
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def error_classes(of=Error):
+    return [of, *(below for cls in of.__subclasses__() for below in error_classes(cls))]
+
+
+def public_error_classes():
+    return [cls for cls in error_classes() if cls.__module__ == "lakebed.errors" and cls is not Error]
+
+
+def test_the_api_reference_has_every_public_name():
+    page = re.findall(r"^::: (\S+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
+    public = [f"lakebed.{name}" for name in lakebed.__all__]
+    public += [f"lakebed.spark.{name}" for name in lakebed.spark.__all__]
+    assert not set(public) - set(page)
+    assert len(set(page)) == len(page)
+
+
+@pytest.mark.parametrize("cls", public_error_classes(), ids=lambda cls: cls.__name__)
+def test_the_error_reference_has_the_kind_and_the_exit_code_of(cls):
+    page = (DOCS / "errors.md").read_text("utf-8")
+    name = cls.__name__
+    row = f"| [`{name}`](#{name.lower()}) | `{cls.kind}` | {exit_code(cls(''))} |"
+    assert row in page
+    section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert "**What happened.**" in section
+    assert "**What to do.**" in section
+
+
+def test_the_error_reference_has_no_class_that_is_gone():
+    page = (DOCS / "errors.md").read_text("utf-8")
+    assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == {cls.__name__ for cls in public_error_classes()}
+
+
+def test_the_code_of_the_page_on_instances_gives_what_stands_beside_it():
+    names = {"lakebed": lakebed, "pa": pa, "Schema": lakebed.Schema}
+    compared = 0
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / "instances.md").read_text("utf-8"), re.DOTALL):
+        for line in block.splitlines():
+            code, _, wanted = line.partition("  # ")
+            if re.fullmatch(r"\d+|True", wanted):
+                assert str(eval(code, names)) == wanted, code
+                compared += 1
+            else:
+                exec(code, names)
+    assert compared == 6
