@@ -225,7 +225,8 @@ def regions(content: bytes, schema: Schema, name: str) -> list[Region]:
     metadata = decode_struct(content[begin:-8])
     footer = read_footer(content[begin:], schema, name, len(content))
     assert footer.blocks is not None
-    found = [Region("footer", name, ((begin, footer_bytes),)), Region("block digests", name, (footer.blocks.byte_range,))]
+    digests = Region("block digests", name, (footer.blocks.byte_range,))
+    found = [Region("footer", name, ((begin, footer_bytes),)), digests]
     by_name: dict[str, list[tuple[int, int]]] = {}
     for group in metadata[4]:
         for column in group[1]:

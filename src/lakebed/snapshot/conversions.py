@@ -69,7 +69,7 @@ class Exchange(ABC):
         """The newest version as a value; a snapshot is its own."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows in key order, for whatever reads Arrow streams: ``pa.table(snapshot)``, ``pl.DataFrame(snapshot)``."""
+        """All rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``, ``pl.DataFrame(snapshot)``."""
         return self.snapshot().scan().__arrow_c_stream__(requested_schema)
 
     def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
