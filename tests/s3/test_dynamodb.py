@@ -9,6 +9,7 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.dynamodb import connect_dynamodb, items
+from lakebed.log.dynamodb.client import DynamoTable
 from lakebed.log.dynamodb.items import SEGMENT_BYTES
 from lakebed.retention.dropped import delete_dropped
 from lakebed.storage import object_size
@@ -55,6 +56,20 @@ def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spo
     assert log.create(1, b"one") is PutOutcome.UNCLEAR
     assert log.create(1, b"one") is PutOutcome.EXISTS
     assert log.get(1) == b"one"
+
+
+def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, monkeypatch):
+    """The first put of the probe takes effect, and its answer is lost."""
+    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    put, outcomes = DynamoTable.put, []
+
+    def lossy(table, *given):
+        outcomes.append(put(table, *given))
+        return outcomes[-1] if len(outcomes) > 1 else PutOutcome.UNCLEAR
+
+    monkeypatch.setattr(DynamoTable, "put", lossy)
+    connect_dynamodb(url_of(s3_server), "0192aaaa-1", credentials(s3_server)).check()
+    assert outcomes == [PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.EXISTS]
 
 
 def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):
@@ -115,7 +130,7 @@ def test_a_url_that_means_no_table_is_refused(url, message):
 
 
 def test_a_service_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("lakebed.log.dynamodb.client.READS_MAX", 1)
+    monkeypatch.setattr("lakebed.storage.retries.ATTEMPTS_MAX", 1)
     options = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
     logs = connect_dynamodb("dynamodb://table?region=r&endpoint_url=http://127.0.0.1:9", "0192aaaa-1", options)
     with pytest.raises(StorageError, match="dynamodb://table") as caught:

@@ -35,6 +35,7 @@ from lakebed.model.keys import ALL_KEYS, KeyRange
 from lakebed.parquet.layout import Layout
 from lakebed.read.summaries import load_summaries
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +49,6 @@ SUCCESS = "_SUCCESS"
 
 ROWS_A_CELL = 60_000
 """To begin a cell takes 15 ms, in which so many rows are read: many keys are not to become as many cells."""
-
-PUTS_MAX = 10
-"""An unclear answer is put again: the bytes are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +262,9 @@ def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[s
 
 
 def _put(target: Storage, name: str, data: bytes) -> None:
-    for _ in range(PUTS_MAX):
-        outcome = target.create(name, data)
-        if outcome is PutOutcome.CREATED:
-            return
-        if outcome is PutOutcome.EXISTS and (found := target.get(name)) is not None:
-            if found == data:
-                return
-            raise ExistsError(f"{target.object_url(name)} is there: another export went to the same place", name=name)
-    raise StorageError(f"the store does not answer clearly whether {name} was written; export again", name=name)
+    outcome = put_until_clear(lambda: target.create(name, data), name)
+    if outcome is PutOutcome.EXISTS and target.get(name) != data:
+        raise ExistsError(f"{target.object_url(name)} is there: another export went to the same place", name=name)
 
 
 def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:

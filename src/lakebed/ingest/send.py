@@ -19,7 +19,7 @@ from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted
 from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
 from lakebed.state.transactions import TooManyRuns
-from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Proposal, ProposeFiles, ProposeOutput, Transaction
     from lakebed.storage.contract import Storage
-
-SUMMARY_PUTS_MAX = 5
-"""A summary can be made again from its file, so there is no reason to insist for long."""
 
 
 class Committer(Protocol):
@@ -126,8 +123,5 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
 
 
 def _put_summary(storage: Storage, name: str, data: bytes) -> None:
-    # An unclear answer is put again: the name is ours alone and the bytes are the same.
-    for _ in range(SUMMARY_PUTS_MAX):
-        if storage.create(name, data) is not PutOutcome.UNCLEAR:
-            return
-    raise StorageError(f"the store does not answer clearly whether {name} was written; try again", name=name)
+    # The name is fresh, so that "exists" can only be about an earlier put of ours.
+    put_until_clear(lambda: storage.create(name, data), name)

@@ -17,15 +17,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed import clock
 from lakebed.errors import StorageError
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import attempts
 
 if TYPE_CHECKING:
     from lakebed.log.backend import LogBackend
 
 SETTLE_MAX = 12
-"""Puts of the same bytes before an unclear outcome is called unknown: about 15 seconds with the waits between."""
+"""Puts of the same bytes before an unclear outcome is called unknown: about ten seconds with the pauses between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,7 @@ def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
 
     Raises StorageError if the first put was refused outright: then nothing is under way.
     """
-    for attempt in range(SETTLE_MAX):
-        if attempt:
-            clock.sleep(clock.jitter_s(min(3.0, 0.02 * 2**attempt)))
+    for attempt in attempts(SETTLE_MAX):
         try:
             outcome = backend.create(pending.version, pending.data)
         except StorageError:

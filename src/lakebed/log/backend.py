@@ -65,7 +65,7 @@ class LogBackend(Protocol):
         """
 
     def advance_log_start(self, expected: int, to: int) -> bool:
-        """Raise the log start if it is the expected one, durably; False: somebody else moved it, look again.
+        """Raise the log start if it is the expected one, durably; False: it is another one, look again.
 
         Raises:
             UsageError: ``to`` is not above ``expected``.

@@ -1,4 +1,4 @@
-"""The log start of a log as bytes, and how a raise of it is settled.
+"""The log start of a log as bytes, and how it is raised.
 
 Entries up to the log start may be deleted, and prove nothing (docs/decisions/0011). It is NDJSON: a header, and a line
 with the version. Where nothing is stored the log start is 0: it was never raised.
@@ -6,25 +6,17 @@ with the version. Where nothing is stored the log start is 0: it was never raise
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed import clock
-from lakebed.errors import DamagedError, StorageError, UsageError
+from lakebed.errors import DamagedError, UsageError
 from lakebed.log.entry import FORMAT, digest_of, parse_header
 from lakebed.model.documents import dump, load, reading
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-PUTS_MAX = 8
-"""Tries of one raise before it fails: about five seconds with the waits between; a server restarts meanwhile."""
-
-
-def check_rise(expected: int, to: int) -> None:
-    """Raise UsageError unless the log start would rise."""
-    if not 0 <= expected < to:
-        raise UsageError(f"a log start only rises: it cannot go from {expected} to {to}", expected=expected, to=to)
 
 
 def encode_log_start(version: int) -> bytes:
@@ -53,23 +45,34 @@ def decode_log_start(data: bytes | None, log: str) -> int:
     return log_start
 
 
-def settled(raise_once: Callable[[], PutOutcome], raised: Callable[[], bool], log: str) -> bool:
-    """Repeat one conditional put until its outcome is clear; whether the log start is where it was to go.
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """To raise the log start of ``log`` to a version. Raises UsageError unless it would rise."""
 
-    After an unclear put another may be the one who raised it to the same number, which is as good.
+    log: str
+    expected: int
+    to: int
 
-    Raises:
-        StorageError: no clear answer; it may be raised, or not yet.
-    """
-    for attempt in range(PUTS_MAX):
-        outcome = raise_once()
-        if outcome is PutOutcome.CREATED:
-            return True
-        if outcome is PutOutcome.EXISTS:
-            return attempt > 0 and raised()
-        clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
-    raise StorageError(
-        f"the log start of {log} may be raised, or not: no clear answer to {PUTS_MAX} puts; try again later",
-        log=log,
-        transient=True,
-    )
+    def __post_init__(self) -> None:
+        if not 0 <= self.expected < self.to:
+            raise UsageError(
+                f"a log start only rises: it cannot go from {self.expected} to {self.to}",
+                expected=self.expected,
+                to=self.to,
+            )
+
+    def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], look: Callable[[], int]) -> bool:
+        """Raise the log start if ``found``, its bytes, is the expected one; whether it is raised.
+
+        ``put`` stores other bytes in one request if those that were found are still there. ``look`` reads the log
+        start again if they are not: an earlier unclear put may have raised it, or another process to the same version,
+        which is as good.
+
+        Raises:
+            StorageError: no clear answer; it may be raised, or not yet.
+        """
+        if decode_log_start(found, self.log) != self.expected:
+            return False
+        data = encode_log_start(self.to)
+        outcome = put_until_clear(lambda: put(data), f"the log start of {self.log}")
+        return outcome is PutOutcome.CREATED or look() == self.to

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.log.log_start import check_rise, decode_log_start, encode_log_start, settled
+from lakebed.log.log_start import Rise, decode_log_start
 from lakebed.model.files import (
     entry_folder,
     entry_name,
@@ -73,18 +73,15 @@ class ObjectLog:
 
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a read and a conditional put."""
-        check_rise(expected, to)
-        name, data = log_start_name(self.prefix), encode_log_start(to)
+        rise, name = Rise(self.prefix, expected, to), log_start_name(self.prefix)
         found = self.storage.get_versioned(name)
-        if decode_log_start(found.data if found else None, self.prefix) != expected:
-            return False
 
-        def raise_once() -> PutOutcome:
+        def put(data: bytes) -> PutOutcome:
             if found is None:
                 return self.storage.create(name, data)
             return self.storage.replace_if(name, found.version, data)
 
-        return settled(raise_once, lambda: self.log_start() == to, self.prefix)
+        return rise.carry_out(found.data if found else None, put, self.log_start)
 
     def remove(self, versions: Iterable[int]) -> None:
         """Delete the objects of entries."""

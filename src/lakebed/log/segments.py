@@ -20,21 +20,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.errors import DamagedError, NotFoundError, UsageError
 from lakebed.log import entry as entries
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.ipc import open_within
 from lakebed.state.columns import ColumnarCodec, Columns, Segment, SegmentRows
-from lakebed.storage.contract import PutOutcome
 from lakebed.storage.object_size import check_get
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 Again = Callable[[], Columns[Any, Any]]
 """Gives all rows of a kind as of the checkpoint that a segment was written with, without that segment."""
-
-_PUTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,9 @@ class SegmentStore:
         data = bytes_of(rows.batch)
         count = rows.batch.num_rows
         token, digest = clock.random_token(), entries.digest_of(data)
-        self._create(self.name(token), data)
+        name = self.name(token)
+        # The name is fresh, so that "exists" can only be about an earlier put of ours.
+        put_until_clear(lambda: self.storage.create(name, data), name)
         return StoredSegment(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
 
     def fetched(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment) -> SegmentRows[Any, Any]:
@@ -168,13 +168,6 @@ class SegmentStore:
         if found != (stored.count, stored.first, stored.last):
             raise DamagedError(f"{name} is not the segment that its checkpoint describes: {found}", name=name)
         return rows
-
-    def _create(self, name: str, data: bytes) -> None:
-        for _ in range(_PUTS_MAX):
-            # The name is fresh, so that "exists" can only be about an earlier try of ours.
-            if self.storage.create(name, data) is not PutOutcome.UNCLEAR:
-                return
-        raise StorageError(f"the store gives no clear answer to a put of {name}", name=name, transient=True)
 
 
 def _nowhere() -> SegmentRows[Any, Any]:

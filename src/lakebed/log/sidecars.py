@@ -16,20 +16,16 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from lakebed import clock
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import DamagedError
 from lakebed.log.entry import NAMED_WITHIN, Entry, SidecarReference, digest_of, naming
 from lakebed.model.files import parse_sidecar_name, sidecar_folder, sidecar_name
-from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from lakebed.log.checkpoint import CheckpointLocation
     from lakebed.state.bulk import Sidecar
-
-PUTS_MAX = 6
-"""Puts of one sidecar before an unclear answer is a failure: about two seconds with the waits between."""
 
 _THREADS = 8
 _DIGESTS = re.compile(r"[0-9a-f]{32}")
@@ -98,13 +94,8 @@ class SidecarStore:
         return len(doomed)
 
     def _put_one(self, name: str, data: bytes) -> None:
-        for attempt in range(PUTS_MAX):
-            if attempt:
-                clock.sleep(clock.jitter_s(0.05 * 2**attempt))
-            # What exists under this name are these very bytes, by an earlier try of whomever.
-            if self._storage.create(name, data) is not PutOutcome.UNCLEAR:
-                return
-        raise StorageError(f"the store gives no clear answer to a put of {name}", name=name, transient=True)
+        # What exists under this name are these very bytes: it holds their digest.
+        put_until_clear(lambda: self._storage.create(name, data), name)
 
     def _read_one(self, sidecar: SidecarReference) -> bytes:
         name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)

@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import ExistsError, StorageError, UsageError
+from lakebed.errors import ExistsError, UsageError
 from lakebed.spark.batch import Place
-from lakebed.storage.contract import PutOutcome, check_name
+from lakebed.storage.contract import check_name
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.storage.contract import Storage
-
-_PUTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +72,10 @@ class Quarantine:
         files = [name.removeprefix(f"{self.job}/") for name in names]
         document = {**facts, "job": self.job, "rows": sum(one.rows for one in rejected), "files": files}
         storage = self.place.connect()
-        for _ in range(_PUTS_MAX):
-            if storage.create(self._mark, json.dumps(document, indent=1).encode()) is not PutOutcome.UNCLEAR:
-                return
-        raise StorageError(
-            f"the rows were imported, and the store does not answer clearly whether {self.url}/_SUCCESS was written; "
-            "the rejected ones are there",
-            name=self.url,
+        data = json.dumps(document, indent=1).encode()
+        put_until_clear(
+            lambda: storage.create(self._mark, data),
+            f"{self.url}/_SUCCESS (the rows are imported, and the rejected ones are there)",
         )
 
     def discard(self, keep: Collection[str] = ()) -> None:

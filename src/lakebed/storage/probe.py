@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from lakebed.clock import random_token
 from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.storage.contract import PROBE, PutOutcome
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.storage.contract import Storage
-
-_TRIES_MAX = 5
 
 
 def check_conditional_puts(storage: Storage) -> None:
@@ -84,13 +83,7 @@ def keeps_replace_if(storage: Storage) -> bool:
 
 
 def _settled(storage: Storage, put: Callable[[], PutOutcome]) -> PutOutcome:
-    for _ in range(_TRIES_MAX):
-        outcome = put()
-        if outcome is not PutOutcome.UNCLEAR:
-            return outcome
-    raise StorageError(
-        f"{storage.url} gave no clear answer to {_TRIES_MAX} conditional puts: try again later", transient=True
-    )
+    return put_until_clear(put, f"a probe of {storage.url}")
 
 
 def _expect(kept: bool, storage: Storage, fault: str) -> None:  # noqa: FBT001 - an assertion's shape

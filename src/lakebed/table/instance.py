@@ -39,6 +39,7 @@ from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.reserve import keep_reserve
+from lakebed.storage.retries import put_until_clear
 from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
 from lakebed.table.table import Table
 
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from lakebed.sql.statement import At
     from lakebed.state.catalog import CatalogTable
     from lakebed.storage.contract import Storage
-
-CREATE_PUTS_MAX = 5
-"""How often an unclear answer to the instance's first object is put again."""
 
 
 def create(
@@ -90,11 +88,8 @@ def create(
         logs.check()
     document = {"format": FORMAT, "features": [], "instance": instance, "log_url": log_url}
     data = dump(document) + b"\n"
-    for _ in range(CREATE_PUTS_MAX):
-        outcome = storage.create(instance_name(), data)
-        if outcome is not PutOutcome.UNCLEAR:
-            break
-    if storage.get(instance_name()) != data:
+    outcome = put_until_clear(lambda: storage.create(instance_name(), data), instance_name())
+    if outcome is PutOutcome.EXISTS and storage.get(instance_name()) != data:
         raise _exists(storage)
     keep_reserve(storage)
     if log_url is not None and storage.shared:

@@ -13,7 +13,7 @@ from lakebed.log.outcomes import Committed, Contended
 from lakebed.retention import run as collection
 from lakebed.state import bulk
 from lakebed.state.transactions import CreateTable, ProposeFiles
-from lakebed.storage import probe
+from lakebed.storage import probe, retries
 from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
 from tests.unit.log.schedule import Lock
@@ -59,7 +59,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
         patch.setattr(checkpoint, "ThreadPoolExecutor", InTurn)
         patch.setattr(sidecars, "ThreadPoolExecutor", InTurn)
-        patch.setattr(sidecars, "PUTS_MAX", 3)
+        patch.setattr(retries, "ATTEMPTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)
         patch.setattr(sidecars, "NAMED_WITHIN", 3)
         patch.setattr(bulk, "INLINE_MAX", world.random.choice([0, 1, bulk.INLINE_MAX]))

@@ -11,7 +11,7 @@ from lakebed import Schema
 from lakebed.errors import DamagedError, StorageError
 from lakebed.inspect.history import history_rows
 from lakebed.inspect.verification import verify
-from lakebed.log import append, sidecars, validation
+from lakebed.log import append, validation
 from lakebed.log import entry as entries
 from lakebed.log.entry import NAMED_WITHIN
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown
@@ -28,6 +28,7 @@ from lakebed.model.files import (
 from lakebed.state import bulk
 from lakebed.state.columns import Columns
 from lakebed.state.transactions import AlterSettings, CreateTable, ProposeFiles, ProposeSplit
+from lakebed.storage.retries import ATTEMPTS_MAX
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.unit.log.cases import LOG, Overtaken, log_on
 from tests.unit.state.cases import SCHEMA, key, new_file
@@ -258,7 +259,7 @@ def test_an_unclear_put_of_a_sidecar_is_put_again(store, fault):
 
 
 @pytest.mark.parametrize(
-    ("fault", "puts"), [(Fault.FULL, 1), (Fault.FAIL_BEFORE, sidecars.PUTS_MAX), (Fault.FAIL_AFTER, sidecars.PUTS_MAX)]
+    ("fault", "puts"), [(Fault.FULL, 1), (Fault.FAIL_BEFORE, ATTEMPTS_MAX), (Fault.FAIL_AFTER, ATTEMPTS_MAX)]
 )
 def test_without_a_sidecar_there_is_no_entry(store, fault, puts):
     """Nobody is told anything but the failure, and the next commit is as good as the first."""

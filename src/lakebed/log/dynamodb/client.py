@@ -26,12 +26,11 @@ from botocore.exceptions import (
 from lakebed import clock
 from lakebed.errors import StorageError
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import ATTEMPTS_MAX, attempts, read_until_answered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-READS_MAX = 8
-PUTS_MAX = 8
 BATCH_ITEMS = 25
 """As many as DynamoDB deletes in one request."""
 
@@ -156,12 +155,11 @@ class DynamoTable:
                 {"DeleteRequest": {"Key": {"log": {"S": log}, "version": {"N": str(version)}}}}
                 for log, version in keys[start : start + BATCH_ITEMS]
             ]
-            for attempt in range(PUTS_MAX):
+            for _ in attempts(ATTEMPTS_MAX):
                 answer = self._call("delete entries from", "batch_write_item", RequestItems={self.name: requests})
                 requests = answer.get("UnprocessedItems", {}).get(self.name, [])
                 if not requests:
                     break
-                clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
             else:
                 raise StorageError(f"{self.url} left deletes undone: try again later", url=self.url, transient=True)
 
@@ -177,14 +175,7 @@ class DynamoTable:
 
     def _read(self, operation: str, **given: Any) -> dict[str, Any]:
         """Ask, and ask again within a bound: reads change nothing."""
-        for attempt in range(1, READS_MAX + 1):
-            try:
-                return self._call("read the log in", operation, TableName=self.name, **given)
-            except StorageError as failure:
-                if attempt == READS_MAX or not failure.transient:
-                    raise
-            clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
-        raise AssertionError
+        return read_until_answered(lambda: self._call("read the log in", operation, TableName=self.name, **given))
 
     def _call(self, action: str, operation: str, **given: Any) -> dict[str, Any]:
         try:
@@ -262,13 +253,3 @@ def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
 
 def _code(error: Exception) -> str:
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""
-
-
-def until_clear(put: Callable[[], PutOutcome], table: DynamoTable) -> PutOutcome:
-    """Repeat a put until its outcome is clear. Raises StorageError if it stays unclear."""
-    for attempt in range(PUTS_MAX):
-        outcome = put()
-        if outcome is not PutOutcome.UNCLEAR:
-            return outcome
-        clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
-    raise StorageError(f"{table.url} gave no clear answer to {PUTS_MAX} puts: try again later", transient=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import DamagedError, UnsafeStoreError
-from lakebed.log.dynamodb.client import ABSENT, DynamoTable, until_clear
+from lakebed.log.dynamodb.client import ABSENT, DynamoTable
 from lakebed.log.last_modified_times import from_us, to_us
-from lakebed.log.log_start import check_rise, decode_log_start, encode_log_start, settled
+from lakebed.log.log_start import Rise, decode_log_start
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.object_size import check_get, check_put
+from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,14 +97,14 @@ class DynamoLog:
 
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a read and a conditional put."""
-        check_rise(expected, to)
-        found = self._log_start_data()
-        if decode_log_start(found, self.name) != expected:
-            return False
-        item = {"log": {"S": f"{self.name}/log-start"}, "version": {"N": "0"}, "data": {"B": encode_log_start(to)}}
+        rise, found = Rise(self.name, expected, to), self._log_start_data()
         same = (ABSENT, {}) if found is None else ("#data = :found", {":found": {"B": found}})
-        raise_once = lambda: self.table.put(f"raise the log start of {self.name} in", item, *same)  # noqa: E731
-        return settled(raise_once, lambda: self.log_start() == to, self.name)
+
+        def put(data: bytes) -> PutOutcome:
+            item = {"log": {"S": f"{self.name}/log-start"}, "version": {"N": "0"}, "data": {"B": data}}
+            return self.table.put(f"raise the log start of {self.name} in", item, *same)
+
+        return rise.carry_out(found, put, self.log_start)
 
     def remove(self, versions: Iterable[int]) -> None:
         """Delete the items of entries, and their parts."""
@@ -139,7 +141,8 @@ class DynamoLog:
         log = {"S": f"{self.name}/parts/{digest}"}
         for version, start in enumerate(range(0, len(data), SEGMENT_BYTES)):
             item = {"log": log, "version": {"N": str(version)}, "data": {"B": data[start : start + SEGMENT_BYTES]}}
-            until_clear(lambda item=item: self.table.put(action, item, None, {}), self.table)  # type: ignore[misc]
+            put = partial(self.table.put, action, item, None, {})
+            put_until_clear(put, f"part {version} of an entry of {self.name}")
         return digest
 
 
@@ -183,9 +186,10 @@ class DynamoLogs:
         self.table.make()
         log = self.open(f".probe/{clock.random_token()}")
         try:
-            first = until_clear(lambda: log.create(1, b"first"), self.table)
-            second = until_clear(lambda: log.create(1, b"second"), self.table)
-            if (first, second) != (PutOutcome.CREATED, PutOutcome.EXISTS) or log.get(1) != b"first":
+            # EXISTS with our own bytes: an earlier unclear put of ours. Nobody else knows the name.
+            put_until_clear(lambda: log.create(1, b"first"), f"a probe of {self.table.url}")
+            second = put_until_clear(lambda: log.create(1, b"second"), f"a probe of {self.table.url}")
+            if second is not PutOutcome.EXISTS or log.get(1) != b"first":
                 raise UnsafeStoreError(
                     f"{self.table.url} is not safe for commits: it does not keep attribute_not_exists",
                     url=self.table.url,

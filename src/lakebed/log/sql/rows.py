@@ -31,23 +31,19 @@ from sqlalchemy.schema import CreateTable
 
 from lakebed import clock
 from lakebed.errors import DamagedError, StorageError, UnsafeStoreError, UnsupportedFormatError
-from lakebed.log.log_start import check_rise, decode_log_start, encode_log_start, settled
+from lakebed.log.log_start import Rise, decode_log_start
 from lakebed.log.sql.database import SAID_CHARS_MAX, Database, Inserted
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.object_size import OBJECT_BYTES_MAX, check_put, too_large
+from lakebed.storage.retries import put_until_clear, read_until_answered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-READS_MAX = 8
-"""Tries of a read before it fails: about five seconds with the waits between, as long as a server takes to restart."""
 
 VERSIONS_PER_PAGE = 10_000
 
 REMOVED_AT_ONCE = 1_000
 """Entries that go in one DELETE: of a few kilobytes each, milliseconds in which SQLite has no other writer."""
-
-_PROBES_MAX = 5
 
 ENTRIES = sa.Table(
     "lakebed_entries",
@@ -161,28 +157,19 @@ class SqlLog:
 
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a SELECT, and an INSERT or a conditional UPDATE."""
-        check_rise(expected, to)
-        found = self._log_start_data()
-        if decode_log_start(found, self.name) != expected:
-            return False
-        action, data, log_start_log = (
-            f"raise the log start of {self.name} in",
-            encode_log_start(to),
-            self._log_start_row()["of_log"],
-        )
+        rise, found, name = Rise(self.name, expected, to), self._log_start_data(), self._log_start_row()["of_log"]
 
-        def raise_once() -> PutOutcome:
+        def put(data: bytes) -> PutOutcome:
             statement: sa.Insert | sa.Update
             if found is None:
-                statement, values = _insertion(self.location.database), _new(log_start_log, 0, data)
+                statement, values = _insertion(self.location.database), _new(name, 0, data)
             else:
-                statement, values = (
-                    _rise(self.location.database),
-                    {"of_log": log_start_log, "found": found, "raised": data},
-                )
+                statement = _rise(self.location.database)
+                values = {"of_log": name, "found": found, "raised": data}
+            action = f"raise the log start of {self.name} in"
             return self.location.put(action, lambda connection: connection.execute(statement, values).first())[0]
 
-        return settled(raise_once, lambda: self.log_start() == to, self.name)
+        return rise.carry_out(found, put, self.log_start)
 
     def remove(self, versions: Iterable[int]) -> None:
         """Delete the rows of entries."""
@@ -275,15 +262,12 @@ class SqlLogs:
 
     def read(self, statement: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[Any]:
         """The rows of a query. Raises StorageError if they cannot be had within the tries."""
-        for attempt in range(1, READS_MAX + 1):
-            try:
-                with self.connection("read the log in") as connection:
-                    return list(connection.execute(statement, values))
-            except StorageError as failure:
-                if attempt == READS_MAX or not failure.transient:
-                    raise
-            clock.sleep(clock.jitter_s(min(3.0, 0.05 * 2**attempt)))
-        raise AssertionError
+
+        def read_once() -> list[Any]:
+            with self.connection("read the log in") as connection:
+                return list(connection.execute(statement, values))
+
+        return read_until_answered(read_once)
 
     def failure(self, action: str, error: DBAPIError | PoolTimeout) -> StorageError:
         """The error as one that says what, where and the remedy. No statement and no value is in its message."""
@@ -315,10 +299,12 @@ class SqlLogs:
     def _probe(self) -> None:
         """Create, create again with other bytes, read: in a log of a fresh name, which is deleted."""
         log = self.open(f".probe/{clock.random_token()}")
+        probe = f"a probe of {self.database.url}"
         try:
-            first = _settled(log, b"first")
+            first = put_until_clear(lambda: log.create(1, b"first"), probe)
             self._expect(first is PutOutcome.CREATED or log.get(1) == b"first", "a fresh version was taken")
-            self._expect(_settled(log, b"second") is PutOutcome.EXISTS, "a number was won twice")
+            second = put_until_clear(lambda: log.create(1, b"second"), probe)
+            self._expect(second is PutOutcome.EXISTS, "a version was won twice")
             self._expect(log.get(1) == b"first", "a refused entry changed the one that is there")
         finally:
             self._forget(log)
@@ -336,18 +322,6 @@ class SqlLogs:
                 url=self.database.url,
                 transient=False,
             )
-
-
-def _settled(log: SqlLog, data: bytes) -> PutOutcome:
-    for _ in range(_PROBES_MAX):
-        outcome = log.create(1, data)
-        if outcome is not PutOutcome.UNCLEAR:
-            return outcome
-    raise StorageError(
-        f"{log.location.database.url} gave no clear answer to {_PROBES_MAX} inserts: try again later",
-        url=log.location.database.url,
-        transient=True,
-    )
 
 
 def _utc(stored: datetime) -> datetime:
