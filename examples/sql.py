@@ -1,4 +1,4 @@
-"""A table in SQL: a snapshot to query, and procedures to look after it.
+"""A table in SQL: a view of it, compacted by the pipeline in the same session.
 
 python examples/sql.py [FOLDER]
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import lakebed
-from lakebed.spark import procedures
+from lakebed.spark import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +27,8 @@ def run(spark: SparkSession, folder: Path) -> int:
         minutes = range(60 * hour, 60 * (hour + 1))
         table.write(pa.table({"page": [f"/{m % 5}" for m in minutes], "at": minutes, "ms": [m % 90 for m in minutes]}))
 
-    procedures.register(spark, instance.url)
-    spark.sql("SELECT partition, row_count, files, runs FROM lakebed_partitions('visits')").show()
-    spark.sql(
-        "SELECT partitions, files_in, files_out, row_count FROM lakebed_compact('visits', strategy => 'full')"
-    ).show()
-    spark.sql("SELECT version, type, rows_added FROM lakebed_history('visits', 3)").show()
+    report = Pipeline(instance, spark).compact(table, strategy="full")
+    print(f"{report.files_in} files into {report.files_out}")
 
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW visits USING lakebed OPTIONS (instance '{instance.url}', `table` 'visits')"

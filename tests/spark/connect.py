@@ -12,13 +12,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.spark import Pipeline, procedures
+from lakebed.spark import Pipeline
 
 
 def main() -> None:
     instance = lakebed.create(sys.argv[1])
     instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}), split_points=[50])
-    # What the server runs sources, procedures and tasks with.
+    # What the server runs sources and tasks with.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     assert "connect" in type(session).__module__
@@ -40,8 +40,6 @@ def main() -> None:
             if attempt == 4 or "failed to connect back" not in str(error):
                 raise
     print("stream", instance.table("copy").scan().read_all().num_rows)
-    procedures.register(session, instance.url)
-    print("procedure", session.sql("SELECT row_count FROM lakebed_partitions('t')").toArrow()["row_count"].to_pylist())
     session.stop()
 
 
