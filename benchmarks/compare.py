@@ -54,7 +54,7 @@ class Side:
         self._folder = folder
         self._rows = rows
         self._lake = lakebed.create(str(folder / "lake"))
-        self._names = (f"t{version}" for version in count())
+        self._names = (f"t{number}" for number in count())
 
     def measure(self, name: str) -> Callable[[], tuple[float, float]]:
         """A turn of a measure: it gives wall and CPU seconds for one unit."""

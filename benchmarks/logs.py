@@ -99,7 +99,7 @@ def worker(arguments: argparse.Namespace) -> None:
     numbers = range(arguments.worker, arguments.tables, arguments.processes)
     if not arguments.routed:
         numbers = range(arguments.tables)
-    logs = [table(arguments.folder, arguments.postgres, arguments.instance, version) for version in numbers]
+    logs = [table(arguments.folder, arguments.postgres, arguments.instance, number) for number in numbers]
     proposals = [[prepared() for _ in range(arguments.proposals)] for _ in range(arguments.threads)]
     print("ready", flush=True)
     sys.stdin.readline()
@@ -146,7 +146,7 @@ def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) ->
         told = np.array([[float(word) for word in child.communicate()[0].split()] for child in children])
         taken = time.perf_counter() - begin
         commits, entries = told[:, :2].sum(axis=0)
-        stored = sum(len(table(folder, url, instance, version).follow().files) for version in range(arguments.tables))
+        stored = sum(len(table(folder, url, instance, number).follow().files) for number in range(arguments.tables))
         assert stored == commits, f"{commits} commits were told, {stored} are there"
         name = f"{arguments.processes} x {arguments.threads}, {'routed by table' if words else 'all on all tables'}"
         latency = f"{np.median(told[:, 2]):>9.1f}{told[:, 3].max():>9.1f}"

@@ -114,7 +114,7 @@ def large_state(partitions: int, files: int) -> TableState:
         version=2,
         table=TABLE_ID,
         schemas=(SCHEMA,),
-        partitions=Partitions.at(tuple(key(version * STEP) for version in range(1, partitions))),
+        partitions=Partitions.at(tuple(key(number * STEP) for number in range(1, partitions))),
         files=PersistentTable(Columns(FILES, file_segments)),
         references=PartitionFiles(Columns(REFERENCES, reference_segments)),
         next_sequence=partitions * files + 1,
@@ -175,9 +175,7 @@ def open_it(folder: str, partitions: int, files: int, entries: int) -> None:
         plan(state, [keys])
         times.append(time.perf_counter() - begin)
     report(f"one key planned, of {ROUNDS} random ones", median(times) * 1e3, "ms", "at most 0.2 ms")
-    proposals = [
-        ProposeFiles((new_file(1 << 30 | version, choose.randrange(partitions)),)) for version in range(ROUNDS)
-    ]
+    proposals = [ProposeFiles((new_file(1 << 30 | number, choose.randrange(partitions)),)) for number in range(ROUNDS)]
     times = []
     for proposal in proposals:
         begin = time.perf_counter()

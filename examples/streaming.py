@@ -48,8 +48,8 @@ def run(spark: SparkSession, folder: Path) -> int:
                     {
                         "day": pa.array([20_000 + morning] * 1000, pa.int32()).cast(pa.date32()),
                         "order": range(first, first + 1000),
-                        "customer": [f"customer {version % 17}" for version in range(1000)],
-                        "amount": [version % 110 for version in range(1000)],
+                        "customer": [f"customer {number % 17}" for number in range(1000)],
+                        "amount": [number % 110 for number in range(1000)],
                     }
                 )
             )

@@ -101,8 +101,12 @@ def test_an_interrupted_import_cancels_its_jobs_on_the_server_and_says_what_it_c
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=TIMEOUT_S)[1]
     assert process.returncode == 130, said + rest
-    assert rest.endswith("lakebed: stopping …; again to stop hard\nlakebed: interrupted: nothing was committed\n")
-    assert table.state().version == 2
+    # The import may be at its commit by the time that the signal is handled; the last line says which it was.
+    version = table.state().version
+    note = "nothing was committed"
+    if version > 2:
+        note = f"committed, up to version {version}: {30 * ROWS.num_rows:,} rows added; nothing else was changed"
+    assert rest.endswith(f"lakebed: stopping …; again to stop hard\nlakebed: interrupted: {note}\n")
     assert "Traceback" not in rest
 
 

@@ -67,7 +67,7 @@ def test_times_are_the_stores_of_every_entry_the_newest_too(table):
     for count in range(20):
         table.write(rows("ab"), commit_id=str(count))
     prefix = table_prefix(table.id)
-    last_modified_times = [table.storage.last_modified(entry_name(prefix, version)) for version in range(21, 0, -1)]
+    last_modified_times = [table.storage.last_modified(entry_name(prefix, number)) for number in range(21, 0, -1)]
     assert [time for (time,) in told(table, "time")] == last_modified_times
 
 

@@ -50,7 +50,7 @@ def test_each_number_has_its_own_rows_whatever_comes_after(table, tmp_path):
     numbers = {2: [1], 3: [1, 2], 4: [1, 2, 3], 5: [1, 2, 3], 6: [1, 2, 3], 7: [1, 2, 3, 4]}
     again = lakebed.open(tmp_path / "lake").table("t")
     for held in (table, again):
-        assert {version: keys_of(held.at(version=version)) for version in numbers} == numbers
+        assert {number: keys_of(held.at(version=number)) for number in numbers} == numbers
     snapshot = table.at(version=3)
     assert snapshot.version == 3
     assert snapshot.get(2).num_rows == 1
@@ -63,7 +63,7 @@ def test_each_number_has_its_own_rows_whatever_comes_after(table, tmp_path):
 
 def test_a_time_means_the_newest_entry_stored_by_then(table):
     """By the store's last-modified times, whatever the writers' clocks said."""
-    last_modified_times = [table.log.entry_last_modified(version) for version in range(1, 5)]
+    last_modified_times = [table.log.entry_last_modified(number) for number in range(1, 5)]
     for version, last_modified in enumerate(last_modified_times, 1):
         at_least = max(n for n, s in enumerate(last_modified_times, 1) if s <= last_modified)
         assert table.at(time=last_modified).version == at_least >= version

@@ -150,7 +150,7 @@ class LogConformance:
         """Entry n+1 is written by someone who saw entry n."""
         for version in range(1, 21):
             log.create(version, b"x")
-        last_modified_times = [log.last_modified(version) for version in range(1, 21)]
+        last_modified_times = [log.last_modified(number) for number in range(1, 21)]
         assert None not in last_modified_times
         assert last_modified_times == sorted(
             last_modified for last_modified in last_modified_times if last_modified is not None
@@ -179,9 +179,9 @@ class LogConformance:
         for version in range(1, 6):
             log.create(version, b"%d" % version)
         again = location.connect().open("catalog")
-        assert [again.get(version) for version in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
-        assert [again.last_modified(version) for version in range(1, 6)] == [
-            log.last_modified(version) for version in range(1, 6)
+        assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
+        assert [again.last_modified(number) for number in range(1, 6)] == [
+            log.last_modified(number) for number in range(1, 6)
         ]
         assert again.create(5, b"x") is PutOutcome.EXISTS
 
@@ -314,7 +314,7 @@ class LogProcesses:
     def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
         """Each with four threads; every name that a process was told of is in the entry it was told."""
         location.connect().check()
-        children = [start(location, tmp_path, f"p{version}", commits=80) for version in range(2)]
+        children = [start(location, tmp_path, f"p{number}", commits=80) for number in range(2)]
         told: dict[str, int] = {}
         for child in children:
             out, err = child.communicate(timeout=120)

@@ -331,7 +331,7 @@ def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_p
     created(LocalStorage(tmp_path, durability="none")).wait_for_checkpoint()
     start = [sys.executable, "-c", WRITER, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[3]}
-    writers = [subprocess.Popen([*start, f"w{version}"], **pipes) for version in range(4)]
+    writers = [subprocess.Popen([*start, f"w{number}"], **pipes) for number in range(4)]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
     for writer in writers:

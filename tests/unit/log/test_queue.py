@@ -12,7 +12,7 @@ from lakebed.log.queue import Queue, Ticket
 
 def lined_up(count):
     """A queue with so many tickets, of which the first leads."""
-    queue, tickets = Queue(), [Ticket(version) for version in range(count)]
+    queue, tickets = Queue(), [Ticket(number) for number in range(count)]
     assert all(queue.enter(ticket) for ticket in tickets)
     return queue, tickets
 

@@ -453,7 +453,7 @@ def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(sto
     """In their order; each is told the entry that it is in."""
     log = table_on(store)
     monkeypatch.setattr(validation, bound, value)
-    tickets = [Ticket(long(f"f{version}")) for version in range(5)]
+    tickets = [Ticket(long(f"f{number}")) for number in range(5)]
     commit_group(log, tickets)
     assert [ticket.outcome for ticket in tickets] == [Committed(2)] * 2 + [None] * 3
     commit_group(log, tickets[2:])

@@ -19,13 +19,13 @@ HELD = st.lists(
 PARTITIONS = st.dictionaries(st.integers(1, 5), HELD)
 
 
-FILES = {f"f{version}": CommittedFile(1, 1, 1, references=max(1, version)) for version in range(5)}
+FILES = {f"f{number}": CommittedFile(1, 1, 1, references=max(1, number)) for number in range(5)}
 """Of one partition: so the first two are referenced by all partitions that they reach, as far as this says."""
 
 
 def partition_files(facts):
     """File version, rows in the partition, exact; files 1 and 2 are one run."""
-    files = [new_file(f"f{version}", "abcd"[: 1 + version % 4], run=f"{max(2, version)}").file for version in range(5)]
+    files = [new_file(f"f{number}", "abcd"[: 1 + number % 4], run=f"{max(2, number)}").file for number in range(5)]
     return [PartitionFile(files[version], rows, exact, f"{max(2, version)}") for version, rows, exact in facts]
 
 
