@@ -1,16 +1,15 @@
-"""Sweeping what dropped tables left: their data files, which nobody can read or add to any more.
+"""Deletion of what dropped tables leave: their data files, which can be neither read nor added to.
 
-A table is dropped by the last entry of its own log, and that alone is believed: a catalog that is not the newest makes
-no table look dropped. Its files go when that entry is as old as garbage has to be for collection, and no pin lives;
-until then a reader may be at work. The log stays, a few small objects: while its last entry is there, a writer who
-slept through the drop is refused. A table that is neither named nor dropped, as a drop that broke off leaves it, is
-told and left alone.
+A table is dropped by the last entry of its own log, and by nothing else: a stale catalog makes no table look dropped.
+Its files are deleted when that entry is older than the GC delay and the history window, and no pin is alive. The log
+stays, a few small objects: its last entry rejects writers that slept through the drop. A table that is in no catalog
+and not dropped, after a drop that was interrupted, is reported and left alone.
 
-So go the logs of creations that lost the race for their name, or died before it: one entry each, with no table that
-ever had a name. A creation under way looks the same. So only logs older than ``orphan_age_s`` go, and before that an
-entry of the catalog refuses every creation that began earlier, however long it slept.
+The logs of creations that lost the race for a name, or died before it, are deleted too: one entry each. A creation
+under way looks the same, so only logs older than ``orphan_age_s`` go, and before that an entry of the catalog rejects
+every creation that began earlier.
 
-To find them every object of the instance is listed: a request a thousand.
+Finding them lists every object of the instance: one request per thousand objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Which objects nobody will ever name. Pure: no I/O.
+"""Which objects are orphans. Pure: no I/O.
 
-An object that is on no record is an orphan if it is older than a cutoff that the log holds: nobody can add it then.
-"Older" is strictly less, of the store's last-modified times in microseconds, here and where an addition is refused.
+An object that is not in the state is an orphan if it is older than the cutoff in the log: no transaction can add it any
+more. "Older" is strictly less, by the store's last-modified times in microseconds, here and where an addition is
+rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 ORPHANS_MAX = 10_000
 ORPHANS_SHARE_MAX = 0.05
-"""More of them than either, and someone should look: by a state that is not the table's, all its files are orphans."""
+"""More orphans than either need ``force``: judged by the state of another table, all files would be orphans."""
 
 
 @dataclass(frozen=True, slots=True)

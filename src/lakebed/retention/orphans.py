@@ -1,13 +1,12 @@
-"""Sweeping orphans: list, commit the cutoff, read the state, delete.
+"""Deletion of orphans: list the objects, commit the cutoff, read the state, delete.
 
-An orphan was written and never committed: by a crash, a lost race, a second attempt. Nothing tells it from a file whose
-commit is on its way but its age, and a writer may be held up for any time. So the age that is too old, the cutoff, is
-itself an entry of the log. From then on nobody can commit a file that is older, and what was committed before is on
-record in the state that is read afterwards (docs/decisions/0013). Which age is chosen decides when an orphan goes and
-who is refused, and nothing else.
+An orphan was written and never committed: after a crash, a lost race, a second attempt. Only its age distinguishes it
+from a file whose commit is under way, and a writer may be delayed for any time. So the age limit, the cutoff, is itself
+a log entry: after it no older file can be committed, and files committed before it are in the state that is read
+afterwards. The choice of the cutoff decides when orphans go and which writers are rejected, and nothing else.
 
-Files that are retired are on record, and garbage collection's, as the parts of checkpoints are. An object of no
-known kind is told and never deleted.
+Retired files and segments of checkpoints are left to garbage collection. Objects of unknown kinds are reported and
+never deleted. Source: decision 0013.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 REFUSALS_MAX = 5
-"""How often a sweep that was refused chooses another cutoff: a job was opened, or someone else sweeps."""
+"""Attempts to commit a cutoff: a job may be opened meanwhile, or another process may do the same."""
 
 BATCH_OBJECTS = 1_000
 """As many as an object store deletes in one request."""
@@ -83,7 +82,7 @@ def delete_orphans(table: Table, *, dry_run: bool = False, force: bool = False) 
     Raises:
         RejectedError: something should be looked at first (see ``OrphanReport.doubts``), and ``force`` was not given.
         DamagedError: the log has an entry that cannot be reached: what is on record is not known.
-        ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next sweep goes on.
+        ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next run goes on.
     """
     return with_reserve(table.storage, lambda: _sweep(table, dry_run=dry_run, force=force))
 
@@ -109,7 +108,8 @@ def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
     if not dry_run:
         if doubts and not force:
             raise RejectedError(
-                f"nothing was swept of table {table.name}: {'; '.join(doubts)}. A dry run lists more; force goes on",
+                f"no orphan of table {table.name} was deleted: {'; '.join(doubts)}. A dry run lists more; force goes "
+                "on",
                 reason="; ".join(doubts),
             )
         temporaries = _delete(table, planned, from_us(cutoff_us))
@@ -154,7 +154,7 @@ def _check_reached(table: Table, state: TableState, last: int) -> None:
     if last > state.version:
         raise DamagedError(
             f"the log of table {table.name} can be read up to version {state.version}, and has an entry {last}: what "
-            "is on record is not known, and nothing was swept. Verify the log",
+            "is on record is not known, and no orphan was deleted. Verify the log",
             version=state.version,
         )
 

@@ -1,14 +1,13 @@
 """Which files may be deleted. Pure: no I/O.
 
-A file may go once it has no reference, and the log entry that dropped the last one is older, by the store's own
-last-modified times, than both the GC delay (a reader that planned before may still be reading) and the history window
-(older states stay readable), and no tag stands at a version that needs it. Entries are created one after another, so
-their last-modified times ascend with their versions: one version, found by binary search, parts what may go from what
-must stay.
+A file may be deleted if it has no reference, if the log entry that dropped the last one is older than the GC delay (a
+reader that planned earlier may still be reading) and the history window (older versions stay readable), and if no tag
+is at a version that needs it. Ages are by the store's last-modified times. Entries are created one after another, so
+their last-modified times ascend with their versions, and binary search finds the version that divides old from young.
 
-What may go is marked first, and then deleted unless a reader's pin holds a number that needs it.
-
-Request keys go in the same way: :func:`request_watermark` says below which base version.
+Files are retired first, and then deleted unless a pin holds a version that needs them. Request keys expire in the same
+way:
+:func:`request_watermark` gives the base version below which they are dropped.
 """
 
 from __future__ import annotations
@@ -28,54 +27,56 @@ if TYPE_CHECKING:
 
 
 REQUESTS_MAX = 1_000_000
-"""Request keys that are kept, some 100 MB of a state. Of more the lowest base version go, however young."""
+"""Request keys that are kept, about 100 MB of a state. Beyond that, those with the lowest base version go."""
 
 REQUEST_WATERMARK_STEPS = 8
-"""The line is raised once an eighth of the keys, or of their time, is over: it takes an entry, and a look at all."""
+"""The watermark is raised when an eighth of the keys, or of their time, has expired: it costs an entry and a scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """``marked`` are files retired, whoever did that; ``due`` may be marked; ``waiting`` counts the rest."""
+    """``retired`` files may be deleted, ``due`` files may be retired; ``waiting`` counts the rest."""
 
-    marked: tuple[CommittedFile, ...]
+    retired: tuple[CommittedFile, ...]
     due: tuple[CommittedFile, ...]
     waiting: int
 
 
 def cutoff(now: datetime, settings: Settings) -> datetime:
-    """What was dropped at or before this time may go; ``now`` is the store's."""
+    """The time at or before which dropped files may be deleted; ``now`` is by the store's clock."""
     return now - timedelta(seconds=max(settings.gc_delay_s, settings.history_s))
 
 
 def plan(state: TableState, last_modified_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
-    """What may go. ``last_modified_of`` gives the last-modified time of a log entry, and is asked for few of them."""
+    """The files that may be deleted. ``last_modified_of`` gives the time of a log entry; it is called about log2(n)
+    times.
+    """
     unused = sorted(state.files.having("dropped"), key=lambda c: (c.dropped or 0, c.sequence_lo, c.facts.id))
-    marked = tuple(c for c in unused if c.retired)
+    retired = tuple(c for c in unused if c.retired)
     free = [c for c in unused if not c.retired and not state.tagged(c)]
-    # What is not retained any more was old before: its entry may have been truncated.
+    # Files dropped before the earliest retained version are old; their entries may have been truncated.
     versions = sorted(
         {c.dropped for c in free if c.dropped is not None and c.dropped > state.earliest_retained_version}
     )
-    # The first version whose entry is too young; all from there on are.
+    # All versions from the first young one on are young.
     young = set(versions[bisect_left(versions, x=True, key=lambda version: last_modified_of(version) > before) :])
     due = tuple(c for c in free if c.dropped not in young)
-    return CollectionPlan(marked, due, len(unused) - len(marked) - len(due))
+    return CollectionPlan(retired, due, len(unused) - len(retired) - len(due))
 
 
 def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> list[CommittedFile]:
-    """Those of the files that the table does not refer to at any of the pinned numbers."""
+    """Those of the files that the table does not refer to at any of the pinned versions."""
     return [committed for committed in files if not any(map(committed.needed_at, pins))]
 
 
 def request_watermark(
     state: TableState, last_modified_of: Callable[[int], datetime | None], now: datetime, settings: Settings
 ) -> int | None:
-    """What the request watermark should be raised to; None: it is not time yet, or nothing is to be forgotten.
+    """What the request watermark should be raised to; None: not yet, or no key has expired.
 
-    What was committed in the last ``requests_s`` is kept, however low its base version: who repeats a request soon need
-    not know that version. ``last_modified_of`` gives the last-modified time of a log entry; None: it is not there any
-    more, so that nobody can tell how old the requests before it are.
+    Keys committed in the last ``requests_s`` are kept, however low their base version, so a client can repeat a request
+    without knowing that version. ``last_modified_of`` gives the last-modified time of a log entry; None: the entry was
+    truncated, so the age of requests before it is unknown.
     """
     if not state.requests and not state.fences:
         return None

@@ -1,10 +1,12 @@
-"""Collecting garbage: retire, read the pins, delete the objects, purge.
+"""Garbage collection of one table: retire files, read the pins, delete the objects, purge the files.
 
-The mark is logged before the first delete, so no transaction can bring a file back that is about to go; forgetting is
-logged after the last, so that a crash in between partitions marks, which the next round finishes. The pins are read
-after the state that has the marks, its own and those of others alike: whoever pins later finds the marks in what he
-reads. What a pin holds stays marked, for a later round. Two collectors at once do no harm: deleting twice is nothing,
-and whoever is refused looks again.
+Files are retired by a transaction before the first delete, so no later transaction can bring back a file that is about
+to go. They are purged by a transaction after the last delete: after a crash in between, the next round finishes. Pins
+are read after the state that has the retired files, whichever collector retired them, so a later pin sees them in the
+state that it reads. Pinned files stay retired until a later round.
+
+Concurrent collectors do no harm: deleting an object twice is a no-op, and a collector whose transaction is rejected
+reads the state again. Raises the errors of :func:`collect_garbage`. Source: decision 0013.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 BATCH_FILES = 1_000
-"""Files in one entry: their ids are 37 KB of it, and an object store deletes as many in one request."""
+"""Files per entry: 37 KB of ids, and as many objects as an object store deletes in one request."""
 
 REFUSALS_MAX = 5
-"""How often a collector that was refused looks again: someone else is doing the same work."""
+"""Attempts of a collector whose transactions are rejected because another one does the same work."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionReport:
-    """What was deleted (or, with ``dry_run``, would be). ``waiting`` files have no reference but are too young.
+    """What was deleted, or with ``dry_run`` would be. ``waiting`` files have no reference and are too young.
 
-    ``pinned`` files would go as well, but for readers' pins. ``checkpoint_segments`` are objects that only older
+    ``pinned`` files are kept by pins of readers. ``checkpoint_segments`` are objects that only older
     checkpoints had named, ``sidecars`` those that no entry names, ``entries`` those that left the log, which is
     truncated up to ``log_start``; a dry run looks for none of them.
     """
@@ -63,12 +65,12 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
     """Delete what no reference has needed for longer than the GC delay and the history window, and dead pins.
 
     Raises:
-        ContentionError, UnknownOutcomeError, StorageError: what was marked stays marked for the next round.
+        ContentionError, UnknownOutcomeError, StorageError: retired files stay retired for the next round.
         DamagedError, UnsupportedFormatError: a pin cannot be read; nothing was deleted.
     """
     if dry_run:
         planned = _plan(table)
-        doomed = (*planned.marked, *planned.due)
+        doomed = (*planned.retired, *planned.due)
         free, _ = _unpinned(table, doomed)
         return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
     return with_reserve(table.storage, lambda: _collect(table))
@@ -77,18 +79,18 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
 def _collect(table: Table) -> CollectionReport:
     freed: list[DataFile] = []
     earlier = None
-    # What an earlier round marked goes first: on a full disk that makes the room that new marks need.
-    if marked := _plan(table).marked:
-        freed, _ = _unpinned(table, marked)
+    # Files retired by an earlier round go first: on a full disk, that frees the space for new entries.
+    if retired := _plan(table).retired:
+        freed, _ = _unpinned(table, retired)
         earlier = _finish(table, freed)
-    planned = _mark(table)
-    free, pins = _unpinned(table, planned.marked)
+    planned = _retire(table)
+    free, pins = _unpinned(table, planned.retired)
     version = _finish(table, free) or earlier
     table.storage.delete(pins.dead)
     _purge_requests(table)
     truncated = truncate(table)
     parts, sidecars = table.log.checkpoints.sweep(), table.log.delete_orphan_sidecars()
-    report = _report(table, (*freed, *free), planned.waiting, len(planned.marked) - len(free))
+    report = _report(table, (*freed, *free), planned.waiting, len(planned.retired) - len(free))
     return replace(
         report,
         version=version,
@@ -126,8 +128,8 @@ def _plan(table: Table) -> CollectionPlan:
     return plan(state, table.log.last_modified_or_epoch, cutoff(table.log.now(), table.settings_in_force()))
 
 
-def _mark(table: Table) -> CollectionPlan:
-    """Watermark all that is due; returns the plan of the state after that, which has the marks."""
+def _retire(table: Table) -> CollectionPlan:
+    """Retire all files that are due; returns the plan of the state after that."""
     planned = _plan(table)
     refused = 0
     while planned.due and refused < REFUSALS_MAX:
@@ -138,7 +140,7 @@ def _mark(table: Table) -> CollectionPlan:
                 refused += 1
                 break
             version_of(outcome, f"table {table.name}")
-        # Of the state after the mark: a tag that came before it has had files left out.
+        # Plan again: files that a tag needs were left out when the transaction was resolved.
         planned = _plan(table)
     return planned
 
@@ -156,27 +158,27 @@ def _purge_requests(table: Table) -> None:
     if state.requests or state.fences:
         line = request_watermark(state, last_modified_of, table.log.now(), table.settings_in_force())
         if line is not None:
-            # However it ends: another collector was here, or the next round does it.
+            # The outcome does not matter: another collector did it, or the next round will.
             table.try_commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, line))
 
 
-def _finish(table: Table, dead: Sequence[DataFile]) -> int | None:
-    """Delete the objects of files retired and purge them; returns the version."""
+def _finish(table: Table, files: Sequence[DataFile]) -> int | None:
+    """Delete the objects of retired files and purge the files; returns the version."""
     version = None
-    for start in range(0, len(dead), BATCH_FILES):
-        batch = dead[start : start + BATCH_FILES]
+    for start in range(0, len(files), BATCH_FILES):
+        batch = files[start : start + BATCH_FILES]
         table.storage.delete([name for f in batch for name in object_names(table.id, f)])
         table.snapshot(max_staleness=inf).reader.drop(batch)
-        version = _forget(table, [f.id for f in batch]) or version
+        version = _purge(table, [f.id for f in batch]) or version
     return version
 
 
-def _forget(table: Table, ids: Sequence[str]) -> int | None:
+def _purge(table: Table, ids: Sequence[str]) -> int | None:
     for _ in range(REFUSALS_MAX):
         files = table.state().files
         left = tuple(name for name in ids if name in files)
         if not left:
-            # Another collector was here.
+            # Another collector purged them.
             return None
         outcome = table.try_commit(PurgeFiles(left))
         if not isinstance(outcome, NotCommitted):

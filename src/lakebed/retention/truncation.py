@@ -1,18 +1,18 @@
-"""Trimming a table's log: entries that are older than anybody asks for go, behind a checkpoint that is kept.
+"""Truncation of a table's log: entries older than any version that can be read are deleted, behind a retained
+checkpoint.
 
-Each step is logged or conditional before the next destroys anything, so a crash anywhere leaves a table that reads on,
-and the next round goes on (docs/decisions/0011, the model in tests/model/truncation):
+Every step is logged or conditional before the next one deletes anything, so the table stays readable after a crash at
+any line, and the next round continues:
 
-1. *Keep* a checkpoint now and then: it lies by itself, and is read back.
-2. Choose the newest kept one that is old enough and has another above it; read both back.
-3. Commit that nothing below it is retained. From here on no tag can be set below it.
-4. Raise the log start to right below it, by compare-and-set, then delete the entries up to the log start.
-5. Delete the retained checkpoints below it, but for those at which tags stand.
+1. Retain a checkpoint from time to time, as objects of its own, and read it back.
+2. Choose the latest retained checkpoint that is old enough and has another one above it; read both back.
+3. Commit that no earlier version is retained. From then on no tag can be set below it.
+4. Advance the log start to the version below it by compare-and-set, then delete the entries up to the log start.
+5. Delete the retained checkpoints below it, except those of tags.
 
-Pins hold both: nothing that a pinned version rests on is truncated. A part of the state there may be asked for at any
-time, and the object of it be swept (:mod:`lakebed.log.segments`).
-
-The entry of that version stays, because the last-modified time of its version is in it or asked of it.
+Pins hold back steps 3 to 5: nothing that a pinned version rests on is deleted, because a segment of its state may be
+asked for at any time (:mod:`lakebed.log.segments`). The entry of the chosen version stays, because its last-modified
+time is in it or asked of it. Source: decision 0011; tests/model/truncation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 KEPT_SHARE = 4
-"""A checkpoint is kept four times in the time that the log is kept for, so that as much again is not."""
+"""Checkpoints retained in the time for which the log is kept: at most a quarter more than that is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""Pins: how a reader keeps the files of one version for as long as he reads, however long that is.
+"""Pins: objects by which readers keep the files of one version for as long as they read.
 
-A reader writes his pin, then reads the newest state; a collection commits its marks, then reads the pins. So one of
-them always sees the other: either the reader finds *earliest retained version* above his number and starts anew, or the
-collector finds the pin and partitions what it needs (docs/decisions/0013, the model in tests/model/deletion). That the
-files are still there would prove nothing: a collector that did not see the pin may be about to delete them.
+A reader writes its pin and then reads the latest state; a collector commits the retired files and then reads the pins.
+So one of them always sees the other: either the reader finds the *earliest retained version* above its own and starts
+again, or the collector finds the pin and leaves what it needs. That the files still exist proves nothing: a collector
+that did not see the pin may be about to delete them.
 
-A pin lives as long as its owner renews it, by the last-modified times of the store that holds it: nobody's own clock is
-asked. A reader that could not renew for too long (a suspended machine, a store out of reach) is not told, for he may
-have lost nothing; what is gone by then he learns when he reads it, by a NotRetainedError and never by an answer that
-lacks rows.
+A pin is alive while its owner renews it, by the last-modified times of the store; no process's clock is used. A reader
+that could not renew for too long (a suspended machine, an unreachable store) is not notified, because it may have lost
+nothing. If files are gone it gets NotRetainedError, never an answer that lacks rows. Source: decision 0013;
+tests/model/deletion.
 """
 
 from __future__ import annotations
@@ -35,26 +35,25 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Listed, Storage
 
 RENEWALS = 3
-"""In one time-out: two may fail, or come late, and the pin lives on."""
+"""Renewals per time-out: two may fail or come late, and the pin stays alive."""
 
 ROUNDS_MAX = 8
-"""Starts of a reader whose version was given up for deletion before his pin was seen; each needs a collection."""
+"""Attempts of a reader whose files were retired before its pin was seen; each one needs another collection."""
 
 RETRIES = 10
-"""In the time between two renewals, while the store does not take one."""
+"""Attempts between two renewals, while the store refuses one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What pins there are: the versions that living ones hold, and the objects of dead ones."""
+    """The versions held by live pins, and the objects of expired ones."""
 
     versions: frozenset[int]
     dead: tuple[str, ...]
 
 
 def read_pins(storage: Storage, table_id: str, timeout_s: float) -> Pins:
-    """The pins of a table, validated by the last-modified times of the store: one that is older than the time-out is
-    dead.
+    """The pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
 
     One request if there are none. Raises DamagedError or UnsupportedFormatError for a living pin that cannot be read:
     what it holds is not known.

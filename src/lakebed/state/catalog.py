@@ -1,7 +1,7 @@
 """The catalog: which tables an instance has, by name, and the defaults of their settings.
 
 A log of its own, with the same rules as a table's. A table is addressed by id, so a rename moves nothing. A name is
-won here: a table is created by writing entry 1 of its own log first, and the loser of the name partitions an orphan
+won here: a table is created by writing entry 1 of its own log first, and the loser of the name leaves an orphan
 log. Before such logs are deleted, a fence keeps out every creation that began earlier. Pure.
 """
 

@@ -2,7 +2,7 @@
 
 ``instance.json`` marks the root and gives the format version; it is never rewritten. Creating a table writes entry 1
 of its own log under a fresh id, then registers the name in the catalog's log, which is where the name is won; the
-loser partitions an orphan. Dropping goes the other way: first the catalog, then a last entry after which the table's
+loser leaves an orphan. Dropping goes the other way: first the catalog, then a last entry after which the table's
 log refuses everything.
 """
 

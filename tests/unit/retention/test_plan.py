@@ -44,15 +44,15 @@ def state():
 
 def drawn(state, before):
     found = plan(state, minute, before)
-    dead, due = (" ".join(f.file.id for f in files) for files in (found.marked, found.due))
-    return f"marked: {dead}; due: {due}; waiting: {found.waiting}"
+    retired, due = (" ".join(f.file.id for f in files) for files in (found.retired, found.due))
+    return f"retired: {retired}; due: {due}; waiting: {found.waiting}"
 
 
 def test_a_file_may_go_once_the_entry_that_dropped_it_is_old_enough(state):
-    assert drawn(state, minute(3)) == "marked: ; due: ; waiting: 4"
-    assert drawn(state, minute(4)) == "marked: ; due: f1 f2; waiting: 2"
-    assert drawn(state, minute(6)) == "marked: ; due: f1 f2; waiting: 2"
-    assert drawn(state, minute(7)) == "marked: ; due: f1 f2 f3 f4; waiting: 0"
+    assert drawn(state, minute(3)) == "retired: ; due: ; waiting: 4"
+    assert drawn(state, minute(4)) == "retired: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(6)) == "retired: ; due: f1 f2; waiting: 2"
+    assert drawn(state, minute(7)) == "retired: ; due: f1 f2 f3 f4; waiting: 0"
 
 
 def test_what_is_referenced_never_goes(state):
@@ -62,7 +62,7 @@ def test_what_is_referenced_never_goes(state):
 def test_what_an_earlier_round_marked_is_not_marked_again(state):
     marked = step(state, RetireFiles(("f1",)))
     # What went in the same entry is as old.
-    assert drawn(marked, minute(3)) == "marked: f1; due: f2; waiting: 2"
+    assert drawn(marked, minute(3)) == "retired: f1; due: f2; waiting: 2"
 
 
 def test_a_pin_holds_what_its_number_refers_to_and_nothing_else(state):
