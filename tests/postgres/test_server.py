@@ -44,7 +44,7 @@ def insist(log, name, troubles):
     in_doubt = False
     while True:
         try:
-            outcome = log.commit(RegisterTable(name, name))
+            outcome = log.commit(RegisterTable(name, name, 0))
         except StorageError as error:
             outcome = error
         match outcome:

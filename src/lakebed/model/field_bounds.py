@@ -7,7 +7,7 @@ Stored is, for each of these fields in order (row key, then sort key), a range `
 encoding (docs/format.md, section 9): a byte of length and the bytes of ``min``, then the same of ``max``; a ``max`` of
 no bytes has no end. Each is cut to :data:`BYTES_MAX`: a cut ``min`` is lower, and ``max`` is the least string above all
 that begin with what is left of the greatest value, so the range holds every value whatever was cut. No bytes at all:
-nothing is known, as of files of earlier versions. Pure.
+nothing is known. Pure.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Summary:
 
     @classmethod
     def from_ipc(cls, data: bytes, name: str) -> Summary:
-        """Read the stored form, which is verified first if it has a digest.
+        """Read the stored form, which is verified first.
 
         Raises DamagedError naming the object if it is not what was written, no summary, or its ranks do not ascend.
         """
@@ -131,8 +131,8 @@ class Summary:
         _, mark, rest = data.partition(_DIGEST_MARK)
         stored = rest[: len(_NO_DIGEST)]
         # Also decoded so: a key may hold the placeholder.
-        content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else data
-        if mark and _digest(content) != stored:
+        content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else b""
+        if not mark or _digest(content) != stored:
             raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
         try:
             table = open_within(pa.BufferReader(content), _BYTES_MAX + _DENSE * len(content), name).read_all()

@@ -14,7 +14,6 @@ from typing import Any, assert_never
 from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
 from lakebed.model.documents import reading
 from lakebed.state import shapes
-from lakebed.state.healing import healed, healed_online
 from lakebed.state.transactions import Rejected, Repeated
 
 
@@ -50,7 +49,7 @@ class RegisterTable:
 
     table: str
     name: str
-    base_version: int | None = None
+    base_version: int
     online: bool = True
 
 
@@ -110,7 +109,7 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
                 return Rejected(f"a table named {change.name!r} exists already")
             if isinstance(change, RenameTable) and change.table not in state.tables:
                 return Rejected("the table is gone")
-            if isinstance(change, RegisterTable) and _began(change, state) < state.creations_from:
+            if isinstance(change, RegisterTable) and change.base_version < state.creations_from:
                 return Rejected("logs of tables without a name were deleted meanwhile; create the table again")
         case PurgeTable() | SetOnline():
             if change.table not in state.tables:
@@ -120,11 +119,6 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
         case _:
             assert_never(change)
     return change
-
-
-def _began(change: RegisterTable, state: CatalogState) -> int:
-    """When the creation began; entries of earlier versions do not say, and are taken as of now."""
-    return state.version if change.base_version is None else change.base_version
 
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
@@ -168,7 +162,7 @@ def encode_change(change: CatalogChange) -> dict[str, Any]:
 def decode_change(document: Mapping[str, Any]) -> CatalogChange:
     """The change of a JSON document. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
     with reading("not a catalog change"):
-        facts = dict(healed(document))
+        facts = dict(document)
         kind = facts.pop("type", None)
         if kind not in _TYPES:
             raise UnsupportedFormatError(
@@ -188,7 +182,6 @@ def encode_state(state: CatalogState) -> dict[str, Any]:
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
     """The catalog of a JSON document. Raises DamagedError if it is none."""
     with reading("not the state of a catalog"):
-        listed = [[table, name, healed_online(online)] for table, name, online in document["tables"]]
-        shapes.check({**document, "tables": listed}, shapes.CATALOG_STATE, "a catalog")
-        tables = {table: CatalogTable(table, name, online) for table, name, online in listed}
+        shapes.check(document, shapes.CATALOG_STATE, "a catalog")
+        tables = {table: CatalogTable(table, name, online) for table, name, online in document["tables"]}
         return CatalogState(document["version"], tables, document["defaults"], document.get("creations_from", 0))

@@ -19,7 +19,6 @@ from lakebed.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.state.codec import decode_job, decode_range, decode_request, encode_job, encode_range, encode_request
 from lakebed.state.columnar_codecs import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
 from lakebed.state.columns import ColumnarCodec, Columns, Segment
-from lakebed.state.healing import healed_request
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
 from lakebed.state.table_state import Fence, TableState
@@ -104,8 +103,7 @@ def _columns(codec: ColumnarCodec[K, V], layers: PersistentTable[K, V] | Partiti
 def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> TableState:
     """The table's state of an image. Raises DamagedError if it is none."""
     with reading("not the state of a table"):
-        rejected = [healed_request(request) for request in document["rejected"]]
-        shapes.check({**document, "rejected": rejected}, shapes.TABLE_STATE, "the state of a table")
+        shapes.check(document, shapes.TABLE_STATE, "the state of a table")
         return TableState(
             version=document["version"],
             table=document["table"],
@@ -122,7 +120,7 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
             jobs={job.id: job for job in map(decode_job, document["jobs"])},
             requests=PersistentTable(Columns(REQUESTS, segments.get("requests", ()))),
             open_requests=PersistentTable(Columns(OPEN_REQUESTS, segments.get("open_requests", ()))),
-            rejected=tuple(map(decode_request, rejected)),
+            rejected=tuple(map(decode_request, document["rejected"])),
             next_sequence=document["next_sequence"],
             tags=document["tags"],
             fences=tuple(Fence(decode_range(*bounds), version) for *bounds, version in document["fences"]),

@@ -20,7 +20,6 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.state import bulk, shapes
 from lakebed.state.bulk import ReferenceCounts, Sidecars
-from lakebed.state.healing import healed, healed_request
 from lakebed.state.transactions import (
     AddFiles,
     AlterSchema,
@@ -156,10 +155,9 @@ def decode_transaction(
     Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one, or a sidecar that is not as claimed.
     """
     with reading("not a transaction of a table"):
-        meant = healed(document)
         if shape := shapes.TRANSACTIONS.get(document["type"]):
-            shapes.check(meant, shape, f"a transaction {document['type']}")
-        return _decode(meant, sidecars)
+            shapes.check(document, shape, f"a transaction {document['type']}")
+        return _decode(document, sidecars)
 
 
 def outline(document: Mapping[str, Any]) -> Outline:
@@ -309,7 +307,6 @@ def encode_request(request: Request) -> dict[str, Any]:
 
 def decode_request(document: Mapping[str, Any]) -> Request:
     """The inverse of :func:`encode_request`."""
-    document = healed_request(document)
     files = tuple(Source(*file) for file in document["files"])
     names = ("base_version", "submitted", "failures", "rejected", "reason")
     return Request(document["id"], files, *(document[name] for name in names))

@@ -15,10 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.model.arrays import of_binary
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile
 from lakebed.state.columns import ColumnarCodec, edges_reader, span_reader
-from lakebed.state.healing import healed_size
 from lakebed.state.table_state import Answer
 from lakebed.state.transactions import Request, Source
 
@@ -120,35 +118,8 @@ def _file_reader(batch: pa.RecordBatch) -> Callable[[int], CommittedFile]:
     return read
 
 
-def _with_bounds(schema: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What gives segments that were written before files had bounds the column of them, the last list's structs'
-    own.
-    """
-
-    def upgrade(batch: pa.RecordBatch) -> pa.RecordBatch:
-        *others, last = batch.columns
-        wanted = schema.field(len(schema) - 1).type
-        if batch.schema.names != schema.names or not pa.types.is_list(last.type):
-            return batch
-        structs = last.flatten()
-        if not pa.types.is_struct(structs.type) or structs.type.get_field_index("bounds") >= 0:
-            return batch
-        # Not by pa.array, which imports pandas: this may be a process's first lookup.
-        none = of_binary([b""] * len(structs))
-        given = dict(zip((field.name for field in structs.type), structs.flatten(), strict=True))
-        fields = list(wanted.value_type)
-        if {field.name for field in fields} - given.keys() != {"bounds"}:
-            return batch
-        columns = [given.get(field.name, none) for field in fields]
-        offsets = pa.Array.from_buffers(pa.int32(), len(last) + 1, [None, pa.py_buffer(_starts(last))])
-        held = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, fields=fields))
-        return pa.RecordBatch.from_arrays([*others, held], schema=schema)
-
-    return upgrade
-
-
 FILES: ColumnarCodec[str, CommittedFile] = ColumnarCodec(
-    _FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is, _with_bounds(_FILE_COLUMNS)
+    _FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is, nullable=frozenset({"dropped"})
 )
 
 # -- references -------------------------------------------------------------------------------------------------
@@ -248,7 +219,6 @@ REFERENCES: ColumnarCodec[int, tuple[PartitionFile, ...]] = ColumnarCodec(
     _reference_reader,
     _pack_references,
     _unpack_references,
-    _with_bounds(_REFERENCE_COLUMNS),
 )
 
 # -- requests ---------------------------------------------------------------------------------------------------
@@ -305,7 +275,7 @@ def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
 
     def read(row: int) -> Request:
         urls, sizes, versions = (span(*edges(row)) for span in facts)
-        files = tuple(map(Source, urls, map(healed_size, sizes), versions))
+        files = tuple(map(Source, urls, sizes, versions))
         name, *others = (span(row, row + 1)[0] for span in spans)
         return Request(name, files, *others)
 

@@ -37,10 +37,9 @@ class ColumnarCodec(Generic[K, V]):
     """How the values of one kind are kept: the columns of a segment, the key's first, and the ways to them and back.
 
     A segment may say once what several of its rows share, so rows are merged in a form in which each stands alone:
-    *flat*. ``upgrade`` gives a segment of an earlier version the columns that it lacks; a segment of another form is
-    left as it is. ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys,
-    ``unpack`` flat rows of a segment; ``reader`` decodes one row of a segment. Keys are int64 or string; text compares
-    by code point, as its UTF-8 does.
+    *flat*. ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys, ``unpack``
+    flat rows of a segment; ``reader`` decodes one row of a segment. Only ``nullable`` columns hold nulls. Keys are
+    int64 or string; text compares by code point, as its UTF-8 does.
     """
 
     schema: pa.Schema
@@ -48,7 +47,7 @@ class ColumnarCodec(Generic[K, V]):
     reader: Callable[[pa.RecordBatch], Callable[[int], V]]
     pack: Callable[[pa.Table], pa.RecordBatch]
     unpack: Callable[[pa.RecordBatch], pa.Table]
-    upgrade: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    nullable: frozenset[str] = frozenset()
 
 
 class SegmentRows(Generic[K, V]):
@@ -57,10 +56,11 @@ class SegmentRows(Generic[K, V]):
     __slots__ = ("_codec", "_key", "_positions", "_value", "batch")
 
     def __init__(self, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> None:
-        if codec.upgrade is not None and batch.schema != codec.schema:
-            batch = codec.upgrade(batch)
         if not batch.num_rows or batch.schema != codec.schema:
             raise DamagedError(f"a segment of a state has {batch.num_rows} rows of {batch.schema.names}")
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name not in codec.nullable and _has_nulls(column):
+                raise DamagedError(f"a segment of a state has nulls in {name}")
         self._codec: ColumnarCodec[K, V] = codec
         self.batch = batch
         self._key = _key_reader(batch.column(0))
@@ -85,6 +85,15 @@ class SegmentRows(Generic[K, V]):
     def keys(self) -> Sequence[K]:
         """All keys, ascending."""
         return self.batch.column(0).to_pylist()  # type: ignore[no-any-return]
+
+
+def _has_nulls(array: pa.Array) -> bool:
+    """Whether a value is null, or one inside of it."""
+    if array.null_count:
+        return True
+    if pa.types.is_list(array.type):
+        return _has_nulls(array.values)
+    return pa.types.is_struct(array.type) and any(map(_has_nulls, array.flatten()))
 
 
 class Segment(Generic[K, V]):

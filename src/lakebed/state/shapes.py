@@ -57,8 +57,8 @@ def _optional(kind: ValueShape) -> ValueShape:
     return ValueShape(f"{kind.what} or null", lambda value: value is None or kind.holds(value))
 
 
-def _newer(kind: ValueShape) -> ValueShape:
-    """Of a field that writers of earlier versions did not know."""
+def _omissible(kind: ValueShape) -> ValueShape:
+    """Of a field that is left out where it has its default."""
     return ValueShape(kind.what, kind.holds, required=False)
 
 
@@ -205,7 +205,7 @@ TRANSACTIONS: Mapping[str, Mapping[str, ValueShape]] = {
 """The fields of each type of transaction of a table."""
 
 CATALOG_CHANGES: Mapping[str, Mapping[str, ValueShape]] = {
-    "register_table": {"table": ID, "name": TABLE, "base_version": _newer(WHOLE), "online": _newer(FLAG)},
+    "register_table": {"table": ID, "name": TABLE, "base_version": WHOLE, "online": _omissible(FLAG)},
     "rename_table": {"table": ID, "name": TABLE},
     "purge_table": {"table": ID},
     "set_online": {"table": ID, "online": FLAG},
@@ -218,7 +218,7 @@ CATALOG_STATE: Mapping[str, ValueShape] = {
     "version": WHOLE,
     "tables": _listed(_row(ID, TABLE, FLAG)),
     "defaults": SETTINGS,
-    "creations_from": _newer(WHOLE),
+    "creations_from": _omissible(WHOLE),
 }
 
 

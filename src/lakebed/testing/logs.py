@@ -346,7 +346,7 @@ THREADS = 4
 
 def commit(log: CatalogLog, name: str) -> int:
     """Commit a name; the number of its entry."""
-    outcome = log.commit(RegisterTable(name, name))
+    outcome = log.commit(RegisterTable(name, name, 0))
     assert isinstance(outcome, Committed), outcome
     return outcome.version
 
