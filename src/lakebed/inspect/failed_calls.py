@@ -1,8 +1,8 @@
-"""Calls that failed: what was called, at which number of the table, and why, kept beside the table's log.
+"""Records of failed calls: which call, at which version of the table, and why, stored beside the table's log.
 
-A failure is an object of its own, put once and never changed, so that to record one neither moves the table's version
-nor waits for its log. The newest are kept, by the order of their ids. To record one is a best effort that takes a few
-requests: it never raises, for the error that it is about must reach the caller.
+A record is an object of its own, written once, so that it neither changes the table's version nor waits for its log.
+The newest are kept, in the order of their ids. Recording is best effort and takes a few requests; it never raises,
+because the original error must reach the caller.
 
 Errors of reading: StorageError; DamagedError for a record that cannot be read.
 """

@@ -1,8 +1,8 @@
-"""What happened to a table, transaction by transaction, read from its log and nothing else.
+"""The history of a table, transaction by transaction, read from its log alone.
 
-Newest first, one entry in memory at a time, so that a look at the last few costs as many reads. The counts are those
-that the resolved transaction tells: what it does not tell (how many rows a replaced reference had) is None, for to know
-it would take the state before, and so the whole log. Sidecars are not read: their claims say how much is in them.
+Newest first, with one entry in memory at a time, so the last few transactions cost as many reads. Counts are those in
+the resolved transactions: what a transaction does not say (how many rows a replaced reference had) is None, because it
+would need the earlier state, and so the whole log. Sidecars are not read: their references say how much they hold.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Data files read whole, and held against what the table says of them: the deep part of a verification.
+"""Scrub: data files are read whole and compared with what the table says of them, for a deep verification.
 
-A digest tells of bytes that a store changed. It says nothing of a file that was wrong when it was written, by a bug or
-by another program, so of a file whose digest is right every row is decoded and checked as well: the order, the bounds
-of the keys, nulls, values that their type does not allow, the number of rows, the rows of each partition that refers to
-the file, and the ranks in its summary.
+A digest finds bytes that a store changed, but not a file that was wrong when it was written. So every row of a file
+with a correct digest is decoded and checked: its order, the bounds of keys, nulls, values that their type does not
+allow, the number of rows, the rows of each partition that refers to the file, and the ranks in its summary.
 
-Nothing raises but a store that is out of reach: a file that cannot be read is a finding, and the next one is looked at.
-Files are read side by side. Memory is bounded: each is decoded in batches of some 16 MiB, one column page at a time.
+Only an unreachable store raises: a file that cannot be read is a finding. Files are read in parallel. Memory is
+bounded: each file is decoded in batches of about 16 MiB, one column page at a time.
 """
 
 from __future__ import annotations

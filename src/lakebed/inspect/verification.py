@@ -1,17 +1,17 @@
-"""Whether a table is what its log says: the log replayed, held against its checkpoints and its objects.
+"""Verification: a table's log is replayed and compared with its checkpoints and its objects.
 
-Of data files three things can be asked: nothing; that they are there, of their size, which a listing tells; and that
-they are what was written, and that right, which takes reading them (:mod:`lakebed.inspect.scrub`).
+Data files are checked at three levels: not at all; existence and size, from a listing; or content, by reading them
+(:mod:`lakebed.inspect.scrub`).
 
-What is wrong is found, not raised: a report names each finding with its remedy, so that one damaged entry does not hide
-the next. Applying is a pure function, so a checkpoint that equals the replayed state at its version leads to the same
-state at the head; it is compared there, and invariants are checked once, at the end. Nothing is mended here: what is
-derived mends itself, and what is not can only come from a copy. The replay begins with entry 1, or where the log is
-truncated with the oldest retained checkpoint that it rests on; what tags keep from before must be whole by itself.
+Differences are reported as findings with a remedy, not raised, so that one damaged entry does not hide the next.
+Nothing is repaired here. Applying is a pure function, so a checkpoint that equals the replayed state at its version
+leads to the same state at the head; it is compared there, and invariants are checked once, at the end. The replay
+begins with entry 1, or for a truncated log with the oldest retained checkpoint; checkpoints of earlier tags must be
+complete by themselves.
 
-Others may commit meanwhile: checkpoints are read before the entries are listed, the list before they are replayed, and
-a file that is missing counts only if it is still referenced afterwards. Where the log was truncated meanwhile, all is
-read again.
+Other processes may commit meanwhile: checkpoints are read before the entries are listed, and entries before they are
+replayed, and a missing file counts only if it is still referenced afterwards. If the log was truncated meanwhile,
+everything is read again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Jobs in batches of jobs: so many tasks are handed over together, and what a batch of jobs made is committed as soon
-as it is there.
+"""Batches of jobs: the tasks of several jobs are started together, and committed as soon as the batch is done.
 
-Several batches of jobs are under way at once, each in a thread of its own, so that the last task of one leaves no core
-idle, and what thousands of jobs make is committed as they come in, not at the end. The jobs of a batch of jobs are
-opened, and committed, from several threads at once: their transactions go into few entries (:mod:`lakebed.log.queue`).
+Several batches run at once, each in a thread of its own, so that the last task of one leaves no core idle, and the
+results of thousands of jobs are committed as they arrive. Jobs of a batch are opened and committed from several threads
+at once; their transactions share log entries (:mod:`lakebed.log.queue`).
 
-Before each batch of jobs it is asked again whether compaction has to wait. An interrupt begins no more batches of jobs
-and waits for those under way; whoever runs the tasks may end them, and each closes its jobs.
+Before each batch, the caller is asked again whether compaction has to wait. After an interrupt no batch is started, and
+those under way are waited for; whoever runs the tasks may end them, and each batch closes its jobs.
 """
 
 from __future__ import annotations
