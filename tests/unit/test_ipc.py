@@ -6,6 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 
 from lakebed.errors import DamagedError
 from lakebed.log.segments import batch_of, bytes_of
@@ -41,8 +42,16 @@ def test_a_file_gives_its_rows_if_they_take_what_they_may(compression):
         opened(written(ROWS, compression), 50_000)
 
 
+def sealed(table):
+    """The table as a file with a digest that is right, as whoever crafts a summary would have it."""
+    empty = b"xxh3-128:" + b"?" * 32
+    data = written(table.replace_schema_metadata({"lakebed.digest": empty}), "zstd")
+    return data.replace(empty, b"xxh3-128:" + xxhash.xxh3_128_hexdigest(data).encode())
+
+
 def test_a_bomb_is_refused_before_it_is_decompressed():
-    bomb = written(pa.table({"n": np.zeros(30_000_000)}), "zstd")
+    table = pa.table({"n": np.zeros(30_000_000)})
+    bomb, summary = written(table, "zstd"), sealed(table)
     assert len(bomb) < 50_000
     before = pa.default_memory_pool().max_memory()
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
@@ -50,6 +59,8 @@ def test_a_bomb_is_refused_before_it_is_decompressed():
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
         batch_of(pa.BufferReader(bomb), "part 1")
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
+        Summary.from_ipc(summary, "summary 1")
+    with pytest.raises(DamagedError, match="its digest differs"):
         Summary.from_ipc(bomb, "summary 1")
     with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
         decode_references({"sidecar": "s", "references": 2000, "partitions": 1, "rows": 1}, {"s": bomb})
