@@ -185,5 +185,5 @@ def test_an_instance_of_format_0_is_refused_by_name(tmp_path):
     lakebed.create(tmp_path / "lake")
     mark = tmp_path / "lake" / "instance.json"
     mark.write_bytes(mark.read_bytes().replace(b'"format":1', b'"format":0'))
-    with pytest.raises(UnsupportedFormatError, match="instance.json .* is of storage format 0, .* export the tables"):
+    with pytest.raises(UnsupportedFormatError, match=r"instance\.json .* is of storage format 0, .* export the tables"):
         lakebed.open(tmp_path / "lake")
