@@ -14,6 +14,7 @@ from lakebed.cli.run import exit_code
 from lakebed.errors import Error
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 
 
 def error_classes(of=Error):
@@ -60,3 +61,13 @@ def test_the_code_of_the_page_on_instances_gives_what_stands_beside_it():
             else:
                 exec(code, names)
     assert compared == 6
+
+
+def test_the_kinds_of_findings_are_those_that_a_verification_reports():
+    tables = re.findall(r"^\| kind \| damage .*?\n\n|^\| kind \| damage .*\Z", PAGE_JSON, re.MULTILINE | re.DOTALL)
+    rows = [line.split("|")[1] for table in tables for line in table.strip().splitlines()[2:]]
+    kinds = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)}
+    source = "".join(path.read_text("utf-8") for path in (DOCS.parent / "src" / "lakebed" / "inspect").glob("*.py"))
+    classes = {cls.kind for cls in public_error_classes()}
+    assert len(kinds) > 25
+    assert not {kind for kind in kinds if f'"{kind}"' not in source and kind not in classes}
