@@ -23,6 +23,7 @@ in tests/model/protocol and tests/model/truncation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
@@ -68,6 +69,13 @@ class _Put(Generic[State]):
     reading: ReadAhead[State]
     validated: Validated[State]
     log_start: int | None
+
+
+class _NoPut(Enum):
+    """Why an attempt put no entry that has to be proven."""
+
+    REPORTED = "every caller has its outcome"
+    LOST = "the log has moved: validate again"
 
 
 class Log(Generic[State, Proposed, Change]):
@@ -266,7 +274,7 @@ class Log(Generic[State, Proposed, Change]):
     # -- committing ---------------------------------------------------------------------------------------------
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
-        """Put an entry for a group; None: there is none to prove, and everyone was told."""
+        """Put an entry for a group; None: there is none to prove, and every caller has its outcome."""
         if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
@@ -275,7 +283,7 @@ class Log(Generic[State, Proposed, Change]):
         self._tail.look_past_end()
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
         reading = self._tail.reading()
-        while (done := self._try(group, reading, lost)) is False:
+        while (done := self._try(group, reading, lost)) is _NoPut.LOST:
             lost += 1
             if clock.monotonic_s() >= give_up_at:
                 _report_all(group, Contended(lost))
@@ -285,27 +293,27 @@ class Log(Generic[State, Proposed, Change]):
                 # Whoever won twice may have won more by now. After the first loss a look would mostly find nothing.
                 self.follow()
                 reading = self._tail.reading()
-        return done if isinstance(done, _Put) else None
+        return None if done is _NoPut.REPORTED else done
 
-    def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | bool:
-        """Propose the group for the next version. True: everyone was told. False: the log has moved, judge again."""
+    def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | _NoPut:
+        """Propose the group for the next version, once."""
         validated = validate(group, reading.head, self.machine)
         if not validated.documents:
             self.follow()
             if self.head.version != reading.head.version:
-                return False
+                return _NoPut.LOST
             validated.tell()
-            return True
+            return _NoPut.REPORTED
         sidecars = self._sidecars.put(validated.sidecars, reading.head.version + 1)
         pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
         begin_s = clock.monotonic_s()
         found = self._append_or_report(pending, validated)
         if found is None:
-            return True
+            return _NoPut.REPORTED
         if found != pending.data:
             self._backoff.lost()
             self._lose_to(reading, found)
-            return False
+            return _NoPut.LOST
         self._backoff.won(clock.monotonic_s() - begin_s)
         head = Head(pending.version, entries.digest_of(found), validated.state)
         reading.take(head, found, entries.weight_bytes(found, sidecars))

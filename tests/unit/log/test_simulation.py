@@ -132,7 +132,7 @@ def on_after_an_unclear_put(patch):
             return attempt(log, group, reading, lost)
         except StorageError:
             log.follow()
-            return False
+            return committer._NoPut.LOST
 
     patch.setattr(committer, "append", append)
     patch.setattr(Log, "_try", again)
