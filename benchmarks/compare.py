@@ -37,8 +37,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.bulk_import import core_seconds, make_rows
+from benchmarks.session_here import SessionHere
 from benchmarks.writes import batches
-from tests.golden.session import SessionHere
 
 ROOT = Path(__file__).parents[1]
 GETS, KEYS, WRITE_ROWS, COMMITS, FILES = 1_000, 10_000, 200_000, 30, 10

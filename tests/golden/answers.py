@@ -9,7 +9,6 @@ import lakebed
 from lakebed import KeyRange
 from lakebed.spark import Pipeline
 from tests.golden.listing import KINDS
-from tests.golden.session import SessionHere
 
 ROWS_MAX = 40
 ROWS_READ_MAX = 4100
@@ -61,7 +60,7 @@ def _kinds(table):
 def _events(lake):
     table = lake.table("events")
     keys = ["event-k-0007", "event-a-0003", "event-c-0001", "event-q-0001", "none"]
-    waste = Pipeline(lake, SessionHere()).collect_garbage(table, dry_run=True)
+    waste = Pipeline(lake, launcher="in-process").collect_garbage(table, dry_run=True)
     return {
         "get": [_rows(table.get(key)) for key in keys],
         "get_many": _rows(table.get_many(keys)),

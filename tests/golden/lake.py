@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
-from lakebed.spark import Pipeline
-from tests.golden.session import SessionHere
+from lakebed.spark import InProcess, Pipeline
 
 WIDE_KEYS = 1100
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -72,7 +71,7 @@ def built(root):
     """Everything below ``root``; a pin is alive inside the block."""
     lake = lakebed.create(str(root / "lake"))
     lake.set(page_rows=100)
-    pipeline = Pipeline(lake, SessionHere())
+    pipeline = Pipeline(lake, launcher=InProcess(workers=1))
     _kinds(lake)
     events, pinned = _events(lake, pipeline, root / "inbox")
     _wide(lake, pipeline)

@@ -1,7 +1,7 @@
 """A process in which the same calls write the same bytes: clocks, randomness, host and file times are seeded.
 
-Everything here is patched in the standard library and below :mod:`lakebed.clock`, so that no name of Lakebed's matters.
-For a process of its own: nothing is restored.
+All but one is patched in the standard library and below :mod:`lakebed.clock`, so that names of Lakebed's hardly matter:
+a pipeline's worker is this process. For a process of its own: nothing is restored.
 
 Rules:
 
@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 import os
+import pickle
 import platform
 import random
 import re
@@ -28,6 +29,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakebed import clock
+from lakebed.spark import worker_pool
+from lakebed.spark.batch import attempt, on_one_core
 
 BEGIN_S = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
 TICK_S = 2
@@ -63,6 +66,22 @@ def seed() -> None:
     Path.read_text, Path.readlink = _of_proc(Path.read_text, _PROC_TEXTS), _of_proc(Path.readlink, _PROC_LINKS)
     _note_threads()
     _one_thread_a_pool()
+    on_one_core()
+    worker_pool._TaskWorker = _WorkerHere
+
+
+class _WorkerHere:
+    """In place of a worker process: runs the tasks of a pipeline in this one."""
+
+    def __init__(self, scratch):
+        """As a worker process is made."""
+
+    def ask(self, message):
+        ok, answer = attempt(*pickle.loads(message))
+        return (b"+" if ok else b"-") + answer
+
+    def end(self):
+        """Nothing was started."""
 
 
 def settle() -> None:

@@ -7,14 +7,12 @@ docs/format.md, which holds their digest.
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import lakebed
 from lakebed.spark import Pipeline
 from tests.golden import make
 from tests.golden.listing import listing
-from tests.golden.session import SessionHere
 
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 
@@ -28,25 +26,16 @@ def root(tmp_path):
     return make.extract(make.FOLDER / make.ARCHIVE, tmp_path / "golden")
 
 
-@pytest.fixture
-def own_cores(monkeypatch):
-    """A task keeps its process to one core; afterwards the process has its own again."""
-    monkeypatch.setenv("TOKIO_WORKER_THREADS", "1")
-    cores, threads = pa.cpu_count(), pa.io_thread_count()
-    yield
-    pa.set_cpu_count(cores)
-    pa.set_io_thread_count(threads)
-
-
 def test_every_stored_object_is_read_as_it_was_meant(root):
     """Rows, history, versions, requests, failures, settings, partitions; and verification finds nothing."""
     assert json.loads(make.answers_of(root)) == json.loads(recorded(make.ANSWERS))
 
 
-def test_an_export_is_attached_as_it_is(root, own_cores):
+def test_an_export_is_attached_as_it_is(root):
     lake = lakebed.open(str(root / "lake"))
     table = lake.create_table("again", lake.table("events").schema)
-    Pipeline(lake, SessionHere()).attach(table, str(root / "export-parquet"))
+    with Pipeline(lake, launcher="in-process") as pipeline:
+        pipeline.attach(table, str(root / "export-parquet"))
     assert table.to_arrow() == lake.table("attached").to_arrow()
     assert table.verify(files=True, deep=True).sound
 

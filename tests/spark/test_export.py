@@ -4,8 +4,6 @@ import json
 import signal
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -52,37 +50,6 @@ def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path
     assert stored == {path.read_bytes() for path in out.glob("part-*")}
     assert again.verify(files=True).sound
     assert pipeline.attach("again", str(out), job_id="monday").repeated
-
-
-def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
-    """Spark, and Arrow where it is not told, write no field ids."""
-    before = table.version
-    good = pipeline.export(table, str(tmp_path / "out")).url
-    pq.write_table(PARTS[0].replace_schema_metadata().cast(plain_schema()), tmp_path / "foreign.parquet")
-    with pytest.raises(
-        lakebed.SchemaMismatchError, match=r"foreign.parquet cannot be attached.*no field ids.*Import it"
-    ):
-        pipeline.attach(table, [good.removeprefix("file://"), str(tmp_path / "foreign.parquet")])
-    assert table.version == before
-
-
-def plain_schema():
-    return pa.schema([pa.field(field.name, field.type) for field in SCHEMA.arrow])
-
-
-def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
-    """A range, a predicate and an older version, as lines of JSON."""
-    ranges = [lakebed.KeyRange(("a",), ("b",))]
-    report = pipeline.export(
-        "t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=table.version - 1
-    )
-    kept = [row for row in PARTS[0].to_pylist() if "a" <= row["k"] < "b" and row["v"] is not None and row["v"] <= 0.5]
-    (path,) = (tmp_path / "out").glob("part-*.json")
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    assert sorted((row["k"], row["part"], row["v"]) for row in found) == sorted(
-        (r["k"], r["part"], r["v"]) for r in kept
-    )
-    assert report.rows == len(kept) > 0
 
 
 @pytest.mark.slow

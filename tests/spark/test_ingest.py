@@ -58,14 +58,14 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     paths = write_parquet(tmp_path / "in", *parts)
     deadly = paths[1]
 
-    def run(task, target, storage, scratch):
-        from lakebed.maintenance.ingest_jobs import run_ingest_task
+    def sort(target, place, document):
+        from lakebed.spark.executors import _sort
 
-        if any(part.file.url == deadly for part in task.parts):
+        if deadly in str(document):
             os.kill(os.getpid(), signal.SIGKILL)
-        return run_ingest_task(task, target, storage, scratch)
+        return _sort(target, place, document)
 
-    monkeypatch.setattr(executors, "run_ingest_task", run)
+    monkeypatch.setattr(executors, "_sort", sort)
     table.submit(paths)
     report = pipeline.ingest(table, force=True)
     assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]

@@ -154,14 +154,14 @@ Stop.cancel = lambda self: time.sleep(600)
 
 
 ONE_BATCH = """
-from lakebed.spark import executors
-run_batch, calls = executors.run_batch, []
+from lakebed.spark import batch
+run_batch, calls = batch.run_batch, []
 def first(session, documents, work, stop):
     calls.append(1)
     while len(calls) > 1 and not stop.asked:
         time.sleep(0.1)
     return run_batch(session, documents, work, stop)
-executors.run_batch = first
+batch.run_batch = first
 """
 
 

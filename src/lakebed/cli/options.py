@@ -98,16 +98,20 @@ def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
 
 _MASTER = "Where Spark runs: a master, or sc://… (Spark Connect). Default: as spark-submit says, or local[*,4]."
 
+_IN_PROCESS = "Run on this machine's cores, without Spark and Java. Not for import."
+
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:
-    """Where Spark runs: ``--master`` and ``--submit``, as one parameter ``launcher``."""
+    """Where tasks run: ``--master``, ``--submit`` and ``--in-process``, as one parameter ``launcher``."""
 
     @click.option("--master", metavar="URL", help=_MASTER)
     @click.option("--submit", metavar="COMMAND", help="Start a driver, as with 'spark-submit --master yarn'.")
+    @click.option("--in-process", is_flag=True, help=_IN_PROCESS)
     @functools.wraps(function)
-    def with_launcher(*args: Any, master: str | None, submit: str | None, **others: Any) -> None:
-        check_at_most_one({"--master": master, "--submit": submit})
-        function(*args, launcher=master if submit is None else _submit(submit), **others)
+    def with_launcher(*args: Any, master: str | None, submit: str | None, in_process: bool, **others: Any) -> None:
+        check_at_most_one({"--master": master, "--submit": submit, "--in-process": in_process})
+        given = "in-process" if in_process else master
+        function(*args, launcher=given if submit is None else _submit(submit), **others)
 
     return with_launcher
 

@@ -1,11 +1,12 @@
-"""The pipeline on Apache Spark: the only part of Lakebed that knows PySpark.
+"""The pipeline: what is done to whole tables, by tasks on Apache Spark or in worker processes of this machine.
 
-Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. Needs
-``pip install lakebed[spark]`` and Java 17 or later.
+Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. It
+needs ``pip install lakebed[spark]`` and Java 17 or later. With the launcher :class:`InProcess` neither is needed, and
+PySpark is not imported. No other part of Lakebed knows PySpark.
 """
 
 from lakebed.spark.job_progress import Progress
-from lakebed.spark.launcher import Launcher, Local, Remote, Submit
+from lakebed.spark.launcher import InProcess, Launcher, Local, Remote, Submit
 from lakebed.spark.pipeline import Pipeline
 
-__all__ = ["Launcher", "Local", "Pipeline", "Progress", "Remote", "Submit"]
+__all__ = ["InProcess", "Launcher", "Local", "Pipeline", "Progress", "Remote", "Submit"]

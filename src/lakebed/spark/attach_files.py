@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.schema import Schema
 from lakebed.spark import wire
-from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.interrupt import current_stop
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
@@ -29,8 +30,6 @@ from lakebed.storage.external import open_external
 from lakebed.storage.scratch import writing_to
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakebed.model.files import NewFile
     from lakebed.storage.contract import Storage
     from lakebed.table.table import Table
@@ -53,33 +52,34 @@ class AttachReport:
     repeated: bool = False
 
 
-def attach(
-    start: Callable[[], SparkSession], table: Table, place: Place, source: Any, job_id: str | None
-) -> AttachReport:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is the same for all files that are attached to one table."""
+
+    table_id: str
+    schemas: tuple[Schema, ...]
+    cuts: tuple[bytes, ...]
+    value_bytes_max: int
+    memory_limit_bytes: int
+
+
+def attach(tasks: Tasks, table: Table, place: Place, source: Any, job_id: str | None) -> AttachReport:
     """Add the files of a source as they are; see :meth:`Pipeline.attach`."""
     state = table.state()
     first = committed_at(state, "job_id", job_id)
     if first is not None:
         return AttachReport(table.name, 0, 0, 0, first, repeated=True)
     found = find_files(source, table.storage)
-    schemas, table_id, cuts = [schema.to_json() for schema in state.schemas], table.id, state.partitions.boundaries
     settings = table.settings_in_force()
-    limits = {"value_bytes_max": settings.value_bytes_max, "memory_limit_bytes": settings.memory_limit_bytes}
-
-    def work(document: Any) -> Any:
-        file = Source(**document)
-        with task_scratch() as scratch:
-            storage = place.connect()
-            local = _copied(file, scratch, storage)
-            own = [Schema.from_json(schema) for schema in schemas]
-            checked = check_sorted(local, own, cuts, file.url, **limits)
-            # A job of its own: files that overlap are no run.
-            sent = send_run(storage, table_id, [checked] if checked else [], job=clock.new_id())
-        return wire.encode_new_files(sent)
-
+    target = _Target(
+        table.id,
+        tuple(state.schemas),
+        state.partitions.boundaries,
+        settings.value_bytes_max,
+        settings.memory_limit_bytes,
+    )
     stop = current_stop()
-    stop.check()
-    results = run_batch(start(), [asdict(file) for file in found], work, stop)
+    results = tasks.run([asdict(file) for file in found], partial(_attach_one, target, place), stop)
     failed = next((result for result in results if isinstance(result, Error)), None)
     sent = [new for result in results if not isinstance(result, Error) for new in wire.decode_new_files(result)]
     if failed is not None:
@@ -95,6 +95,24 @@ def attach(
     if isinstance(outcome, Committed) and outcome.repeated:
         return AttachReport(table.name, 0, 0, 0, version, repeated=True)
     return AttachReport(table.name, rows, len(files), size_bytes, version)
+
+
+def _attach_one(target: _Target, place: Place, document: Any) -> Any:
+    """Check a file, and send a copy of it: the work of one task."""
+    file = Source(**document)
+    with task_scratch() as scratch:
+        storage = place.connect()
+        checked = check_sorted(
+            _copied(file, scratch, storage),
+            target.schemas,
+            target.cuts,
+            file.url,
+            value_bytes_max=target.value_bytes_max,
+            memory_limit_bytes=target.memory_limit_bytes,
+        )
+        # A job of its own: files that overlap are no run.
+        sent = send_run(storage, target.table_id, [checked] if checked else [], job=clock.new_id())
+    return wire.encode_new_files(sent)
 
 
 def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:

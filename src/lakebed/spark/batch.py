@@ -17,12 +17,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from lakebed.errors import Error, UsageError, decode_error, encode_error
 from lakebed.spark import wire
+from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.storage import connect
 from lakebed.version import VERSION
 
@@ -63,7 +64,35 @@ class Place:
 
 
 Work = Callable[[Any], Any]
-"""From a document to a document; raises what goes wrong."""
+"""From a document to a document; raises what goes wrong. Can be pickled: a module's function, or a partial of one."""
+
+
+class Tasks(Protocol):
+    """Where tasks run: on Spark, or in worker processes (:class:`lakebed.spark.worker_pool.WorkerPool`)."""
+
+    def run(
+        self, documents: Sequence[Any], work: Work, stop: Stop, *, progress: Callback | None = None, rows: int = 0
+    ) -> list[Any | Error]:
+        """Run ``work`` on every document, a task each; its result or its error, in the order of the documents.
+
+        ``progress`` is told how many of so many ``rows`` are done. Raises KeyboardInterrupt if the call was asked to
+        stop.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTasks:
+    """Runs tasks on the session, which is asked for when there are any."""
+
+    session: Callable[[], SparkSession]
+
+    def run(
+        self, documents: Sequence[Any], work: Work, stop: Stop, *, progress: Callback | None = None, rows: int = 0
+    ) -> list[Any | Error]:
+        """As :meth:`Tasks.run`, as one Spark job. Raises Error if Spark gave up on a task."""
+        stop.check()
+        with watched(self.session(), progress, JobSpan(0, rows, rows, len(documents))):
+            return run_batch(self.session(), documents, work, stop)
 
 
 def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop: Stop) -> list[Any | Error]:
@@ -95,13 +124,18 @@ def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
         on_one_core()
         for batch in batches:
             for item, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                try:
-                    ok, document = True, work(wire.load(payload))
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is this value's result
-                    ok, document = False, encode_error(error)
-                yield pa.record_batch([[item], [ok], [wire.dump(document)]], schema=RESULT_SCHEMA)
+                ok, result = attempt(work, payload)
+                yield pa.record_batch([[item], [ok], [result]], schema=RESULT_SCHEMA)
 
     return run
+
+
+def attempt(work: Work, payload: bytes) -> tuple[bool, bytes]:
+    """Run one task: whether it succeeded, and its result or its error as bytes."""
+    try:
+        return True, wire.dump(work(wire.load(payload)))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's result
+        return False, wire.dump(encode_error(error))
 
 
 def on_one_core() -> None:

@@ -1,4 +1,4 @@
-"""Who runs the tasks of compactions, exports and ingest jobs: Spark, a task a core, as one Spark job.
+"""Running the tasks of compactions, exports and ingest jobs, on Spark or in worker processes, one task a core.
 
 A small ingest job is a task; a large one goes through the shuffle of a bulk import.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Error, UsageError
@@ -18,61 +19,57 @@ from lakebed.maintenance.compaction.job_batches import TaskResult as MergeResult
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute, IngestTarget, IngestTask, TaskResult, run_ingest_task
 from lakebed.spark import wire
-from lakebed.spark.batch import Place, run_batch, task_scratch
+from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
-from lakebed.spark.job_progress import Callback, JobSpan, Together, watched
+from lakebed.spark.job_progress import Callback, Together
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakebed.table.instance import Instance
 
 
-def merge_executor(
-    session: Callable[[], SparkSession], place: Place, progress: Callback | None, rows_total: int
-) -> Merge:
-    """Runs merge tasks. The session is asked for when there are any."""
+def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
+    """Runs merge tasks."""
     together = None if progress is None else Together(progress, rows_total)
     # Asked for here, in the thread of the call: batches of jobs run in others.
     stop = current_stop()
 
-    def work(document: Any) -> Any:
-        with task_scratch() as scratch:
-            files = run_merge_task(wire.decode_task(document), place.connect(), scratch)
-        return wire.encode_new_files(files)
-
-    def execute(tasks: Sequence[MergeTask]) -> Sequence[MergeResult]:
-        rows = sum(task.rows for task in tasks)
-        tell = None if together is None else together.part()
-        stop.check()
-        with watched(session(), tell, JobSpan(0, rows, rows, len(tasks))):
-            found = run_batch(session(), [wire.encode_task(task) for task in tasks], work, stop)
+    def execute(merges: Sequence[MergeTask]) -> Sequence[MergeResult]:
+        documents = [wire.encode_task(merge) for merge in merges]
+        report = None if together is None else together.part()
+        rows = sum(merge.rows for merge in merges)
+        found = tasks.run(documents, partial(_merge, place), stop, progress=report, rows=rows)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute
 
 
+def _merge(place: Place, document: Any) -> Any:
+    with task_scratch() as scratch:
+        return wire.encode_new_files(run_merge_task(wire.decode_task(document), place.connect(), scratch))
+
+
 def export_executor(
-    session: SparkSession, source: Place, target: Place, progress: Callback | None
+    tasks: Tasks, source: Place, target: Place, progress: Callback | None
 ) -> Callable[[Sequence[ExportTask]], Sequence[ExportResult]]:
     """Runs export tasks, from one place to another."""
     stop = current_stop()
 
-    def work(document: Any) -> Any:
-        with task_scratch() as scratch:
-            task = wire.decode_export_task(document)
-            return [asdict(file) for file in run_export_task(task, source.connect(), target.connect(), scratch)]
-
-    def execute(tasks: Sequence[ExportTask]) -> Sequence[ExportResult]:
-        rows = sum(task.rows for task in tasks)
-        with watched(session, progress, JobSpan(0, rows, rows, len(tasks))):
-            found = run_batch(session, [wire.encode_export_task(task) for task in tasks], work, stop)
+    def execute(exports: Sequence[ExportTask]) -> Sequence[ExportResult]:
+        documents = [wire.encode_export_task(task) for task in exports]
+        rows = sum(task.rows for task in exports)
+        found = tasks.run(documents, partial(_export, source, target), stop, progress=progress, rows=rows)
         return [result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found]
 
     return execute
+
+
+def _export(source: Place, target: Place, document: Any) -> Any:
+    with task_scratch() as scratch:
+        task = wire.decode_export_task(document)
+        return [asdict(file) for file in run_export_task(task, source.connect(), target.connect(), scratch)]
 
 
 def place_of(url: str, instance: Instance) -> Place:
@@ -80,35 +77,36 @@ def place_of(url: str, instance: Instance) -> Place:
     options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
     if not storage.shared:
-        raise UsageError(f"{url} lives in the memory of this process, where Spark's tasks cannot write", url=url)
+        raise UsageError(
+            f"{url} lives in the memory of this process, where tasks, which are other processes, cannot write", url=url
+        )
     # Whole, for a task may run in another folder.
     return Place(storage.url, options)
 
 
-def ingest_executor(importer: Importer) -> Execute:
-    """Runs ingest tasks of the importer's table."""
+def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
+    """Runs ingest tasks of the importer's table; the importer those that are shuffled."""
 
-    def execute(target: IngestTarget, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
-        small = [task for task in tasks if task.method is Method.SORT]
-        made = dict(zip((task.job for task in small), _sorted(importer, target, small), strict=True))
-        made |= {task.job: _shuffled(importer, task) for task in tasks if task.method is Method.SHUFFLE}
-        return [made[task.job] for task in tasks]
+    def execute(target: IngestTarget, jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
+        small = [task for task in jobs if task.method is Method.SORT]
+        made = dict(zip((task.job for task in small), sort(target, small), strict=True))
+        made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
+        return [made[task.job] for task in jobs]
+
+    def sort(target: IngestTarget, jobs: Sequence[IngestTask]) -> list[TaskResult]:
+        if not jobs:
+            return []
+        documents = [wire.encode_ingest_task(task) for task in jobs]
+        found = tasks.run(documents, partial(_sort, target, importer.place), importer.stop)
+        return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute
 
 
-def _sorted(importer: Importer, target: IngestTarget, tasks: Sequence[IngestTask]) -> list[TaskResult]:
-    if not tasks:
-        return []
-    place = importer.place
-
-    def work(document: Any) -> Any:
-        with task_scratch() as scratch:
-            files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
-        return wire.encode_new_files(files)
-
-    found = run_batch(importer.start(), [wire.encode_ingest_task(task) for task in tasks], work, importer.stop)
-    return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
+def _sort(target: IngestTarget, place: Place, document: Any) -> Any:
+    with task_scratch() as scratch:
+        files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
+    return wire.encode_new_files(files)
 
 
 def _shuffled(importer: Importer, task: IngestTask) -> TaskResult:

@@ -1,8 +1,9 @@
-"""Interrupting a call of a pipeline: Spark's jobs are cancelled, and what was committed is known.
+"""Interrupting a call of a pipeline: its tasks are cancelled, and what was committed is known.
 
 A call runs in a thread of its own while the calling thread waits. A KeyboardInterrupt reaches the waiting thread alone,
 so it breaks neither a request to Spark's JVM nor a commit. The waiting thread then asks the call to stop, and cancels
-the Spark jobs of the call, by their tag, until the call has ended. No other job of the session is touched.
+its tasks until the call has ended: the Spark jobs of the call, by their tag, or the worker processes that run them. No
+other job of the session is touched.
 
 The call looks at :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished. The
 KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
@@ -45,7 +46,7 @@ class Stop:
     def __init__(self) -> None:
         self.tag = f"lakebed-{clock.random_token()}"
         self._asked = threading.Event()
-        self._sessions: dict[int, SparkSession] = {}
+        self._cancels: dict[object, Callable[[], object]] = {}
 
     @property
     def asked(self) -> bool:
@@ -62,30 +63,40 @@ class Stop:
             raise KeyboardInterrupt
 
     def cancel(self) -> None:
-        """Cancel the Spark jobs of the call, once. A best effort: a session that is gone has no jobs."""
-        for session in list(self._sessions.values()):
+        """Cancel the tasks of the call, once. A best effort: a session that is gone has no jobs."""
+        for cancel in list(self._cancels.values()):
             with contextlib.suppress(Exception):
-                _tags(session).cancel(self.tag)
+                cancel()
 
     @contextlib.contextmanager
-    def job(self, session: SparkSession) -> Iterator[None]:
-        """Tag the Spark jobs of the block, those of the calling thread. What a cancelled job raises is an interrupt.
+    def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Have :meth:`cancel` call ``cancel`` during the block. What a cancelled task raises is an interrupt.
 
         Raises KeyboardInterrupt if the call was asked to stop.
         """
-        self._sessions[id(session)] = session
+        block = object()
         self.check()
-        _tags(session).add(self.tag)
+        self._cancels[block] = cancel
         try:
             yield
         except Exception:
             self.check()
             raise
         finally:
-            # A session whose JVM is gone has no tags.
-            with contextlib.suppress(Exception):
-                _tags(session).remove(self.tag)
+            del self._cancels[block]
         self.check()
+
+    @contextlib.contextmanager
+    def job(self, session: SparkSession) -> Iterator[None]:
+        """Tag the Spark jobs of the block, those of the calling thread, to cancel them as :meth:`cancelling` says."""
+        with self.cancelling(lambda: _tags(session).cancel(self.tag)):
+            _tags(session).add(self.tag)
+            try:
+                yield
+            finally:
+                # A session whose JVM is gone has no tags.
+                with contextlib.suppress(Exception):
+                    _tags(session).remove(self.tag)
 
 
 @dataclass(frozen=True, slots=True)

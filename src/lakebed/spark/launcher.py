@@ -1,10 +1,11 @@
-"""Where a pipeline's Spark is: which process drives it, and which cluster runs its tasks.
+"""Where a pipeline's tasks run: on which Spark, driven by which process, or on this machine without Spark.
 
 * :class:`Local`: this process is the driver, of a session on a master. Without a master it is the one that
   ``spark-submit`` started this process with, or else all cores of this machine.
 * :class:`Remote`: the driver is a Spark Connect server; this process plans and commits, and needs no Java.
 * :class:`Submit`: a command such as ``spark-submit`` starts a driver for each call that needs Spark, which may bring
   up a cluster for that one job and let it go. See :mod:`lakebed.spark.submission`.
+* :class:`InProcess`: no Spark and no Java; this process drives worker processes on this machine.
 """
 
 from __future__ import annotations
@@ -60,11 +61,25 @@ class Submit:
         ]
 
 
-Launcher = Local | Remote | Submit
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """No Spark: tasks run in at most ``workers`` processes of this machine, by default one a core.
+
+    For what one machine can do in the time there is. A bulk import and :meth:`Pipeline.read` need Spark.
+    """
+
+    workers: int | None = None
+
+
+IN_PROCESS = "in-process"
+
+Launcher = Local | Remote | Submit | InProcess
 
 
 def launcher_of(given: Launcher | str | None) -> Launcher:
-    """A launcher from a text: the URL of a Spark Connect server (``sc://…``), or else a master."""
+    """A launcher from a text: ``in-process``, the URL of a Spark Connect server (``sc://…``), or else a master."""
+    if given == IN_PROCESS:
+        return InProcess()
     if given is None:
         return Local()
     if isinstance(given, Launcher):

@@ -1,8 +1,8 @@
-"""The pipeline: what is done to whole tables, on Spark.
+"""The pipeline: what is done to whole tables, on Spark or in worker processes.
 
 A session is started when the first call needs one, so that splitting and garbage collection, which only read and write
-metadata, need no Java. Every call plans on the driver, hands tasks to Spark, and commits on the driver; executors
-return metadata and commit nothing.
+metadata, need no Java. Every call plans on the driver, hands tasks to Spark or to the workers, and commits on the
+driver; tasks return metadata and commit nothing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from lakebed.retention.dropped import DroppedReport, delete_dropped
 from lakebed.retention.orphans import OrphanReport, delete_orphans
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.attach_files import AttachReport, attach
-from lakebed.spark.batch import Place
+from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
 from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.job_progress import Callback
-from lakebed.spark.launcher import Launcher, Local, Submit, launcher_of
+from lakebed.spark.launcher import InProcess, Launcher, Local, Submit, launcher_of
 from lakebed.spark.maintenance_report import MaintenanceReport
 from lakebed.spark.session import active_session, cores_of, start_session
 from lakebed.spark.submission import submitted
+from lakebed.spark.worker_pool import WorkerPool
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 
@@ -61,10 +62,13 @@ class Pipeline:
     it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
     used in place of a master.
 
-    A KeyboardInterrupt cancels the Spark jobs of the call, finishes a commit that has begun, and leaves the pipeline
-    usable; its note says what was committed. A second one does not wait for that.
+    With ``launcher="in-process"`` there is no Spark: tasks run in worker processes of this machine, which end with
+    :meth:`close` or the ``with`` block.
 
-    Raises UsageError for an instance in memory: Spark's tasks are other processes, and could not see it.
+    A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
+    its note says what was committed. A second one does not wait for that.
+
+    Raises UsageError for an instance in memory: tasks are other processes, and could not see it.
     """
 
     def __init__(
@@ -74,8 +78,8 @@ class Pipeline:
             raise UsageError(f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives")
         if not instance.storage.shared:
             raise UsageError(
-                f"{instance.url} lives in the memory of this process, where Spark's tasks cannot see it; use a folder "
-                "or an object store",
+                f"{instance.url} lives in the memory of this process, where tasks, which are other processes, cannot "
+                "see it; use a folder or an object store",
                 url=instance.url,
             )
         self.instance = instance
@@ -84,6 +88,8 @@ class Pipeline:
         self._started: SparkSession | None = None
         self._active: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options, instance.log_url)
+        self._pool = WorkerPool(self.launcher.workers) if isinstance(self.launcher, InProcess) else None
+        self._tasks: Tasks = self._pool or SparkTasks(lambda: self.session)
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +100,9 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Stop the session if this pipeline started it."""
+        """Stop the session if this pipeline started it, and the workers."""
+        if self._pool is not None:
+            self._pool.close()
         if self._started is not None:
             self._started.stop()
             self._started = None
@@ -103,9 +111,16 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet. Raises UsageError where drivers are submitted."""
+        """The Spark session, started now if there is none yet.
+
+        Raises UsageError where drivers are submitted, and without Spark.
+        """
         if self._given is not None:
             return self._given
+        if isinstance(self.launcher, InProcess):
+            raise UsageError(
+                "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
+            )
         if isinstance(self.launcher, Submit):
             raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
         with extras():
@@ -116,7 +131,9 @@ class Pipeline:
 
     @cached_property
     def cores(self) -> int:
-        """How many tasks Spark runs at once."""
+        """How many tasks run at once."""
+        if self._pool is not None:
+            return self._pool.cores
         with current_stop().job(self.session):
             return cores_of(self.session)
 
@@ -164,13 +181,18 @@ class Pipeline:
 
         Raises:
             UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
-                ``partition_rows`` of less than 2.
+                ``partition_rows`` of less than 2; a pipeline without Spark.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
+        if self._pool is not None:
+            raise UsageError(
+                "a bulk import shuffles rows between tasks, which needs Spark: leave out the launcher in-process, or "
+                "add Parquet files without Spark, by Table.submit and ingest"
+            )
         target = self._table(table)
         if partition_rows is not None and not is_whole(partition_rows, 2):
             raise UsageError(
@@ -198,7 +220,7 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was attached.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        return attach(lambda: self.session, self._table(table), self._place, source, job_id)
+        return attach(self._tasks, self._table(table), self._place, source, job_id)
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
@@ -221,15 +243,20 @@ class Pipeline:
         """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
 
         ``method`` says how rows are sorted, whatever there is of them: ``sort`` by one task a job, ``shuffle`` by many
-        as a bulk import. Requests that failed, or were rejected, are in the report, with the reason.
+        as a bulk import, which needs Spark; without Spark it is always ``sort``. Requests that failed, or were
+        rejected, are in the report, with the reason.
 
         Raises:
-            UsageError: an unknown method.
+            UsageError: an unknown method, or ``shuffle`` without Spark.
             StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
         """
         asked: Any = method
         if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
             raise UsageError(f"no method {shown(method)}; there are: {', '.join(Method)}", method=method)
+        if asked == Method.SHUFFLE and self._pool is not None:
+            raise UsageError(
+                "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
+            )
         report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
         if report.errors:
             raise report.errors[0]
@@ -311,7 +338,7 @@ class Pipeline:
         wanted = ExportRequest(tuple(ranges), where, format, partitions, self.cores)
         place = place_of(url, self.instance)
         with target.pin(at) as snapshot:
-            execute = export_executor(self.session, self._place, place, progress)
+            execute = export_executor(self._tasks, self._place, place, progress)
             return export(target, snapshot, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
@@ -384,16 +411,18 @@ class Pipeline:
         return table if isinstance(table, Table) else self.instance.table(table)
 
     def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
+        if self._pool is not None:
+            method = Method.SORT
         planned = prepare_ingest(table, force=force, method=method)
         # With nothing to ingest no session is started.
-        execute = ingest_executor(Importer(lambda: self.session, table, self._place))
+        execute = ingest_executor(self._tasks, Importer(lambda: self.session, table, self._place))
         return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = (*prepared.planned.whole, *prepared.planned.merges)
         rows = sum(merge.rows for merge in merges)
         # With nothing to merge no session is started; else it is here, before several threads ask for it.
-        execute = merge_executor(lambda: self.session, self._place, progress, rows)
+        execute = merge_executor(self._tasks, self._place, progress, rows)
         return compact(table, prepared, execute, cores=self.cores if merges else 1)
 
 

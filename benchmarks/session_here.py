@@ -1,7 +1,7 @@
 """A stand-in for a Spark session that runs the tasks of a pipeline in this process, one after another, without Java.
 
-It has what :class:`lakebed.spark.Pipeline` asks of a session for compaction, ingest, export and attach: PySpark's own
-names, and no more of them. A bulk import needs Spark itself.
+For :mod:`benchmarks.compare`, whose older side may not have the launcher in-process, and which counts the CPU time of
+one process. It has what :class:`lakebed.spark.Pipeline` asks of a session for a compaction: PySpark's own names.
 """
 
 from __future__ import annotations

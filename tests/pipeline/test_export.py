@@ -1,0 +1,62 @@
+"""Exports and attach in worker processes: what is asked for comes out, and what does not fit stays out."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from tests.spark.cases import SCHEMA, assert_holds, rows
+
+PARTS = [rows(seed, 300) for seed in range(2)]
+
+
+@pytest.fixture
+def table(instance):
+    """Two partitions, two runs, and an older version with less in it."""
+    made = instance.create_table("t", SCHEMA, split_points=[("b",)])
+    for part in PARTS:
+        made.write(part)
+    return made
+
+
+def test_an_export_is_attached_as_it_is(pipeline, instance, table, tmp_path):
+    told = []
+    report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=told.append)
+    assert (report.rows, report.files, told[-1].rows_done) == (600, 3, 600)
+    again = instance.create_table("again", SCHEMA)
+    assert pipeline.attach(again, str(tmp_path / "out"), job_id="monday").files == 3
+    assert_holds(again, *PARTS)
+    assert pipeline.attach("again", str(tmp_path / "out"), job_id="monday").repeated
+
+
+def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
+    """Spark, and Arrow where it is not told, write no field ids."""
+    before = table.version
+    good = pipeline.export(table, str(tmp_path / "out")).url
+    pq.write_table(PARTS[0].replace_schema_metadata().cast(plain_schema()), tmp_path / "foreign.parquet")
+    with pytest.raises(
+        lakebed.SchemaMismatchError, match=r"foreign.parquet cannot be attached.*no field ids.*Import it"
+    ):
+        pipeline.attach(table, [good.removeprefix("file://"), str(tmp_path / "foreign.parquet")])
+    assert table.version == before
+
+
+def plain_schema():
+    return pa.schema([pa.field(field.name, field.type) for field in SCHEMA.arrow])
+
+
+def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
+    """A range, a predicate and an older version, as lines of JSON."""
+    ranges = [lakebed.KeyRange(("a",), ("b",))]
+    report = pipeline.export(
+        "t", str(tmp_path / "out"), ranges=ranges, where="v <= 0.5", format="json", at=table.version - 1
+    )
+    kept = [row for row in PARTS[0].to_pylist() if "a" <= row["k"] < "b" and row["v"] is not None and row["v"] <= 0.5]
+    (path,) = (tmp_path / "out").glob("part-*.json")
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted((row["k"], row["part"], row["v"]) for row in found) == sorted(
+        (r["k"], r["part"], r["v"]) for r in kept
+    )
+    assert report.rows == len(kept) > 0

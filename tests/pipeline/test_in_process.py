@@ -1,0 +1,157 @@
+"""The launcher in-process: no Spark at all, its errors, and its command line with real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lakebed
+from lakebed import UsageError
+from lakebed.spark import InProcess, Pipeline
+from lakebed.spark.launcher import launcher_of
+from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
+
+WAIT_S = 120
+STOPPING = "lakebed: stopping …; again to stop hard\n"
+
+# A module that is None cannot be imported.
+WITHOUT_SPARK = """
+import sys
+sys.modules.update(dict.fromkeys(["pyspark", "py4j", "pandas"]))
+from lakebed.cli import main
+sys.exit(main())
+"""
+
+# Each task of a compaction says that it began, and goes on for minutes.
+SLOW = """
+import functools, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from lakebed.spark import executors
+began = "[open('began', 'a').write(str(__import__('os').getpid()) + ' '), __import__('time').sleep(600)]"
+executors.partial = lambda *_: functools.partial(eval, began)
+from lakebed.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture
+def table(instance: lakebed.Instance) -> lakebed.Table:
+    return instance.create_table("t", SCHEMA)
+
+
+def started(instance: lakebed.Instance, folder: Path, program: str, *words: str) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment |= {"LAKEBED_INSTANCE": instance.url, "TMPDIR": str(folder)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def is_gone(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_a_text_names_the_launcher() -> None:
+    assert launcher_of("in-process") == InProcess()
+
+
+def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
+    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+) -> None:
+    parts = [rows(seed, 500) for seed in range(4)]
+    for part in parts[:2]:
+        table.write(part)
+    table.submit(write_parquet(tmp_path / "in", *parts[2:]))
+    table.set(ingest_bytes_min=0, compaction_strategy="full")
+    for words in (["maintain", "t"], ["export", "t", str(tmp_path / "out")]):
+        process = started(instance, tmp_path / "home", WITHOUT_SPARK, *words, "--in-process")
+        assert process.wait(WAIT_S) == 0, process.communicate()
+        process.communicate()
+    assert_holds(table, *parts)
+    assert table.partitions().column("runs").to_pylist() == [1]
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+    assert not list((tmp_path / "home").iterdir()), "no temporary file is left"
+
+
+def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
+    paths = write_parquet(tmp_path / "in", rows(1, 10))
+    table.submit(paths)
+    with pytest.raises(UsageError, match="a bulk import shuffles rows between tasks, which needs Spark: leave out"):
+        pipeline.bulk_import(table, paths)
+    with pytest.raises(UsageError, match="the method shuffle needs Spark: leave out"):
+        pipeline.ingest(table, force=True, method="shuffle")
+    with pytest.raises(UsageError, match="this needs Spark, and the pipeline's launcher is in-process"):
+        pipeline.read(table)
+    assert pipeline.ingest(table, force=True).rows == 10
+
+
+def test_an_instance_in_memory_is_refused() -> None:
+    with pytest.raises(UsageError, match="tasks, which are other processes, cannot see it"):
+        Pipeline(lakebed.create("memory://here"), launcher="in-process")
+
+
+def test_a_file_at_fault_costs_no_other_its_work(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
+    parts = [rows(seed, 300) for seed in range(3)]
+    paths = write_parquet(tmp_path / "in", *parts)
+    with Path(paths[1]).open("r+b") as file:
+        file.seek(4)
+        file.write(bytes(400))
+    table.submit(tmp_path / "in")
+    report = pipeline.ingest(table, force=True)
+    assert [Path(one.url).name for one in report.failed] == ["part-001.parquet"]
+    assert_holds(table, parts[0], parts[2])
+
+
+def test_a_compaction_whose_worker_is_killed_fails_by_name_and_changes_nothing(
+    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+) -> None:
+    for seed in range(2):
+        table.write(rows(seed, 100))
+    before = table.files()
+    process = started(instance, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
+    began = tmp_path / "home" / "began"
+    until(lambda: began.exists() and bool(began.read_text()))
+    os.kill(int(began.read_text()), signal.SIGKILL)
+    said = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 3
+    assert "the worker process of a task was killed (SIGKILL)" in said
+    assert table.files() == before
+    assert not table.state().jobs
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_workers_closes_the_jobs_and_says_what_was_committed(
+    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
+) -> None:
+    for seed in range(2):
+        table.write(rows(seed, 100))
+    process = started(instance, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
+    began = tmp_path / "home" / "began"
+    until(lambda: began.exists() and bool(began.read_text()))
+    process.send_signal(how)
+    said = process.communicate(timeout=WAIT_S)[1]
+    assert (process.returncode, said.count(STOPPING)) == (130, 1)
+    assert said.splitlines()[-1].startswith("lakebed: interrupted: ")
+    assert "Traceback" not in said
+    assert is_gone(began.read_text().strip())
+    assert not table.state().jobs
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["began"]

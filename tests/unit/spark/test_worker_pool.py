@@ -1,0 +1,145 @@
+"""Tasks in worker processes: results in order, errors as values, and no process that outlives its use.
+
+The work is ``eval``: each task is a Python expression.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakebed import Error, UsageError
+from lakebed.spark.interrupt import Stop, call, current_stop
+from lakebed.spark.job_progress import Progress
+from lakebed.spark.worker_pool import WorkerPool, available_cores
+
+ROOT = Path(__file__).parents[3]
+PID = "__import__('os').getpid()"
+DIE = "__import__('os').kill(__import__('os').getpid(), 9)"
+SLEEP = "__import__('time').sleep(600)"
+WAIT_S = 60
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool(2)
+    yield pool
+    pool.close()
+
+
+def run(pool: WorkerPool, *expressions: str) -> list[Any]:
+    return pool.run(expressions, eval, Stop())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Also one that ended, and that nobody has waited for: its parent was killed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_results_come_in_the_order_of_the_tasks(pool: WorkerPool) -> None:
+    assert run(pool, "__import__('time').sleep(0.2)", *map(str, range(10))) == [None, *range(10)]
+    assert run(pool) == []
+
+
+def test_a_task_that_fails_has_its_error_as_result(pool: WorkerPool) -> None:
+    good, bad, worse = run(pool, "1", "1 / 0", "__import__('lakebed').DamagedError('torn', name='x')")
+    assert (good, str(bad)) == (1, "ZeroDivisionError: division by zero")
+    assert isinstance(worse, Error), "what JSON cannot hold is an error of its task too"
+
+
+def test_a_task_whose_worker_is_killed_has_that_as_result_and_the_others_go_on(pool: WorkerPool) -> None:
+    first, killed, ended, last = run(pool, "1", DIE, "__import__('os')._exit(7)", "2")
+    assert (first, last) == (1, 2)
+    assert "was killed (SIGKILL), as the system does when memory is short; use fewer workers" in str(killed)
+    assert killed.facts["exit_code"] == -9
+    assert "exited with code 7" in str(ended)
+    assert run(pool, "3", "4", "5") == [3, 4, 5]
+
+
+def test_workers_are_started_when_needed_and_used_again() -> None:
+    pool = WorkerPool(4)
+    pids = {pid for _ in range(3) for pid in run(pool, PID)}
+    assert len(pids) == 1
+    assert os.getpid() not in pids
+    pool.close()
+    assert all(map(is_gone, pids))
+
+
+def test_a_task_keeps_to_one_core_and_may_print(pool: WorkerPool, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(pool, "print('loud')", "__import__('pyarrow').cpu_count()") == [None, 1]
+    pool.close()
+    assert capfd.readouterr().out == ""
+
+
+def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
+    pool = WorkerPool(1)
+    (folder,) = run(pool, "__import__('tempfile').mkdtemp()")
+    assert Path(folder).is_dir()
+    assert isinstance(run(pool, DIE)[0], Error)
+    pool.close()
+    assert not Path(folder).exists()
+
+
+def test_progress_is_told_as_tasks_finish(pool: WorkerPool) -> None:
+    told: list[Progress] = []
+    pool.run(["1", "2", "3", "4"], eval, Stop(), progress=told.append, rows=100)
+    assert [one.rows_done for one in told] == [0, 25, 50, 75, 100]
+    assert {one.rows_total for one in told} == {100}
+
+
+def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pids"
+    asleep = f"[open({str(mark)!r}, 'a').write(str({PID}) + ' '), {SLEEP}]"
+    main = threading.main_thread().ident or 0
+
+    def interrupt() -> None:
+        until(lambda: mark.exists() and len(mark.read_text().split()) == 2)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        call(lambda: pool.run([asleep] * 5, eval, current_stop()), None)
+    assert caught.value.__cause__ is None, "a worker that was killed is no error of its own"
+    assert all(is_gone(int(pid)) for pid in mark.read_text().split())
+    assert run(pool, "1", "2", "3") == [1, 2, 3]
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    asleep = f"[open({str(mark)!r}, 'w').write(str({PID})), {SLEEP}]"
+    program = (
+        "from lakebed.spark.worker_pool import WorkerPool\nfrom lakebed.spark.interrupt import Stop\n"
+        f"WorkerPool(1).run([{asleep!r}], eval, Stop())"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT)
+    until(lambda: mark.exists() and bool(mark.read_text()))
+    parent.kill()
+    parent.wait()
+    until(lambda: is_gone(int(mark.read_text())))
+
+
+def test_fewer_than_one_worker_is_refused() -> None:
+    with pytest.raises(UsageError, match="workers = 0: must be 1 or more"):
+        WorkerPool(0)
+    assert WorkerPool().cores == available_cores()
