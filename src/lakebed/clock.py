@@ -19,9 +19,8 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def monotonic_s() -> float:
-    """Seconds on a clock that never goes back; only differences mean something."""
-    return time.monotonic()
+monotonic_s = time.monotonic
+"""Seconds on a clock that never goes back; only differences mean something."""
 
 
 def sleep(seconds: float) -> None:

@@ -385,7 +385,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     """The filter reaches the scan of a file that has other names for the keys; nothing is sorted."""
     from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.merge_scan import Engine
-    from lakebed.read.page_read import Ask
+    from lakebed.read.request import ReadRequest
     from lakebed.sorting.merge import check_plan
 
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
@@ -394,10 +394,10 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     state, reader = table.state(), table._reads.reader
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
-    ask = Ask(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), None, ("n", "w"), 10)
+    request = ReadRequest(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), ("n", "w"), 10)
     engine = Engine(table.snapshot().reader._files, ReadCache(1 << 20))
     for used in (opened[:1], opened[1:], opened):
-        for _, condition in engine.conditions(used, ask):
-            drawing = engine.frame(used, condition, ask).execution_plan().display_indent()
+        for _, condition in engine.conditions(used, request):
+            drawing = engine.frame(used, condition, request).execution_plan().display_indent()
             check_plan(drawing)
             assert drawing.count("pruning_predicate=") == len(used)

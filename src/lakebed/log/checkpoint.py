@@ -142,8 +142,7 @@ class Checkpoints(Generic[State]):
         as soon as this one was due to whoever commits, and where the log is truncated beyond it; a look is a request,
         and at most one a minute.
         """
-        truncated = log_start >= max(self._number, 1)
-        if not (self.due() or truncated) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
+        if not self.wants_newer(log_start) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
             return None
         before = self._number
         found = self.latest()
@@ -151,6 +150,10 @@ class Checkpoints(Generic[State]):
             return None
         self._since_bytes = 0
         return found
+
+    def wants_newer(self, log_start: int) -> bool:
+        """Whether :meth:`newer` has a reason to look: a checkpoint is due, or the log is truncated beyond this one."""
+        return self.due() or log_start >= max(self._number, 1)
 
     def read(self) -> Head[State] | None:
         """The stored checkpoint, of whose segments none is fetched yet; None if there is none.

@@ -92,8 +92,8 @@ class Log(Generic[State, Proposed, Change]):
         self.identity = identity
         self.machine = machine
         self._sidecars = SidecarStore(checkpoints, identity)
-        self._tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
-        self.past = self._tail.past
+        self.tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
+        self.past = self.tail.past
         self._queue = self.waiting = Queue[Proposed]()
         self._backoff = CommitBackoff()
         self._unsettled: PendingEntry | None = None
@@ -101,17 +101,17 @@ class Log(Generic[State, Proposed, Change]):
     @property
     def head(self) -> Head[State]:
         """The newest state this process knows; no request."""
-        return self._tail.head
+        return self.tail.head
 
     def open(self) -> State:
         """A state to begin with: the one that is known, or that of the newest checkpoint; with neither the empty
         one.
         """
-        return self._tail.open().state
+        return self.tail.open().state
 
     def follow(self) -> State:
         """The newest state: reads forward until an entry is not there (two requests when nothing is new)."""
-        return self._tail.follow().state
+        return self.tail.follow().state
 
     def commit(self, proposal: Proposed) -> Outcome:
         """Proposal one change; returns what became of it. Bounded in time; see the module's rules.
@@ -153,7 +153,7 @@ class Log(Generic[State, Proposed, Change]):
 
         Raises NotRetainedError if the log is truncated beyond it, DamagedError if it is gone.
         """
-        return self._tail.last_modified_times.of(version)
+        return self.tail.last_modified_times.of(version)
 
     def last_modified_or_epoch(self, version: int) -> datetime:
         """The same; of an entry that was truncated, 1970: it is older than what collectors compare it with."""
@@ -183,7 +183,7 @@ class Log(Generic[State, Proposed, Change]):
 
         The newest one's last-modified time is asked of the store, and any that the entry after it does not tell.
         """
-        head = self._tail.follow()
+        head = self.tail.follow()
         digest = head.digest
         for version in range(head.version, 0, -1):
             try:
@@ -202,7 +202,7 @@ class Log(Generic[State, Proposed, Change]):
                     version=version,
                 )
             if found.entry.last_modified_us is not None:
-                self._tail.last_modified_times.note(version - 1, from_us(found.entry.last_modified_us))
+                self.tail.last_modified_times.note(version - 1, from_us(found.entry.last_modified_us))
             digest = found.entry.previous
             yield found
 
@@ -215,23 +215,23 @@ class Log(Generic[State, Proposed, Change]):
     @property
     def checkpoints(self) -> Checkpoints[State]:
         """The newest checkpoint."""
-        return self._tail.checkpoints
+        return self.tail.checkpoints
 
     @property
     def retained(self) -> RetainedCheckpoints[State]:
         """The checkpoints that are kept."""
-        return self._tail.retained
+        return self.tail.retained
 
     def wait_for_checkpoint(self) -> None:
         """Return when no checkpoint is being written by this process."""
-        self._tail.wait_for_checkpoint()
+        self.tail.wait_for_checkpoint()
 
     def retain_checkpoint(self) -> int:
         """Keep a checkpoint of the head; returns its version. Raises StorageError if it does not read back."""
-        head = self._tail.follow()
+        head = self.tail.follow()
         self.retained.retain(head)
         # The newest must not fall behind those that are kept, or each reader would look for them.
-        self._tail.start_checkpoint()
+        self.tail.start_checkpoint()
         return head.version
 
     def log_start(self) -> int:
@@ -275,14 +275,14 @@ class Log(Generic[State, Proposed, Change]):
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
         """Put an entry for a group; None: there is none to prove, and every caller has its outcome."""
-        if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
+        if clock.monotonic_s() - self.tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
             _report_all(group, Contended(0))
             return None
-        self._tail.look_past_end()
+        self.tail.look_past_end()
         give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
-        reading = self._tail.reading()
+        reading = self.tail.reading()
         while (done := self._try(group, reading, lost)) is _NoPut.LOST:
             lost += 1
             if clock.monotonic_s() >= give_up_at:
@@ -292,7 +292,7 @@ class Log(Generic[State, Proposed, Change]):
             if lost > 1 or reading.head.version < self.head.version:
                 # Whoever won twice may have won more by now. After the first loss a look would mostly find nothing.
                 self.follow()
-                reading = self._tail.reading()
+                reading = self.tail.reading()
         return None if done is _NoPut.REPORTED else done
 
     def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | _NoPut:
@@ -317,15 +317,15 @@ class Log(Generic[State, Proposed, Change]):
         self._backoff.won(clock.monotonic_s() - begin_s)
         head = Head(pending.version, entries.digest_of(found), validated.state)
         reading.take(head, found, entries.weight_bytes(found, sidecars))
-        self._tail.go_on_from(reading)
+        self.tail.go_on_from(reading)
         return _Put(reading, validated, self.backend.known_log_start(pending.version))
 
     def _lose_to(self, reading: ReadAhead[State], found: bytes) -> None:
         """Read on over the entry that won."""
         try:
-            self._tail.read_on(reading, found)
+            self.tail.read_on(reading, found)
         except (DamagedError, UnsupportedFormatError) as error:
-            self._tail.prove(reading, error)
+            self.tail.prove(reading, error)
 
     def _report_proven(self, put: _Put[State]) -> None:
         """Tell everyone their outcome if the log start proves the entry that was put; else those of whom it is known.
@@ -334,10 +334,10 @@ class Log(Generic[State, Proposed, Change]):
         and an earlier put of the same bytes may have been in the log: the state tells of those with a request key.
         """
         try:
-            if self._tail.prove(put.reading, log_start=put.log_start):
+            if self.tail.prove(put.reading, log_start=put.log_start):
                 put.validated.tell()
                 if self.checkpoints.due():
-                    self._tail.start_checkpoint()
+                    self.tail.start_checkpoint()
                 return
             state = self.follow()
         except StorageError:
@@ -358,7 +358,7 @@ class Log(Generic[State, Proposed, Change]):
     ) -> PendingEntry:
         version, token, time = head.version + 1, clock.random_token(), clock.now().isoformat()
         documents = tuple(validated.documents)
-        last_modified_us = self._last_modified_us(head.version, self._tail.last_modified_times.known)
+        last_modified_us = self._last_modified_us(head.version, self.tail.last_modified_times.known)
         entry = entries.Entry(
             version, token, time, this_writer(), last_modified_us, "", head.digest, documents, sidecars
         )
@@ -368,10 +368,10 @@ class Log(Generic[State, Proposed, Change]):
         # A request for the last-modified time is worth it, but not beside that for a checkpoint, nor in haste: while
         # others wait, hard behind another entry, or between a lost race and the next try, where a wait loses more of
         # them.
-        hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self._tail.moved_s < LAST_MODIFIED_PAUSE_S
+        hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
         if not hasty and not self.checkpoints.due(entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES):
             asked = replace(
-                entry, last_modified_us=self._last_modified_us(head.version, self._tail.last_modified_times.of)
+                entry, last_modified_us=self._last_modified_us(head.version, self.tail.last_modified_times.of)
             )
             data = entries.encode(self.identity, asked, validated.body)
         return PendingEntry(version, data)

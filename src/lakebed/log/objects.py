@@ -61,7 +61,8 @@ class ObjectLog:
 
     def log_start(self) -> int:
         """The version up to which entries may be deleted; 0: it was never raised."""
-        return decode_log_start(self.storage.get(log_start_name(self.prefix)), self.prefix)
+        data = self.storage.get(log_start_name(self.prefix))
+        return 0 if data is None else decode_log_start(data, self.prefix)
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
         """No store reads one object when it has created another."""

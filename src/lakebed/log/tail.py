@@ -92,6 +92,7 @@ class LogTail(Generic[State]):
         self._head: Head[State] = Head(0, "", machine.empty)
         self._base = 0
         self._log_start = 0
+        self._may_be_behind = True
         self._advancing = threading.Lock()
         self._ahead: ReadAhead[State] | None = None
         self._writing: threading.Thread | None = None
@@ -108,7 +109,8 @@ class LogTail(Generic[State]):
 
         Raises DamagedError, UnsupportedFormatError.
         """
-        self.open()
+        if not self.opened:
+            self.open()
         for _ in range(OPENINGS_MAX):
             with self._advancing:
                 reading = self._nothing_read()
@@ -119,7 +121,8 @@ class LogTail(Generic[State]):
             except (DamagedError, UnsupportedFormatError) as error:
                 amiss = error
             if self.prove(reading, amiss):
-                self._move_on()
+                if self._may_be_behind:
+                    self._move_on()
                 return self._head
         raise StorageError(
             f"{self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
@@ -190,11 +193,13 @@ class LogTail(Generic[State]):
         if log_start is None:
             log_start = self._backend.log_start() if self._machine.truncated else 0
         self.proven_s = clock.monotonic_s()
-        self._log_start = log_start
+        if log_start != self._log_start:
+            self._log_start, self._may_be_behind = log_start, True
         if log_start > reading.start:
             self._open_above(log_start)
             return False
-        self._publish(reading)
+        if reading.head.version > reading.start:
+            self._publish(reading)
         if amiss is not None:
             raise amiss
         return True
@@ -203,6 +208,7 @@ class LogTail(Generic[State]):
         """The newest head this process knows, and be it that of the newest checkpoint: it need not be proven."""
         with self._advancing:
             if not self.opened:
+                self._may_be_behind = True
                 self._head = self.checkpoints.latest() or self._head
                 self._base = self._head.version
                 self.opened = True
@@ -210,6 +216,7 @@ class LogTail(Generic[State]):
 
     def _open_above(self, log_start: int) -> None:
         """Go on from a checkpoint that is not below the log start."""
+        self._may_be_behind = True
         found = self.checkpoints.latest()
         if found is None or found.version < log_start:
             found = self.retained.latest(log_start)
@@ -223,6 +230,11 @@ class LogTail(Generic[State]):
 
         What is read for that needs no log start: it counts only if it leads to the digest of the head, which is proven.
         """
+        # Cleared first: another thread may publish in between, and then sets it.
+        self._may_be_behind = False
+        if not self.checkpoints.wants_newer(self._log_start):
+            return
+        self._may_be_behind = True
         # The state is as right without, so whatever fails may.
         with suppress(StorageError, DamagedError, NotRetainedError):
             if base := self.checkpoints.newer(self._log_start):
@@ -250,6 +262,7 @@ class LogTail(Generic[State]):
                 self.checkpoints.noted(reading.size_bytes)
             else:
                 self.checkpoints.noted(sum(weight for _, weight in reading.came[-new:]))
+            self._may_be_behind = True
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.errors import DamagedError
@@ -25,6 +26,9 @@ WIDE_ROW_BYTES = 16 * 1024
 
 KEY_FILTERS = "lakebed.key_filters"
 """Where a data file says, in the key-value metadata of its footer, where its filters over whole keys lie."""
+
+NAMES_KEPT = 1024
+"""Names of log objects that are kept once made: each read of a table looks for the next entry and the log start."""
 
 VERSION_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
@@ -244,6 +248,7 @@ def call_answer_name(call_id: str) -> str:
     return f"{CALLS_FOLDER}/{call_id}/answer.json"
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def entry_name(prefix: str, version: int) -> str:
     """The object of a log entry; ``prefix`` is ``catalog`` or a table's."""
     return f"{entry_folder(prefix)}/{version:0{VERSION_DIGITS}d}.ndjson"
@@ -266,6 +271,7 @@ def log_of_entry(name: str) -> str | None:
     return prefix if found and parse_entry_name(prefix, name) is not None else None
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def log_start_name(prefix: str) -> str:
     """The object of a log's start; it lies among the entries."""
     return f"{prefix}/log/log-start.ndjson"

@@ -180,7 +180,7 @@ class KeyCodec:
         if len(values) > len(self.fields):
             names = ", ".join(field.name for field in self.fields)
             raise BadKeyError(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
-        encoding = b"".join(_encode_value(field, value) for field, value in zip(self.fields, values, strict=False))
+        encoding = b"".join(map(_encode_value, self.fields, values))
         if len(encoding) > KEY_BYTES_MAX:
             raise BadKeyError(
                 f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed",

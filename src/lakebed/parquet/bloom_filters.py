@@ -62,15 +62,21 @@ class Membership:
     def __init__(self, fields: Sequence[Field], values: Sequence[Value], key: bytes) -> None:
         """``values`` are one for each row key field; ``key`` is what they are encoded to."""
         self._key = key
-        self._hashes = {field.id: _hashed(_plain(field, value)) for field, value in zip(fields, values, strict=True)}
-        self._hashes[KEY] = _hashed(key)
+        self._hashes: dict[int, int] = {}
+        for field, value in zip(fields, values, strict=True):
+            self._hashes[field.id] = xxhash.xxh64_intdigest(_plain(field, value))
+        self._hashes[KEY] = xxhash.xxh64_intdigest(key)
 
-    def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup) -> bool:
-        """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does."""
-        return all(
-            _may_hold(self._hashes[field], _block(read, byte_range, self._hashes[field]))
-            for field, byte_range in filters_of(group, self._hashes)
-        )
+    def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
+        """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.
+
+        ``sizes`` keeps the sizes of the file's filters, by offset, from one look to the next.
+        """
+        for field, byte_range in filters_of(group, self._hashes):
+            hashed = self._hashes[field]
+            if not _may_hold(hashed, _block(read, byte_range, hashed, sizes)):
+                return False
+        return True
 
     def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
         """The positions of files of an overlap that may have the key, ascending. So many threads read filters."""
@@ -210,7 +216,7 @@ class Overlap:
     def look(self, index: int, hashed: int, filters: ReadFilter, cache: ReadCache) -> bytes:
         """The one block of a filter that a hash leads to, from its file; that it was asked is kept."""
         cache.keep(CacheKind.FILTERS, self.names[index][1], _ASKED_ONCE, _ASKED_ONCE_BYTES)
-        return _block(partial(filters, self.files[index]), self.byte_ranges[index], hashed)
+        return _block(partial(filters, self.files[index]), self.byte_ranges[index], hashed, {})
 
     def load(self, index: int, filters: ReadFilter, cache: ReadCache) -> bytes:
         """A filter's blocks, from its file; kept from then on."""
@@ -225,8 +231,12 @@ def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[
     """What to ask of a row group: its filter over keys, else those over these of its fields that have one."""
     if group.key_filter is not None:
         return [(KEY, group.key_filter)]
-    chunks = ((field, group.chunks.get(field)) for field in fields)
-    return [(field, chunk.bloom_filter) for field, chunk in chunks if chunk is not None and chunk.bloom_filter]
+    found = []
+    for field in fields:
+        chunk = group.chunks.get(field)
+        if chunk is not None and chunk.bloom_filter:
+            found.append((field, chunk.bloom_filter))
+    return found
 
 
 def _may_hold(hashed: int, block: bytes) -> bool:
@@ -282,10 +292,14 @@ def _blocks(
     return found
 
 
-def _block(read: Callable[[ByteRange], bytes], byte_range: ByteRange, hashed: int) -> bytes:
-    """The block of a filter that the upper half of a hash leads to."""
+def _block(
+    read: Callable[[ByteRange], bytes], byte_range: ByteRange, hashed: int, sizes: dict[int, int | None]
+) -> bytes:
+    """The block of a filter that the upper half of a hash leads to. ``sizes`` keeps what headers say, by offset."""
     offset, length = byte_range
-    size = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
+    if offset not in sizes:
+        sizes[offset] = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
+    size = sizes[offset]
     if size is None or size > length:
         return _ANY
     block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32

@@ -1,4 +1,4 @@
-"""Binary search among sorted keys that stand in columns: for one value of a field, or for many bounds at once.
+"""Binary search for bounds among sorted keys that stand in columns.
 
 For many the steps are Arrow's and NumPy's. Each looks at several rows for each bound, since what a step costs does not
 depend on the rows that it looks at until these are thousands. A few bounds are searched for one by one.
@@ -6,7 +6,6 @@ depend on the rows that it looks at until these are thousands. A few bounds are 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,34 +17,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.keys import EncodedRange, KeyCodec
-    from lakebed.parquet.footer import Value
 
 FEW_BOUNDS = 6
 """Among a thousand rows it takes some 30 us to search for one in Python, and for any number of them at once 200."""
 
 STEP_ROWS = 1_024
-
-
-def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[int, int]:
-    """The places in ``[low, high)``, between which a key column ascends, of a value; as ``[first, last)``.
-
-    Ten steps of Python's own search in a page of texts are quicker than Arrow's comparison with all of them, and
-    ``pyarrow.compute`` takes as long to import as a lookup does in all.
-    """
-    _, held, *content = column.buffers()
-    if isinstance(value, int):
-        width = column.type.bit_width // 8
-        numbers = np.frombuffer(held or b"", f"<i{width}", len(column), width * column.offset)[low:high]
-        return low + int(numbers.searchsorted(value, "left")), low + int(numbers.searchsorted(value, "right"))
-    wanted = value.encode("utf-8") if isinstance(value, str) else value
-    ends = memoryview(held or b"").cast("B").cast("i")[column.offset :]
-    texts = memoryview(content[0] or b"").cast("B")
-
-    def text(position: int) -> bytes:
-        return texts[ends[position] : ends[position + 1]].tobytes()
-
-    first = bisect_left(range(high), wanted, low, high, key=text)
-    return first, bisect_right(range(high), wanted, first, high, key=text)
 
 
 def places_within(columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, starts: Sequence[int]) -> list[range]:

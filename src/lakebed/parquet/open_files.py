@@ -20,7 +20,7 @@ from __future__ import annotations
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -70,7 +70,8 @@ class OpenFile:
     """A file ready to be read: at a ``path``, or on its store, of which the ``tail`` is known.
 
     ``name`` tells it from files of other tables in the read cache. ``blocks`` verifies what is read; None if the whole
-    file was verified, or cannot be.
+    file was verified, or cannot be. ``filter_sizes`` has the size in bytes of each bloom filter whose header was read,
+    by offset.
     """
 
     file: DataFile
@@ -81,6 +82,7 @@ class OpenFile:
     copy: LocalCopy | None
     tail: FileTail | None = None
     blocks: Blocks | None = None
+    filter_sizes: dict[int, int | None] = field(default_factory=dict)
 
     def part(self, descriptor: int, byte_range: ByteRange) -> bytes:
         """These bytes of a file at a path, verified; fewer where a file without blocks ends. Raises OSError."""

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
 
@@ -26,7 +26,7 @@ from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, RowGroup
 from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
 from lakebed.parquet.pages import PagedFile, Pages, Spans, gathered, taken
-from lakebed.parquet.thrift import STOP, integer, struct, structs, text
+from lakebed.parquet.thrift import STOP, integer, struct, structs_head, text
 
 THREADS_BYTES = 256 * 1024
 """Of so many bytes the columns are decoded side by side: that takes a millisecond or more, a hop to a thread 0.05."""
@@ -51,6 +51,11 @@ class Cut:
     def first(self) -> int:
         """The first of the rows."""
         return self.rows.start if isinstance(self.rows, range) else int(self.rows.begins[0])
+
+    def part(self, start: int, positions: range) -> Cut:
+        """The rows at these places among those of several cuts, where the rows of this one begin at ``start``."""
+        begin = self.first + positions.start - start
+        return replace(self, rows=range(begin, begin + len(positions)))
 
 
 def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
@@ -85,6 +90,30 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
         file.decode()
     whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
     return {one.name: _joined(pieces[one.id], one) for one in whole}
+
+
+def rows_at(  # noqa: PLR0913 - what was decoded, and what is wanted of it
+    cuts: Sequence[Cut],
+    starts: Sequence[int],
+    found: Sequence[range],
+    held: Mapping[str, pa.Array],
+    fields: Sequence[Field],
+    *,
+    arrow: pa.Schema,
+) -> pa.RecordBatch | None:
+    """The rows of each cut at the places found, with these fields; None if there are none.
+
+    ``arrow`` is the schema of these fields; ``starts`` has where each cut begins among the rows of all. Fields that are
+    not in ``held`` are decoded now, for the rows found alone.
+    """
+    some = [index for index, positions in enumerate(found) if positions]
+    if not some:
+        return None
+    positions = gathered([found[index] for index in some])
+    rest = [field for field in fields if field.name not in held]
+    more = decoded([cuts[index].part(starts[index], found[index]) for index in some], rest) if rest else {}
+    columns = [taken(held[field.name], positions) if field.name in held else more[field.name] for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow)
 
 
 def row_keys(held: Mapping[str, pa.Array], schema: Schema) -> pa.RecordBatch:
@@ -217,7 +246,7 @@ class _FileGroup:
             if dictionary:
                 begins += integer(2, begin)
             heads.append(b"".join((_COLUMN, chunk.head, count, size, size, begins, STOP, STOP)))
-        return structs(1, *heads) + integer(1, sum(self.sizes)) + count + STOP
+        return b"".join((structs_head(1, len(heads)), *heads, integer(1, sum(self.sizes)), count, STOP))
 
 
 @dataclass(slots=True, eq=False)
@@ -257,10 +286,19 @@ class _LittleFile:
         end = len(_MAGIC)
         for group in self.groups:
             *group.begins, end = accumulate(group.sizes, initial=end)
-        root = text(4, b"schema") + integer(1, len(self.elements), bits=32) + STOP
-        groups = structs(1, *[group.metadata() for group in self.groups])
-        elements = structs(1, root, *self.elements.values())
-        metadata = integer(1, 2, bits=32) + elements + integer(1, self.rows) + groups + STOP
+        count = len(self.elements)
+        metadata = b"".join(
+            (
+                _VERSION,
+                structs_head(1, 1 + count),
+                *(_ROOT, integer(1, count, bits=32), STOP),
+                *self.elements.values(),
+                integer(1, self.rows),
+                structs_head(1, len(self.groups)),
+                *[group.metadata() for group in self.groups],
+                STOP,
+            )
+        )
         tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
         # Read where Arrow will look at it: to put parts together would be to copy them.
         content = np.empty(end + len(tail), np.uint8).data
@@ -275,6 +313,8 @@ class _LittleFile:
         self.columns = dict(zip(self.elements, columns, strict=True))
 
 
+_VERSION = integer(1, 2, bits=32)
+_ROOT = text(4, b"schema")
 _COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, and its metadata follows
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
-from lakebed.parquet.footer import Chunk, Fences, Footer, RowGroup, encode_plain
+from lakebed.parquet.footer import Chunk, Fences, RowGroup, encode_plain
 from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.parquet.read_statistics import ReadStatistics
@@ -76,6 +76,8 @@ class Spans:
 
 def gathered(positions: Sequence[range | Integers]) -> range | Integers:
     """The numbers of some ascending ranges, or numbers: one range, if each begins where the one before it ends."""
+    if len(positions) == 1:
+        return positions[0]
     ranges = [one for one in positions if isinstance(one, range)]
     if len(ranges) < len(positions):
         return np.concatenate([np.asarray(one) for one in positions])
@@ -130,7 +132,7 @@ class PagedFile:
     """One open file, read by pages. What is known of its pages is kept by the file's name.
 
     As a context a local file is held open; outside of one it is opened for each part that is read. Parts of one on a
-    store are fetched by ``files``. For one thread.
+    store are fetched by ``files``, and take a round trip each (``is_remote``). For one thread.
     """
 
     def __init__(
@@ -141,46 +143,29 @@ class PagedFile:
         statistics: ReadStatistics | None = None,
         files: OpenFiles | None = None,
     ) -> None:
-        self._opened = opened
+        self.opened = opened
+        self.footer = opened.footer
+        self.name = opened.name
+        self.is_remote = opened.path is None
+        self.statistics = statistics or ReadStatistics()
         self._files = files
-        self._name = opened.name
         self._schema = schema
         self._kept = kept
-        self._statistics = statistics or ReadStatistics()
         self._descriptor = -1
         self._holders = 0
         self._ahead: dict[ByteRange, bytes] = {}
 
     def __enter__(self) -> Self:
-        if not self._holders and self._opened.path is not None:
-            self._descriptor = os.open(self._opened.path, os.O_RDONLY | os.O_CLOEXEC)
+        if not self._holders and self.opened.path is not None:
+            self._descriptor = os.open(self.opened.path, os.O_RDONLY | os.O_CLOEXEC)
         self._holders += 1
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._holders -= 1
-        if not self._holders and self._opened.path is not None:
+        if not self._holders and self.opened.path is not None:
             os.close(self._descriptor)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether each read takes a round trip."""
-        return self._opened.path is None
-
-    @property
-    def footer(self) -> Footer:
-        """Its row groups and columns."""
-        return self._opened.footer
-
-    @property
-    def name(self) -> str:
-        """By which things of the file are kept."""
-        return self._name
-
-    @property
-    def statistics(self) -> ReadStatistics:
-        """What is noted of reads of this file."""
-        return self._statistics
+            self._descriptor = -1
 
     def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> RowSpan:
         """Which rows of the row group at that position in the file may have such keys."""
@@ -192,15 +177,18 @@ class PagedFile:
             data = self._ahead.pop(byte_range, b"") or self._fetch([byte_range])[0]
         else:
             with self:
-                data = self._opened.part(self._descriptor, byte_range)
+                data = self.opened.part(self._descriptor, byte_range)
         if len(data) != byte_range[1]:
             raise OSError(f"{len(data)} of {byte_range[1]} bytes at {byte_range[0]}")
-        self._statistics.size_bytes += len(data)
+        self.statistics.size_bytes += len(data)
         return data
 
     def look(self, byte_range: ByteRange) -> bytes:
-        """The same of a local file that is held open, and not noted as a part that was read."""
-        return self._opened.part(self._descriptor, byte_range)
+        """The same of a local file, and not noted as a part that was read."""
+        if self._descriptor < 0:
+            with self:
+                return self.opened.part(self._descriptor, byte_range)
+        return self.opened.part(self._descriptor, byte_range)
 
     def read_into(self, content: memoryview, byte_ranges: Sequence[ByteRange]) -> int:
         """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
@@ -213,10 +201,10 @@ class PagedFile:
                 content[at : at + byte_range[1]] = self.read(byte_range)
                 at += byte_range[1]
             return at
-        blocks = self._opened.blocks
+        blocks = self.opened.blocks
         if blocks is not None and blocks.have_seen(byte_ranges):
             blocks = None
-        for run in _near(byte_ranges):
+        for run in (byte_ranges,) if len(byte_ranges) == 1 else _near(byte_ranges):
             begin = end = run[0][0]
             if blocks is not None:
                 data = memoryview(blocks.read(self._descriptor, (begin, sum(run[-1]) - begin)))
@@ -231,7 +219,7 @@ class PagedFile:
             count = os.preadv(self._descriptor, buffers, begin)
             if count != end - begin:
                 raise OSError(f"{count} of {end - begin} bytes at {begin}")
-        self._statistics.size_bytes += at
+        self.statistics.size_bytes += at
         return at
 
     @staticmethod
@@ -250,11 +238,11 @@ class PagedFile:
 
     def _fetch(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
         assert self._files is not None, "a file on a store is read by whoever opened it"
-        return self._files.fetch(self._opened, byte_ranges)
+        return self._files.fetch(self.opened, byte_ranges)
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
         """The pages of some columns of the row group at that position in the file; of those that it has."""
-        name = (self._name, position, numbers)
+        name = (self.name, position, numbers)
         found: tuple[Pages, ...] | None = self._kept.get(CacheKind.PAGES, name)
         if found is None:
             firsts: dict[bytes, array[int]] = {}
@@ -277,7 +265,7 @@ class PagedFile:
 
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
         """Where the keys of the row group at that position in the file lie, page by page."""
-        name = (self._name, position)
+        name = (self.name, position)
         found: KeyPages | None = self._kept.get(CacheKind.PAGES, name)
         if found is None:
             found = self._decode_key_pages(position, group)

@@ -7,11 +7,15 @@ Source: Apache Thrift, "Thrift compact protocol encoding"; Parquet format, ``par
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 RAW = 0
+
+INTEGERS_KEPT = 16_384
+"""Encoded fields that are kept, about 150 bytes each: the sizes of pages that are read again are the same again."""
 
 _TRUE, _FALSE, _BYTE, _I16, I32, _I64, _DOUBLE, BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _INTEGERS = frozenset({_I16, I32, _I64})
@@ -168,6 +172,7 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
+@lru_cache(maxsize=INTEGERS_KEPT)
 def integer(step: int, number: int, *, bits: int = 64) -> bytes:
     """A field that holds a number >= 0; ``step`` is its id minus that of the field before it."""
     return bytes([step << 4 | (_I64 if bits == 64 else I32)]) + varint(number << 1)
@@ -184,9 +189,10 @@ def items(step: int, kind: int, count: int, encoded: bytes) -> bytes:
     return bytes([step << 4 | _LIST]) + head + encoded
 
 
-def structs(step: int, *encoded: bytes) -> bytes:
-    """A field that holds a list of structs."""
-    return items(step, _STRUCT, len(encoded), b"".join(encoded))
+@lru_cache(maxsize=INTEGERS_KEPT)
+def structs_head(step: int, count: int) -> bytes:
+    """A field that holds a list of structs begins so; the structs follow."""
+    return items(step, _STRUCT, count, b"")
 
 
 def struct(step: int, encoded: bytes) -> bytes:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.parquet.open_files import OpenFile, OpenFiles
     from lakebed.parquet.read_cache import ReadCache
-    from lakebed.read.page_read import Ask, PageReader
+    from lakebed.read.page_read import PageReader
+    from lakebed.read.request import ReadRequest
 
 _SHARE = 8
 """A slice may take this part of the memory limit, decompressed: it is held twice while it is sorted, and so is the
@@ -54,32 +55,32 @@ class RemoteReader:
     def rows(
         self,
         opened: Sequence[OpenFile],
-        ask: Ask,
+        request: ReadRequest,
         memory_limit_bytes: int,
-        otherwise: Callable[[Ask], Iterator[pa.RecordBatch]],
+        otherwise: Callable[[ReadRequest], Iterator[pa.RecordBatch]],
     ) -> Iterator[pa.RecordBatch]:
         """The rows asked for, in order, maybe with other columns too, and without regard to limit and predicate.
 
         ``otherwise`` reads what cannot be read so: many or large rows with nested columns, very many rows of one key.
         """
         size_bytes_max = max(memory_limit_bytes // _SHARE, _SLICES * SLICE_BYTES)
-        if all(one.footer.gives_pages(ask.fields(with_keys=True)) for one in opened):
-            return self._merged(opened, ask, size_bytes_max, otherwise)
-        few = self._few(opened, ask, size_bytes_max)
-        return otherwise(ask) if few is None else iter(few)
+        if all(one.footer.gives_pages(request.fields(with_keys=True)) for one in opened):
+            return self._merged(opened, request, size_bytes_max, otherwise)
+        few = self._few(opened, request, size_bytes_max)
+        return otherwise(request) if few is None else iter(few)
 
     def _merged(
         self,
         opened: Sequence[OpenFile],
-        ask: Ask,
+        request: ReadRequest,
         slice_bytes_max: int,
-        otherwise: Callable[[Ask], Iterator[pa.RecordBatch]],
+        otherwise: Callable[[ReadRequest], Iterator[pa.RecordBatch]],
     ) -> Generator[pa.RecordBatch]:
         """Slice after slice."""
-        slices = forwards([PagedFile(one, ask.schema, self.kept, None, self.files) for one in opened], ask.keys)
+        slices = forwards([PagedFile(one, request.schema, self.kept, None, self.files) for one in opened], request.keys)
 
         def read(keys: EncodedRange) -> tuple[EncodedRange, list[pa.RecordBatch] | None, ReadStatistics]:
-            part = replace(ask, keys=keys, statistics=ReadStatistics())
+            part = replace(request, keys=keys, statistics=ReadStatistics())
             return keys, self.narrow.read_slice(opened, part, slice_bytes_max), part.statistics
 
         with ThreadPoolExecutor(1, "lakebed-slices") as ahead:
@@ -89,36 +90,40 @@ class RemoteReader:
                 keys, rows, statistics = under_way.result()
                 following = next(slices, None)
                 under_way = None if following is None else ahead.submit(read, following)
-                ask.statistics.add(statistics)
-                yield from otherwise(replace(ask, keys=keys)) if rows is None else rows
+                request.statistics.add(statistics)
+                yield from otherwise(replace(request, keys=keys)) if rows is None else rows
 
-    def _few(self, opened: Sequence[OpenFile], ask: Ask, size_bytes_max: int) -> list[pa.RecordBatch] | None:
+    def _few(
+        self, opened: Sequence[OpenFile], request: ReadRequest, size_bytes_max: int
+    ) -> list[pa.RecordBatch] | None:
         """The rows at once: their places by pages of the keys, nested columns by whole row groups; None: too much."""
         if not all(one.footer.paged for one in opened):
             return None
-        fields = ask.fields(with_keys=len(opened) > 1)
-        wanted = ask.schema.arrow_of(field.name for field in fields)
-        placed = [(one, self._places(one, ask)) for one in opened]
+        fields = request.fields(with_keys=len(opened) > 1)
+        wanted = request.schema.arrow_of(field.name for field in fields)
+        placed = [(one, self._places(one, request)) for one in opened]
         content_bytes = sum(one.footer.content_bytes_of(len(positions)) for one, positions in placed)
         if content_bytes > size_bytes_max or sum(len(positions) for _, positions in placed) > ROWS_MAX:
             return None
         found = [wanted.empty_table()]
         for one, positions in placed:
             for position, inside in positions_by_group(one, positions):
-                ask.statistics.files.add(one.file.id)
-                ask.statistics.row_groups += 1
-                read = GroupRows(one, position, ask.schema, self.kept, ask.statistics, self.files).take(fields, inside)
+                request.statistics.files.add(one.file.id)
+                request.statistics.row_groups += 1
+                read = GroupRows(one, position, request.schema, self.kept, request.statistics, self.files).take(
+                    fields, inside
+                )
                 found.append(pa.table([read[field.name] for field in fields], schema=wanted))
         rows = pa.concat_tables(found)
         if len(opened) > 1:
-            rows = rows.sort_by([(name, "ascending") for name in ask.schema.sort_names])
+            rows = rows.sort_by([(name, "ascending") for name in request.schema.sort_names])
         batches: list[pa.RecordBatch] = rows.to_batches()
         return batches
 
-    def _places(self, opened: OpenFile, ask: Ask) -> range:
-        low, high = ask.keys.min, ask.keys.max
-        first = rank(opened, ask.schema, self.kept, low, self.files)
-        end = opened.file.rows if high is None else rank(opened, ask.schema, self.kept, high, self.files)
+    def _places(self, opened: OpenFile, request: ReadRequest) -> range:
+        low, high = request.keys.min, request.keys.max
+        first = rank(opened, request.schema, self.kept, low, self.files)
+        end = opened.file.rows if high is None else rank(opened, request.schema, self.kept, high, self.files)
         return range(first, end)
 
 

@@ -42,7 +42,7 @@ from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadCache
 from lakebed.parquet.read_statistics import ReadStatistics
 from lakebed.read.bounded_scan import dataset
-from lakebed.read.page_read import Ask
+from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
 from lakebed.sorting.merge import merge_stream
 
@@ -85,19 +85,19 @@ class Engine:
         self._frames: WeakKeyDictionary[OpenFile, dict[int, DataFrame]] = WeakKeyDictionary()
         self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
 
-    def read(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch]:
+    def read(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch]:
         """The rows asked for, in order, of files that have a ``path``; with a limit, more than that may come.
 
         Raises what the engine raises, which does not tell the file; FileNotFoundError if one is gone.
         """
-        ask.statistics.files.update(opened.file.id for opened in files)
-        numbers = [field.id for field in ask.fields(with_keys=True)]
-        for keys, condition in self.conditions(files, ask):
+        request.statistics.files.update(opened.file.id for opened in files)
+        numbers = [field.id for field in request.fields(with_keys=True)]
+        for keys, condition in self.conditions(files, request):
             for opened in files:
-                opened.verify(opened.footer.byte_ranges_of(numbers, _not_pruned(opened.footer, keys, ask.schema)))
+                opened.verify(opened.footer.byte_ranges_of(numbers, _not_pruned(opened.footer, keys, request.schema)))
             # Only the context of a plan knows how many rows its batches have.
-            frame = self.frame(files, condition, ask)
-            yield from _execute(self._context(_batch_rows(files)), files, frame, ask.statistics)
+            frame = self.frame(files, condition, request)
+            yield from _execute(self._context(_batch_rows(files)), files, frame, request.statistics)
 
     def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
         """All rows of one file, as the schema has them, for plans that others make.
@@ -113,54 +113,54 @@ class Engine:
         return found.select(*exactly)
 
     def merge_in_levels(
-        self, files: Sequence[OpenFile], ask: Ask, memory_limit_bytes: int
+        self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
     ) -> Generator[pa.RecordBatch]:
         """As :meth:`read`, over any number of files, which have a ``path`` and are held to the end: one may be a copy.
 
         Of what it reads nothing but the engine itself is noted.
         """
-        ask.statistics.engine = True
-        ask.statistics.files.update(opened.file.id for opened in files)
+        request.statistics.engine = True
+        request.statistics.files.update(opened.file.id for opened in files)
         for opened in files:
             opened.verify_all()
         yield from merge_stream(
             [opened.path for opened in files if opened.path is not None],
-            ask.schema,
-            key_range=ask.keys,
+            request.schema,
+            key_range=request.keys,
             memory_limit_bytes=memory_limit_bytes,
-            where=ask.where,
-            columns=ask.names,
+            where=request.where,
+            columns=request.names,
         )
 
-    def conditions(self, files: Sequence[OpenFile], ask: Ask) -> Iterator[tuple[EncodedRange, Expr | None]]:
+    def conditions(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[tuple[EncodedRange, Expr | None]]:
         """What cuts the rows asked for into disjoint slices in key order: as keys, and for the engine."""
-        if ask.point is not None:
-            names = ask.schema.row_key_names
-            values = zip(names, ask.point.scalars(), strict=True)
-            yield ask.keys, reduce(and_, (self._column(name) == lit(value) for name, value in values))
+        if request.point is not None:
+            names = request.schema.row_key_names
+            values = zip(names, request.point.scalars(), strict=True)
+            yield request.keys, reduce(and_, (self._column(name) == lit(value) for name, value in values))
             return
-        for keys in forwards([PagedFile(opened, ask.schema, self._kept) for opened in files], ask.keys):
+        for keys in forwards([PagedFile(opened, request.schema, self._kept) for opened in files], request.keys):
             whole = all(opened.file.lies_in(keys) for opened in files)
-            yield keys, None if whole else inside(ask.schema, keys)
+            yield keys, None if whole else inside(request.schema, keys)
 
-    def frame(self, files: Sequence[OpenFile], condition: Expr | None, ask: Ask) -> DataFrame:
+    def frame(self, files: Sequence[OpenFile], condition: Expr | None, request: ReadRequest) -> DataFrame:
         """The rows of the files that meet the condition and the predicate, in order."""
         # Selected below the filter, so that the scan reads these and no others.
-        needed = ask.fields(with_keys=condition is not None or len(files) > 1)
-        scans = [self._scan(opened, ask.schema, _batch_rows(files)) for opened in files]
+        needed = request.fields(with_keys=condition is not None or len(files) > 1)
+        scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
         pairs = zip(files, scans, strict=True)
-        frames = [scan.select(*self._read_as(needed, opened, ask.schema)) for opened, scan in pairs]
+        frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
         if condition is not None:
             frames = [frame.filter(condition) for frame in frames]
-        if ask.where is not None:
-            frames = [passing(frame, ask.where, ask.schema) for frame in frames]
+        if request.where is not None:
+            frames = [passing(frame, request.where, request.schema) for frame in frames]
         union = frames[0]
         for frame in frames[1:]:
             union = union.union(frame)
         if len(frames) > 1:
-            union = union.sort(*sort_order(ask.schema))
-        rows = union.select(*(self._column(name) for name in dict.fromkeys(ask.names)))
-        return rows if ask.limit is None else rows.limit(ask.limit)
+            union = union.sort(*sort_order(request.schema))
+        rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
+        return rows if request.limit is None else rows.limit(request.limit)
 
     def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
         """The fields of a schema, out of the columns of a file."""

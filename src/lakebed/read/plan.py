@@ -9,7 +9,7 @@ there.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -79,7 +79,10 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
 
 def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
     """The files that may have a row among these keys, by the bounds of their fields after the first."""
-    later = [[(position - 1, ranges) for position, ranges in box if position] for box in keys.boxes]
+    later = [
+        [(position - 1, ranges, [keys.min for keys in ranges]) for position, ranges in box if position]
+        for box in keys.boxes
+    ]
     if not all(later) or not later:
         return files
     from lakebed.model.field_bounds import decode_bounds
@@ -87,14 +90,24 @@ def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
     return [file for file in files if not file.bounds or _may_match(decode_bounds(file.bounds), later)]
 
 
-def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[tuple[int, Sequence[EncodedRange]]]]) -> bool:
-    return any(
-        all(
-            place >= len(bounds) or any(not bounds[place].intersect(keys).empty for keys in ranges)
-            for place, ranges in box
-        )
-        for box in boxes
-    )
+_LaterField = tuple[int, Sequence[EncodedRange], Sequence[bytes]]
+"""A key field after the first, by its place among them; its ranges, which ascend and are disjoint; their minimums."""
+
+
+def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[_LaterField]]) -> bool:
+    for box in boxes:
+        for place, ranges, minimums in box:
+            if place < len(bounds) and not _meets(bounds[place], ranges, minimums):
+                break
+        else:
+            return True
+    return False
+
+
+def _meets(bound: EncodedRange, ranges: Sequence[EncodedRange], minimums: Sequence[bytes]) -> bool:
+    """Whether the bound shares a value with a range: if it does, then with the last that begins below its end."""
+    last = (len(ranges) if bound.max is None else bisect_left(minimums, bound.max)) - 1
+    return last >= 0 and not bound.intersect(ranges[last]).empty
 
 
 def coarser(

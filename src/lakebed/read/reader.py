@@ -1,14 +1,15 @@
 """Executing query plans: rows in key order, streamed, read in the caller's process.
 
-Partitions follow one another, and so do the parts of a partition whose files do not overlap; only files that overlap
-are merged. There are three ways to read:
+Partitions follow one another, and so do the parts of a partition whose files do not overlap. Only files that overlap
+are merged. There are four ways to read:
 
-* *narrow* (:mod:`lakebed.read.page_read`): a key, or a few thousand rows. Page indexes and bloom filters say which
-  pages of which files to decode; no engine, so under a millisecond.
-* *straight* (:mod:`lakebed.read.sequential_scan`): more rows, of a file that shares its keys with no other. By pages
-  as well, decoded ahead on all cores.
-* *by the engine* (:mod:`lakebed.read.merge_scan`): everything else, streamed through DataFusion in bounded memory:
-  merges of many rows, predicates over them, nested columns, and many rows of large files on object stores.
+* *point lookup* (:mod:`lakebed.read.point_lookup`): one key. Bounds and bloom filters choose the files, page indexes
+  the pages to decode. It takes less than a millisecond, without the engine.
+* *page read* (:mod:`lakebed.read.page_read`): a few thousand rows, decoded page by page as well.
+* *sequential scan* (:mod:`lakebed.read.sequential_scan`): more rows, of a file that shares its keys with no other.
+  Pages are decoded ahead on all cores.
+* *merge scan* (:mod:`lakebed.read.merge_scan`): everything else, streamed through DataFusion in bounded memory: merges
+  of many rows, predicates over them, nested columns, and many rows of large files on object stores.
 
 *Damage.* Each way verifies the bytes that it uses against digests before or while it decodes them
 (:mod:`lakebed.parquet.open_files`, decision 0029); reads by pages also check the CRCs of the pages. Whatever is raised,
@@ -21,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -29,16 +30,17 @@ import pyarrow as pa
 
 from lakebed.errors import DamagedError, Error, UsageError
 from lakebed.model.files import DataFile, data_name
-from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.schema import Schema
-from lakebed.parquet.bloom_filters import Membership
 from lakebed.parquet.open_files import OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import READ_CACHE, ReadCache
 from lakebed.parquet.read_statistics import ReadStatistics
 from lakebed.read.filtering import Unfiltered, exactly, filtered
-from lakebed.read.page_read import Ask, PageReader, Point
+from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan, at, successive
+from lakebed.read.point_lookup import Point, PointLookup, point_of
+from lakebed.read.request import ReadRequest
 from lakebed.read.row_stream import RowStream, bounded
 from lakebed.settings import Settings
 
@@ -90,20 +92,16 @@ class Reader:
         self._kept = cache
         self._files = OpenFiles(storage, table_id, keeps, cache)
         self._narrow = PageReader(self._files, cache)
+        self.points = PointLookup(self._files, cache, self)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
-    def get(self, plan: QueryPlan, columns: Sequence[str], statistics: ReadStatistics | None = None) -> pa.Table:
-        """All rows of the plan at once, in key order; ``columns`` as asked, in that order. ``read statistics`` notes
-        it.
-
-        Raises:
-            UsageError: a column that the plan's schema does not have.
-            NotRetainedError: a file was deleted meanwhile, since the table had no use for it any more.
-            NotFoundError, DamagedError, StorageError: a file is gone, not what was written, or cannot be read.
-        """
-        schema = _selected(plan.schema, columns)
-        return pa.Table.from_batches(self._rows(plan, ScanRequest(schema), statistics), schema)
+    def get_streamed(self, files: Sequence[DataFile], schema: Schema, point: Point, names: tuple[str, ...]) -> pa.Table:
+        """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
+        request = ReadRequest(schema, EncodedRange(point.key, successor(point.key)), names, point=point)
+        wanted = schema.arrow_of(names)
+        found = (exactly(rows, wanted) for rows in self._part_rows(files, request) if isinstance(rows, pa.RecordBatch))
+        return pa.Table.from_batches(found, wanted)
 
     def scan(  # noqa: PLR0913 - what is asked of a plan's rows is said in one call
         self,
@@ -117,16 +115,23 @@ class Reader:
     ) -> RowStream:
         """At most ``limit`` rows of the plan for which ``where`` is true, as a stream; with ``reverse`` the last first.
 
-        Raises as :meth:`get`, and UsageError for a row that ``where`` cannot be evaluated for. Reads nothing yet.
+        Reads nothing yet. ``statistics`` counts what the read does. Raises, then or while it is read:
+
+            UsageError: a column that the schema does not have, or a row that ``where`` cannot be evaluated for.
+            NotRetainedError: a file was deleted meanwhile, because the table does not keep it any more.
+            NotFoundError, DamagedError, StorageError: a file is gone, is not what was written, or cannot be read.
         """
         if limit is not None and limit < 0:
             raise UsageError(f"limit = {limit}: must be 0 or more")
-        schema = _selected(plan.schema, columns)
-        rows = self._rows(plan, ScanRequest(schema, where, limit, reverse), statistics)
+        names = plan.schema.project(columns)
+        schema = plan.schema.arrow_of(names)
+        counted = ReadStatistics() if statistics is None else statistics
+        request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted)
+        rows = self._rows(plan, request, schema)
         return RowStream(schema, (part for batch in rows for part in bounded(batch)))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
-        """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`get`."""
+        """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`scan`."""
         with self.blaming([file]):
             opened = self._files.open(file, schema)
             if columns is None:
@@ -152,7 +157,7 @@ class Reader:
         return dataset(opened, self._files)
 
     def check_there(self, opened: OpenFile) -> None:
-        """Raise as :meth:`get` if the object of the file is gone, whatever is kept of it."""
+        """Raise as :meth:`scan` if the object of the file is gone, whatever is kept of it."""
         there = (
             opened.path.exists() if opened.path else self._storage.last_modified(data_name(self._table_id, opened.file))
         )
@@ -172,7 +177,7 @@ class Reader:
     def get_many(
         self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], statistics: ReadStatistics | None = None
     ) -> pa.Table:
-        """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`get`."""
+        """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`scan`."""
         from lakebed.read.multi_get import by_part
         from lakebed.read.multi_get_batches import Lookup
 
@@ -204,7 +209,7 @@ class Reader:
         return read_parts(parts, ready, lookup)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
-        """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`get`."""
+        """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`scan`."""
         from lakebed.parquet.row_positions import rank
 
         with self.blaming([file]):
@@ -214,7 +219,7 @@ class Reader:
             return rank(opened, schema, self._kept, bound, self._files)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], positions: Sequence[int]) -> pa.Table:
-        """The rows of a file at these ascending places. Raises as :meth:`get`."""
+        """The rows of a file at these ascending places. Raises as :meth:`scan`."""
         from lakebed.parquet.row_positions import GroupRows, positions_by_group
 
         wanted = _selected(schema, columns)
@@ -227,33 +232,29 @@ class Reader:
                 found.append(pa.Table.from_arrays([read[name] for name in columns], schema=wanted))
         return pa.concat_tables(found)
 
-    def _rows(
-        self, plan: QueryPlan, wanted: ScanRequest, statistics: ReadStatistics | None = None
-    ) -> Generator[pa.RecordBatch]:
-        left = wanted.limit
-        seen = statistics or ReadStatistics()
-        with closing(self._found(plan, wanted, seen)) as found:
-            for batch in filtered(found, wanted.where):
+    def _rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
+        left = request.limit
+        with closing(self._found(plan, request, schema)) as found:
+            for batch in filtered(found, request.where):
                 if left == 0:
                     return
                 taken = batch if left is None else batch.slice(0, left)
-                seen.rows += taken.num_rows
+                request.statistics.rows += taken.num_rows
                 if taken.num_rows:
-                    yield exactly(taken, wanted.schema)
+                    yield exactly(taken, schema)
                 if left is not None:
                     left -= taken.num_rows
 
     def _found(
-        self, plan: QueryPlan, wanted: ScanRequest, statistics: ReadStatistics
+        self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows part by part, as :meth:`_part_rows` has them; with a limit, more may come."""
-        left = wanted.limit
-        names = tuple(wanted.schema.names)
-        for keys, point, files in _parts(plan, wanted):
+        left = request.limit
+        for keys, point, files in _parts(plan, reverse=request.reverse):
             if left is not None and left <= 0:
                 return
-            ask = Ask(plan.schema, keys, point, names, left, wanted.where, statistics)
-            rows = self._from_the_end(files, ask, wanted.schema) if wanted.reverse else self._part_rows(files, ask)
+            part = replace(request, keys=keys, point=point, limit=left)
+            rows = self._from_the_end(files, part, schema) if request.reverse else self._part_rows(files, part)
             with closing(rows) as batches:
                 for batch in batches:
                     if left is not None and not isinstance(batch, Unfiltered):
@@ -261,23 +262,25 @@ class Reader:
                     yield batch
 
     def _from_the_end(
-        self, files: Sequence[DataFile], ask: Ask, schema: pa.Schema
+        self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
         from lakebed.read.reverse import turned
         from lakebed.read.slices import backwards
 
-        with self.blaming(files, ask.where):
-            opened = [self._files.open(file, ask.schema) for file in files]
-        slices = backwards([PagedFile(one, ask.schema, self._kept, None, self._files) for one in opened], ask.keys)
+        with self.blaming(files, request.where):
+            opened = [self._files.open(file, request.schema) for file in files]
+        slices = backwards(
+            [PagedFile(one, request.schema, self._kept, None, self._files) for one in opened], request.keys
+        )
         while True:
-            with self.blaming(files, ask.where):
+            with self.blaming(files, request.where):
                 keys = next(slices, None)
             if keys is None:
                 return
-            slice_ask = replace(ask, keys=keys, limit=None)
+            slice_request = replace(request, keys=keys, limit=None)
             reaching = [file for file in files if file.reaches(keys)]
-            with closing(self._part_rows(reaching, slice_ask)) as rows:
+            with closing(self._part_rows(reaching, slice_request)) as rows:
                 first = next(rows, None)
                 hold_bytes = self._memory_limit_bytes() // HELD_SHARE
                 if isinstance(first, Unfiltered):
@@ -288,96 +291,94 @@ class Reader:
                     exact = (exactly(one, schema) for one in chain((first,), rows) if not isinstance(one, Unfiltered))
                     yield from turned(exact, hold_bytes)
 
-    def _part_rows(self, files: Sequence[DataFile], ask: Ask) -> Generator[pa.RecordBatch | Unfiltered]:
+    def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, of files that overlap; of few rows the predicate was not asked yet."""
-        with self.blaming(files, ask.where):
-            batches = self._opened_rows(files, ask)
+        with self.blaming(files, request.where):
+            batches = self._opened_rows(files, request)
         while True:
-            with self.blaming(files, ask.where), ask.statistics.step("read"):
+            with self.blaming(files, request.where), request.statistics.step("read"):
                 batch = next(batches, None)
             if batch is None:
                 return
             yield batch
 
-    def _opened_rows(self, files: Sequence[DataFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
-        holding = self._narrow.holding(files, ask)
-        with ask.statistics.step("open"):
-            opened = self._files.open_all(holding, ask.schema)
-        with ask.statistics.step("read"):
-            narrow = self._narrow_rows(opened, ask)
+    def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
+        statistics = request.statistics
+        if request.point is not None:
+            files = self.points.holding(files, request.schema, request.point, statistics)
+        with statistics.step("open"):
+            opened = self._files.open_all(files, request.schema)
+        with statistics.step("read"):
+            unfiltered = request if request.where is None else request.before_where()
+            narrow = self._narrow_rows(opened, unfiltered)
         if narrow is not None:
-            return iter(narrow)
+            return iter(narrow) if request.where is None else map(Unfiltered, narrow)
         limit_bytes = self._memory_limit_bytes()
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
-        if len(opened) == 1 and is_sequential(opened[0], ask):
-            return sequential_scan(opened[0], ask, self._kept, limit_bytes, self._files)
-        if ask.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
-            local = [self._files.local(file, ask.schema) for file in files]
-            return self.engine().merge_in_levels(local, ask, limit_bytes)
+        if len(opened) == 1 and is_sequential(opened[0], request):
+            return sequential_scan(opened[0], request, self._kept, limit_bytes, self._files)
+        if request.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
+            local = [self._files.local(file, request.schema) for file in files]
+            return self.engine().merge_in_levels(local, request, limit_bytes)
         if any(one.path is None or one.footer.is_wide for one in opened):
-            return self._page_rows(opened, ask)
-        return self.engine().read(opened, ask)
+            return self._page_rows(opened, request)
+        return self.engine().read(opened, request)
 
-    def _page_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Iterator[pa.RecordBatch | Unfiltered]:
+    def _page_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         """The rows asked for of files of which some are wide, or stay on their store: by pages, else by the engine."""
         from lakebed.read.bounded_scan import RemoteReader
 
-        def from_copies(ask: Ask) -> Iterator[pa.RecordBatch]:
-            return self.engine().read([self._files.local(one.file, ask.schema) for one in opened], ask)
+        def from_copies(request: ReadRequest) -> Iterator[pa.RecordBatch]:
+            return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)
 
-        asked = ask if ask.where is None else ask.before_where()
+        asked = request if request.where is None else request.before_where()
         remote = RemoteReader(self._files, self._kept, self._narrow)
         rows = remote.rows(opened, asked, self._memory_limit_bytes(), from_copies)
-        return rows if ask.where is None else map(Unfiltered, rows)
+        return rows if request.where is None else map(Unfiltered, rows)
 
-    def _narrow_rows(self, opened: Sequence[OpenFile], ask: Ask) -> Sequence[pa.RecordBatch | Unfiltered] | None:
-        if ask.where is None:
-            return self._narrow.read(opened, ask)
-        batches = self._narrow.read(opened, ask.before_where())
-        return None if batches is None else [Unfiltered(batch) for batch in batches]
+    def _narrow_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
+        if request.point is None:
+            return self._narrow.read(opened, request)
+        schema, point, names = request.schema, request.point, request.names
+        return self.points.read(opened, schema, point, names, request.statistics, limit=request.limit)
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
         """Turn a failure inside the block into an error about the file that caused it, or the predicate."""
         try:
             yield
-        except (Error, GeneratorExit, KeyboardInterrupt, SystemExit, MemoryError):
-            raise
         except BaseException as error:
-            for file in files:
-                self._files.drop(file)
-                try:
-                    self._files.verify(file)
-                except DamagedError as damage:
-                    raise damage from error
-            if where is not None:
-                raise where.untold(error) from error
-            if "non UTF-8" in str(error):
-                raise DamagedError(
-                    "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
-                    f"repair` on it ({str(error)[:200]})"
-                ) from error
-            raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
+            self.blame(error, files, where)
+            raise
+
+    def blame(self, error: BaseException, files: Sequence[DataFile], where: Predicate | None = None) -> None:
+        """Raise an error about the file that caused a failure, or the predicate; return if the error says it itself."""
+        if isinstance(error, Error | GeneratorExit | KeyboardInterrupt | SystemExit | MemoryError):
+            return
+        for file in files:
+            self._files.drop(file)
+            try:
+                self._files.verify(file)
+            except DamagedError as damage:
+                raise damage from error
+        if where is not None:
+            raise where.untold(error) from error
+        if "non UTF-8" in str(error):
+            raise DamagedError(
+                "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
+                f"repair` on it ({str(error)[:200]})"
+            ) from error
+        raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ScanRequest:
-    """Which of a plan's rows are wanted, and how: as this schema, at most so many, from the last one if ``reverse``."""
-
-    schema: pa.Schema
-    where: Predicate | None = None
-    limit: int | None = None
-    reverse: bool = False
-
-
-def _parts(plan: QueryPlan, wanted: ScanRequest) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
+def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
     """Key ranges, or one key, with files that overlap there, in the order in which they are to be read."""
-    for partition in reversed(plan.partitions) if wanted.reverse else plan.partitions:
-        for keys in reversed(partition.ranges) if wanted.reverse else partition.ranges:
-            point = _point(plan.schema, keys)
+    for partition in reversed(plan.partitions) if reverse else plan.partitions:
+        for keys in reversed(partition.ranges) if reverse else partition.ranges:
+            point = point_of(plan.schema, keys)
             parts = successive(partition.files, keys) if point is None else at(partition.files, keys)
-            for part, files in reversed(list(parts)) if wanted.reverse else parts:
+            for part, files in reversed(list(parts)) if reverse else parts:
                 yield part, point, files
 
 
@@ -395,15 +396,3 @@ def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:
     return schema.arrow_of(schema.project(columns))
-
-
-def _point(schema: Schema, keys: EncodedRange) -> Point | None:
-    """The one key that the range holds; None for any other range."""
-    if keys.max is None or keys.max != successor(keys.min):
-        return None
-    fields = schema.row_key
-    bound = schema.codec.decode_bound(keys.min)
-    # A bound that was cut short decodes like the key that it begins.
-    if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
-        return None
-    return Point(fields, bound.values, Membership(fields, bound.values, keys.min))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.parquet.footer import RowGroup
     from lakebed.parquet.open_files import OpenFile, OpenFiles
     from lakebed.parquet.read_cache import ReadCache
-    from lakebed.read.page_read import Ask
+    from lakebed.read.request import ReadRequest
 
 SLICE_BYTES = 8 * 1024 * 1024
 """Of decoded rows. A slice costs a millisecond beside decoding them, which takes 15."""
@@ -41,13 +41,13 @@ _SLICE_SHARE = 4
 """What is under way takes at most this part of the memory limit; each slice twice, decoded and as it is stored."""
 
 
-def is_sequential(opened: OpenFile, ask: Ask) -> bool:
+def is_sequential(opened: OpenFile, request: ReadRequest) -> bool:
     """Whether what is asked of a single file can be read so: by pages, and with no predicate to prune them by."""
-    return ask.where is None and opened.footer.gives_pages(ask.fields(with_keys=True))
+    return request.where is None and opened.footer.gives_pages(request.fields(with_keys=True))
 
 
 def sequential_scan(
-    opened: OpenFile, ask: Ask, kept: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
+    opened: OpenFile, request: ReadRequest, kept: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
 ) -> Generator[pa.RecordBatch]:
     """The rows asked for, in order; with a limit, a few more may come. ``files`` fetches parts of a file on a store.
 
@@ -55,7 +55,7 @@ def sequential_scan(
     """
     cores = pa.cpu_count()
     ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
-    cut = _Cut(opened, ask, kept, files)
+    cut = _Cut(opened, request, kept, files)
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead), "lakebed-scan")
     try:
@@ -83,7 +83,7 @@ class _Slice:
     """Rows ``[begin, end)`` of one row group. Unless ``whole``, those asked for are told by their keys."""
 
     opened: OpenFile
-    ask: Ask
+    request: ReadRequest
     kept: ReadCache
     files: OpenFiles | None
     position: int
@@ -92,9 +92,9 @@ class _Slice:
     whole: bool
 
     def decode(self) -> _Decoded:
-        """The rows asked for; any thread may ask."""
-        schema = self.ask.schema
-        wanted = schema.arrow_of(dict.fromkeys(self.ask.names))
+        """The rows asked for; any thread may request."""
+        schema = self.request.schema
+        wanted = schema.arrow_of(dict.fromkeys(self.request.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         statistics = ReadStatistics()
         file = PagedFile(self.opened, schema, self.kept, statistics, self.files)
@@ -107,7 +107,7 @@ class _Slice:
         row_bytes = sum(column.nbytes for column in held.values()) // (self.end - self.begin)
         rows = pa.RecordBatch.from_arrays([held[name] for name in wanted.names], schema=wanted)
         if not self.whole:
-            (some,) = places_within(row_keys(held, schema), schema.codec, self.ask.keys, [0, rows.num_rows])
+            (some,) = places_within(row_keys(held, schema), schema.codec, self.request.keys, [0, rows.num_rows])
             rows = rows.slice(some.start, len(some))
         return _Decoded(rows, row_bytes, statistics)
 
@@ -115,10 +115,10 @@ class _Slice:
 class _Cut:
     """The rows of a file cut into slices, each as large as what was decoded before lets expect. Used by one thread."""
 
-    def __init__(self, opened: OpenFile, ask: Ask, kept: ReadCache, files: OpenFiles | None) -> None:
+    def __init__(self, opened: OpenFile, request: ReadRequest, kept: ReadCache, files: OpenFiles | None) -> None:
         self._opened = opened
         self._files = files
-        self._ask = ask
+        self._request = request
         self._kept = kept
         self._rows = FIRST_ROWS
         self._row_bytes = 1
@@ -126,27 +126,27 @@ class _Cut:
     def given(self, decoding: Future[_Decoded]) -> Iterator[pa.RecordBatch]:
         """The rows of a slice, when they are decoded, in batches."""
         decoded = decoding.result()
-        self._ask.statistics.add(decoded.statistics)
+        self._request.statistics.add(decoded.statistics)
         self._row_bytes = max(1, decoded.row_bytes)
         for begin in range(0, decoded.rows.num_rows, BATCH_ROWS):
             yield decoded.rows.slice(begin, BATCH_ROWS)
 
     def slices(self) -> Iterator[_Slice]:
         """The slices in order; with a limit, as far as that surely reaches."""
-        opened, ask = self._opened, self._ask
-        left = ask.limit
-        ask.statistics.files.add(opened.file.id)
-        file = PagedFile(opened, ask.schema, self._kept, ask.statistics, self._files)
-        for position in opened.footer.fences.reaching(ask.keys):
+        opened, request = self._opened, self._request
+        left = request.limit
+        request.statistics.files.add(opened.file.id)
+        file = PagedFile(opened, request.schema, self._kept, request.statistics, self._files)
+        for position in opened.footer.fences.reaching(request.keys):
             group = opened.footer.groups[position]
             known = file.key_pages(position, group)
-            span = known.rows(ask.keys, group.rows, left)
-            ask.statistics.row_groups += len(span.rows) > 0
+            span = known.rows(request.keys, group.rows, left)
+            request.statistics.row_groups += len(span.rows) > 0
             begin = span.rows.start
             while begin < span.rows.stop:
                 end = min(span.rows.stop, self._end(known, begin, group))
-                whole = _lies_in(known, ask.keys, begin, end)
-                yield _Slice(opened, ask, self._kept, self._files, position, begin, end, whole)
+                whole = _lies_in(known, request.keys, begin, end)
+                yield _Slice(opened, request, self._kept, self._files, position, begin, end, whole)
                 begin = end
             if left is not None:
                 left -= span.above

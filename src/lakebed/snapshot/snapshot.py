@@ -60,8 +60,7 @@ class Snapshot(Exchange):
 
     def get(self, *key: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of one key; see :meth:`lakebed.table.table.Table.get`."""
-        names = self.schema.project(columns)
-        return self.reader.get(plan(self.state, [self._point(key)]), names)
+        return self.reader.points.get(self.state, key, columns)
 
     def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of many keys; see :meth:`lakebed.table.table.Table.get_many`."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import NotFoundError, StorageError
@@ -16,7 +17,7 @@ from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.state.time_travel import check_time, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -54,8 +55,8 @@ class TableReads:
         self._log = log
         self._table_id = table_id
         self._settings = settings
+        self._is_near = storage.url.startswith(_NEAR)
         self._probed_s: float | None = None
-        self._reader: Reader | None = None
         self._clock_read: tuple[datetime, float] | None = None
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
@@ -64,10 +65,12 @@ class TableReads:
         With ``at_least`` it waits until the log has that version. Raises UsageError if it is none, NotFoundError if it
         does not come within ten seconds.
         """
+        if at_least is None:
+            return self._newest(max_staleness)
         check_whole_number("at_least", at_least)
         began, pause = clock.monotonic_s(), _LOOK_FIRST_S
         state = self._newest(max_staleness)
-        while at_least is not None and state.version < at_least:
+        while state.version < at_least:
             if clock.monotonic_s() - began >= WAIT_S:
                 raise NotFoundError(
                     f"the table has the versions up to {state.version}, and {at_least} did not come within "
@@ -79,24 +82,28 @@ class TableReads:
             state = self._newest(None)
         return state
 
-    def read(self, ask: Callable[[Snapshot], pa.Table], max_staleness: float | None, at_least: int | None) -> pa.Table:
-        """What is asked of the newest state, maybe twice; the other two are as for :meth:`state`, which see for errors.
+    def get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        """As :meth:`lakebed.table.table.Table.get`.
 
-        On a store the state that is known is asked while the log is, at first that of the newest checkpoint: mostly
-        there is none newer, and it is one round trip less, or two.
+        On a remote store the lookup runs in the latest state known (at first that of the latest checkpoint) while the
+        log is probed. Usually there is no newer state, which saves a round trip or two. Otherwise it runs again.
         """
         known = None
-        if not self._storage.url.startswith(_NEAR) and not self._is_fresh(max_staleness) and at_least is None:
+        if not self._is_near and at_least is None and not self._is_fresh(max_staleness):
             known = self._log.open()
         if known is None or not known.version:
-            return ask(self.snapshot(self.state(max_staleness, at_least)))
+            return self.reader.points.get(self.state(max_staleness, at_least), key, columns)
         from concurrent.futures import ThreadPoolExecutor
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
-            reading = thread.submit(ask, self.snapshot(known))
+            reading = thread.submit(self.reader.points.get, known, key, columns)
             state = self.state()
-            return reading.result() if state.version == known.version else ask(self.snapshot(state))
+            if state.version == known.version:
+                return reading.result()
+            return self.reader.points.get(state, key, columns)
         finally:
             # What was read of an older state is not waited for.
             thread.shutdown(wait=False, cancel_futures=True)
@@ -107,15 +114,12 @@ class TableReads:
 
         return Snapshot(state, self.reader, self._storage)
 
-    @property
+    @cached_property
     def reader(self) -> Reader:
-        """What reads the files, made at first use."""
-        if self._reader is None:
-            from lakebed.read.reader import Reader
+        """What reads the files, made at first use: whoever only writes need not import it."""
+        from lakebed.read.reader import Reader
 
-            memory = lambda: self._settings().memory_limit_bytes  # noqa: E731
-            self._reader = Reader(self._storage, self._table_id, self._keeps, memory)
-        return self._reader
+        return Reader(self._storage, self._table_id, self._keeps, lambda: self._settings().memory_limit_bytes)
 
     def at(self, version: int | None, time: datetime | str | None, tag: str | None) -> Snapshot:
         """As :meth:`lakebed.table.table.Table.at`."""
@@ -194,10 +198,10 @@ class TableReads:
         return last_modified + timedelta(seconds=clock.monotonic_s() - read_s)
 
     def _newest(self, max_staleness: float | None) -> TableState:
-        if self._is_fresh(max_staleness):
+        if max_staleness is not None and self._is_fresh(max_staleness):
             return self._log.head.state
         before = clock.monotonic_s()
-        state = self._log.follow()
+        state = self._log.tail.follow().state
         self._probed_s = before
         return state
 

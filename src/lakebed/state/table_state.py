@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import DamagedError
@@ -50,7 +51,7 @@ class Fence:
         return any(job.opened <= self.version and not job.keys.intersect(self.keys).empty for job in jobs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableState:
     """Everything that is known of a table at ``version``. ``references`` are by partition id, in the order of arrival.
 
@@ -80,7 +81,7 @@ class TableState:
     orphan_cutoff_us: int = 0
     dropped: bool = False
 
-    @property
+    @cached_property
     def created(self) -> Schema:
         """The newest schema of a table that exists. Raises DamagedError for a log without its creation."""
         if not self.schemas:

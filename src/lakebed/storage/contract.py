@@ -34,6 +34,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed.errors import UsageError
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+NAMES_CHECKED = 4096
+"""Names that are known to be safe: each read of a table looks for the same two."""
 
 NAME_CHARS_MAX = 800
 """S3 allows 1,024 bytes a key; the rest is for the root's own prefix."""
@@ -198,6 +202,7 @@ class Storage(Protocol):
         """The URL by which other engines (DataFusion, Spark) address the object."""
 
 
+@lru_cache(maxsize=NAMES_CHECKED)
 def check_name(name: str) -> str:
     """Return the name of an object if it is safe on every store.
 

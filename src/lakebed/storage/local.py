@@ -38,6 +38,7 @@ from lakebed.storage.syscalls import (
     LOCK,
     entries,
     explained,
+    explanation,
     last_modified_of,
     link,
     locked,
@@ -122,15 +123,17 @@ class LocalStorage:
     def get(self, name: str) -> bytes | None:
         """The whole object; None: not there."""
         target = self._path(name)
-        with explained("read", target):
+        # No context manager: every read of a table looks for two objects that are seldom there.
+        try:
             if (found := self._found(target)) is None:
                 return None
             check_get(target, found.st_size)
-            try:
-                with open(target, "rb") as file:
-                    return file.read()
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None
+            with open(target, "rb") as file:
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise explanation("read", target, error) from error
 
     def get_versioned(self, name: str) -> Versioned | None:
         """The whole object; its version is its digest."""

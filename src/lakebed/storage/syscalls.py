@@ -58,13 +58,15 @@ class explained:  # noqa: N801 - read as a word: with explained("read", path)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            remedy = _REMEDIES.get(error.errno or 0, os.strerror(error.errno or 0))
-            raise StorageError(
-                f"cannot {self._action} {self._path}: {remedy}",
-                path=self._path,
-                errno=error.errno,
-                transient=error.errno in _TRANSIENT,
-            ) from error
+            raise explanation(self._action, self._path, error) from error
+
+
+def explanation(action: str, path: str, error: OSError) -> StorageError:
+    """The error for a system call that failed: what was done, the path and the remedy."""
+    remedy = _REMEDIES.get(error.errno or 0, os.strerror(error.errno or 0))
+    return StorageError(
+        f"cannot {action} {path}: {remedy}", path=path, errno=error.errno, transient=error.errno in _TRANSIENT
+    )
 
 
 def write_all(descriptor: int, data: bytes) -> None:

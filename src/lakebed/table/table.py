@@ -170,7 +170,7 @@ class Table(Exchange):
             UsageError: a column that the table does not have.
             NotFoundError: the version does not come within ten seconds.
         """
-        return self._reads.read(lambda snapshot: snapshot.get(*key, columns=columns), max_staleness, at_least)
+        return self._reads.get(key, columns, max_staleness, at_least)
 
     def get_many(
         self,

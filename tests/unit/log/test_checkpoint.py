@@ -53,7 +53,7 @@ def with_checkpoint(storage):
     """A log whose checkpoint is of its head."""
     log = log_on(storage)
     log.follow()
-    log._tail.start_checkpoint()
+    log.tail.start_checkpoint()
     return log
 
 

@@ -318,7 +318,7 @@ def test_a_sidecar_is_not_read_again_when_the_state_comes_to_rest_on_a_checkpoin
         return write(head)
 
     monkeypatch.setattr(log.checkpoints, "write", overtaken)
-    log._tail.start_checkpoint()
+    log.tail.start_checkpoint()
     assert faulty.fired[Fault.FAIL_BEFORE] == 0
     assert isinstance(log.head.state.files.base, Columns)
     assert set(log.head.state.files.changes) == {"f1"}

@@ -155,10 +155,10 @@ def published_before_it_is_created(patch):
     append_or_report = Log._append_or_report
 
     def eager(log, pending, validated):
-        reading = log._tail.reading()
+        reading = log.tail.reading()
         if pending.version == reading.head.version + 1:
-            log._tail.read_on(reading, pending.data)
-            log._tail._publish(reading)
+            log.tail.read_on(reading, pending.data)
+            log.tail._publish(reading)
         return append_or_report(log, pending, validated)
 
     patch.setattr(Log, "_append_or_report", eager)

@@ -68,7 +68,7 @@ class Process:
         self.name = name
         self.table = Table(TABLE_ID, "t", world.storage, world.logs(world.storage), dict)
         self.log = self.table.log
-        self.log._tail._advancing = Lock(world.schedule)
+        self.log.tail._advancing = Lock(world.schedule)
         self.seen = None
         self.actors = []
         self.writing = None
@@ -141,7 +141,7 @@ class World:
 
     def write_checkpoint(self, tail):
         """In place of a thread of its own."""
-        process = next(p for p in self.processes if p.log._tail is tail)
+        process = next(p for p in self.processes if p.log.tail is tail)
         if process.writing is None or process.writing.done:
             self.counts["checkpoints"] += 1
             process.writing = self.schedule.spawn(f"{process.name}.s", partial(tail._write_checkpoint, tail.head))

@@ -187,7 +187,7 @@ class Tree:
     def get(self, *key):
         encoded = self.schema.codec.encode_key(key)
         planned = plan(self.state, [EncodedRange(encoded, successor(encoded))])
-        return self.reader.get(planned, self.schema.names)
+        return self.reader.scan(planned, self.schema.names, None).read_all()
 
 
 def rows_of(files, kinds):

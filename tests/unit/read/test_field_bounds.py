@@ -11,8 +11,9 @@ from lakebed.errors import DamagedError
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
 from lakebed.model.files import data_name
-from lakebed.model.keys import KeyCodec, encode_content
+from lakebed.model.keys import EncodedRange, KeyCodec, encode_content
 from lakebed.model.schema import Schema
+from lakebed.read.plan import _meets
 from lakebed.state.checkpoint_codec import of_table
 from lakebed.state.columnar_codecs import CODECS
 from lakebed.state.columns import Segment, SegmentRows
@@ -29,6 +30,17 @@ def test_the_range_holds_every_value_whatever_is_cut(values, stranger):
     assert all(keys.contains(codec.encode((value,))) for value in values)
     if not keys.contains(codec.encode((stranger,))):
         assert not min(values) <= stranger <= max(values)
+
+
+@given(
+    st.sets(st.binary(max_size=2), min_size=1), st.binary(max_size=2), st.none() | st.binary(max_size=3), st.booleans()
+)
+def test_one_of_many_ranges_says_whether_a_bound_meets_any(cuts, low, high, endless):
+    ends = [*sorted(cuts), *([None] if endless else [])]
+    ranges = [EncodedRange(*pair) for pair in zip(ends[::2], ends[1::2], strict=False)]
+    bound = EncodedRange(low, high)
+    met = any(not bound.intersect(one).empty for one in ranges)
+    assert _meets(bound, ranges, [one.min for one in ranges]) == met
 
 
 @given(st.lists(st.text(max_size=30), min_size=1))

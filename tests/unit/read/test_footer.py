@@ -18,7 +18,7 @@ from lakebed.parquet.footer import Fences, read_footer
 from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadCache
-from lakebed.parquet.thrift import STOP, decode_struct, integer, struct, structs, text
+from lakebed.parquet.thrift import STOP, decode_struct, integer, struct, structs_head, text
 from tests.unit.read.cases import parts_of
 
 SCHEMA = Schema(
@@ -122,9 +122,9 @@ def test_a_filter_knows_every_key_that_is_there_and_few_others(file):
         for row in range(0, 3000, 29):
             values = (table.column("a")[row].as_py(), table.column("b")[row].as_py())
             member = member_of(values)
-            assert member.may_be_in(parts_of(stream), footer.groups[row // 1000])
+            assert member.may_be_in(parts_of(stream), footer.groups[row // 1000], {})
         strangers = [member_of((f"stranger{i}", i)) for i in range(300)]
-        passed = sum(m.may_be_in(parts_of(stream), group) for m in strangers for group in footer.groups)
+        passed = sum(m.may_be_in(parts_of(stream), group, {}) for m in strangers for group in footer.groups)
     assert passed < 20
 
 
@@ -143,7 +143,7 @@ def test_any_bytes_are_a_struct_or_a_value_error(data):
 
 def test_what_is_encoded_is_decoded():
     inner = integer(3, 300) + STOP
-    encoded = integer(1, 2, bits=32) + structs(1, *[inner] * 20) + text(2, b"path") + struct(3, inner) + STOP
+    encoded = integer(1, 2, bits=32) + structs_head(1, 20) + inner * 20 + text(2, b"path") + struct(3, inner) + STOP
     found = decode_struct(encoded)
     assert found[1] == 2
     assert [each[3] for each in found[2]] == [300] * 20

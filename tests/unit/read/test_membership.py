@@ -51,7 +51,7 @@ def in_place(files, asked):
         one = EncodedRange(asked._key, successor(asked._key))
         with path.open("rb") as stream:
             reaching = (footer.groups[i] for i in footer.fences.reaching(one))
-            if any(asked.may_be_in(parts_of(stream), group) for group in reaching):
+            if any(asked.may_be_in(parts_of(stream), group, {}) for group in reaching):
                 found.append(position)
     return found
 
@@ -140,7 +140,7 @@ def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
             among = range(bisect_left(keys, low), bisect_left(keys, high))
             known = members.may_be_in(PagedFile(opened, schema, cache), group, among, cache)
             with path.open("rb") as stream:
-                one_by_one = [member(schema, plain[i]).may_be_in(parts_of(stream), group) for i in among]
+                one_by_one = [member(schema, plain[i]).may_be_in(parts_of(stream), group, {}) for i in among]
             assert known.tolist() == one_by_one
             # From now on the filter is kept, as a lookup among files that overlap keeps it.
             ((_, place),) = filters_of(group, [field.id for field in schema.row_key])

@@ -21,10 +21,11 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.parquet import open_files
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadCache
-from lakebed.read import page_read
-from lakebed.read.page_read import Ask, PageReader
+from lakebed.read import point_lookup
+from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan
 from lakebed.read.reader import FAN_IN_MAX, Reader
+from lakebed.read.request import ReadRequest
 from lakebed.storage import LocalStorage, connect
 from tests.unit.read.cases import LETTERS, TABLE, lettered, object_path, one_partition, stored
 
@@ -51,6 +52,11 @@ def reader_of(storage):
     return Reader(storage, TABLE, lambda _file: True)
 
 
+def all_rows(reader, plan, columns):
+    """The rows of a plan as one table."""
+    return reader.scan(plan, columns, None).read_all()
+
+
 def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_read(storage):
     reader = reader_of(storage)
     with pytest.raises(UsageError, match="-1"):
@@ -58,11 +64,11 @@ def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_r
     with pytest.raises(UsageError, match="stranger"):
         reader.scan(QueryPlan((), LETTERS), ["stranger"], None)
     with pytest.raises(UsageError, match="stranger"):
-        reader.get(QueryPlan((), LETTERS), ["k", "stranger"])
+        all_rows(reader, QueryPlan((), LETTERS), ["k", "stranger"])
 
 
 def test_an_empty_plan_answers_with_the_columns(storage):
-    found = reader_of(storage).get(QueryPlan((), LETTERS), ["v", "k"])
+    found = all_rows(reader_of(storage), QueryPlan((), LETTERS), ["v", "k"])
     assert found.num_rows == 0
     assert found.schema.names == ["v", "k"]
 
@@ -78,7 +84,7 @@ def test_a_flipped_bit_in_the_footer_is_damage_and_names_the_file(storage, root,
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     flip(object_path(root, file), -from_end)
     with pytest.raises(DamagedError, match=file.id) as raised:
-        reader_of(storage).get(one_partition((file,), point("b")), LETTERS.names)
+        all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
     assert raised.value.name == data_name(TABLE, file)
 
 
@@ -108,7 +114,7 @@ def test_a_page_that_cannot_be_decoded_is_damage_and_names_the_file(way, storage
     path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
     reader = reader_of(storage)
     ask = {
-        "get": lambda: reader.get(one_partition((good, bad), point("b")), LETTERS.names),
+        "get": lambda: all_rows(reader, one_partition((good, bad), point("b")), LETTERS.names),
         "scan": lambda: reader.scan(one_partition((good, bad), ALL_KEYS), LETTERS.names, None).read_all(),
     }
     with pytest.raises(DamagedError, match=bad.id):
@@ -119,7 +125,7 @@ def test_a_missing_file_is_named_with_the_remedy(storage, root, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     object_path(root, file).unlink()
     with pytest.raises(NotFoundError, match="restore the object") as raised:
-        reader_of(storage).get(one_partition((file,), point("b")), LETTERS.names)
+        all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
     assert raised.value.file == file.id
 
 
@@ -128,17 +134,17 @@ def test_a_file_that_goes_missing_after_it_was_opened_is_named_too(way, storage,
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     reader = reader_of(storage)
     planned = one_partition((file,), ALL_KEYS)
-    assert reader.get(planned, ["k"]).num_rows == 3
+    assert all_rows(reader, planned, ["k"]).num_rows == 3
     object_path(root, file).unlink()
     with pytest.raises(NotFoundError, match=file.id):
-        reader.get(planned, ["k"])
+        all_rows(reader, planned, ["k"])
 
 
 def test_a_stray_file_that_is_not_parquet_is_damage(storage, root, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     object_path(root, file).write_bytes(b"x" * file.size_bytes)
     with pytest.raises(DamagedError, match=file.id):
-        reader_of(storage).get(one_partition((file,), point("b")), LETTERS.names)
+        all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
 
 
 def test_a_file_without_permission_is_a_storage_error(storage, root, tmp_path, monkeypatch):
@@ -147,7 +153,7 @@ def test_a_file_without_permission_is_a_storage_error(storage, root, tmp_path, m
     path.unlink()
     path.mkdir()
     with pytest.raises((StorageError, NotFoundError)):
-        reader_of(storage).get(one_partition((file,), point("b")), LETTERS.names)
+        all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
 
 
 def test_filters_over_keys_that_an_attached_file_stores_in_another_type_are_not_asked(storage, tmp_path):
@@ -162,26 +168,27 @@ def test_filters_over_keys_that_an_attached_file_stores_in_another_type_are_not_
         files += [new.file for new in send_run(storage, TABLE, [checked], job=f"job-{part:08d}")]
     for key in map(schema.codec.encode_key, zip(range(20))):
         plan = one_partition(tuple(files), EncodedRange(key, successor(key)), schema=schema)
-        assert reader_of(storage).get(plan, ["k"]).num_rows == 1
+        assert all_rows(reader_of(storage), plan, ["k"]).num_rows == 1
 
 
 def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, monkeypatch):
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
     reader = reader_of(storage)
     asked = []
-    decode = page_read.decoded
+    decode = point_lookup.decoded
 
     def watched(cuts, *rest):
-        asked.extend(cut.file._name.rpartition("/")[2] for cut in cuts)
+        asked.extend(cut.file.name.rpartition("/")[2] for cut in cuts)
         return decode(cuts, *rest)
 
-    monkeypatch.setattr(page_read, "decoded", watched)
+    monkeypatch.setattr(point_lookup, "decoded", watched)
     for letter, members in (("c", {files[0].id}), ("b", {files[1].id}), ("a", {files[0].id, files[2].id})):
         asked.clear()
-        assert reader.get(one_partition(files, point(letter)), ["k"]).column("k").to_pylist() == [letter] * len(members)
+        found = all_rows(reader, one_partition(files, point(letter)), ["k"])
+        assert found.column("k").to_pylist() == [letter] * len(members)
         assert set(asked) == members
     asked.clear()
-    assert reader.get(one_partition(files, point("bb")), ["k"]).num_rows == 0
+    assert all_rows(reader, one_partition(files, point("bb")), ["k"]).num_rows == 0
     assert asked == []
 
 
@@ -195,7 +202,8 @@ def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_p
     for position in range(40, 4000, 97):
         path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
         try:
-            found = reader_of(storage).get(one_partition((file,), EncodedRange(key("a"), key("d"))), LETTERS.names)
+            plan = one_partition((file,), EncodedRange(key("a"), key("d")))
+            found = all_rows(reader_of(storage), plan, LETTERS.names)
         except DamagedError:
             continue
         # A page that was not read may be damaged; then the answer is right.
@@ -255,7 +263,7 @@ def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(stora
     monkeypatch.setattr(PagedFile, "__init__", watched)
     for letter, expected in (("c", [files[2].id]), ("bb", []), ("z", [file.id for file in files])):
         opened.clear()
-        reader.get(one_partition(files, point(letter)), ["k"])
+        all_rows(reader, one_partition(files, point(letter)), ["k"])
         assert opened == expected
 
 
@@ -275,7 +283,7 @@ def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters
     def reads_of(letters, files):
         read.clear()
         for letter in letters:
-            reader.get(one_partition(files, point(letter)), ["k"])
+            all_rows(reader, one_partition(files, point(letter)), ["k"])
         return sorted(read)
 
     header, block = 47, 32  # the filters are of one block: 15 bytes and 32
@@ -285,7 +293,7 @@ def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters
     # A file more, as after another write: of the others nothing is read.
     (fifth,) = stored(storage, LETTERS, lettered("abcdz"), tmp_path)
     assert reads_of("b", (*files, fifth)) == [(fifth.id, block), (fifth.id, header)]
-    assert reader.get(one_partition((*files, fifth), point("b")), ["k"]).num_rows == 2
+    assert all_rows(reader, one_partition((*files, fifth), point("b")), ["k"]).num_rows == 2
 
 
 @pytest.mark.parametrize("bytes_max", [0, 40, 600])
@@ -294,7 +302,7 @@ def test_a_cache_that_is_too_small_changes_no_answer(storage, tmp_path, bytes_ma
     cache = ReadCache(bytes_max)
     reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
     for letter, rows in (("a", 4), ("c", 1), ("bb", 0), ("z", 4)) * 2:
-        assert reader.get(one_partition(files, point(letter)), ["k"]).num_rows == rows
+        assert all_rows(reader, one_partition(files, point(letter)), ["k"]).num_rows == rows
     assert cache.stats().size_bytes <= bytes_max
 
 
@@ -359,7 +367,7 @@ def test_a_damaged_copy_is_never_read(tmp_path):
     content[10] ^= 1
     storage.replace(name, bytes(content))
     with pytest.raises(DamagedError, match=file.id):
-        reader_of(storage).get(one_partition((file,), point("b")), LETTERS.names)
+        all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
 
 
 def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch):
@@ -370,7 +378,7 @@ def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch)
 
     monkeypatch.setattr(PageReader, "read", broken)
     with pytest.raises(Error, match="the engine gave up"):
-        reader_of(storage).get(one_partition((file,), ALL_KEYS), ["k"])
+        all_rows(reader_of(storage), one_partition((file,), ALL_KEYS), ["k"])
 
 
 def test_every_plan_streams_and_prunes(storage, tmp_path):
@@ -382,10 +390,10 @@ def test_every_plan_streams_and_prunes(storage, tmp_path):
     reader = reader_of(storage)
     engine = Engine(reader._files, ReadCache(1 << 20))
     opened = [reader._files.open(file, LETTERS) for file in files]
-    ask = Ask(LETTERS, EncodedRange(key("b"), key("d")), None, ("n",), 10)
+    request = ReadRequest(LETTERS, EncodedRange(key("b"), key("d")), ("n",), 10)
     for used in (opened[:1], opened):
-        for _, condition in engine.conditions(used, ask):
-            drawing = engine.frame(used, condition, ask).execution_plan().display_indent()
+        for _, condition in engine.conditions(used, request):
+            drawing = engine.frame(used, condition, request).execution_plan().display_indent()
             check_plan(drawing)
             assert drawing.count("pruning_predicate=") == len(used)
             assert drawing.count("projection=[k, n],") == len(used)
@@ -395,7 +403,7 @@ def test_narrow_reads_leave_the_engine_alone(storage, tmp_path):
     """Importing it would take most of a second of a command's time."""
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     reader = reader_of(storage)
-    assert reader.get(one_partition((file,), point("b")), ["v"]).num_rows == 1
+    assert all_rows(reader, one_partition((file,), point("b")), ["v"]).num_rows == 1
     assert reader.scan(one_partition((file,), ALL_KEYS), ["v"], 2).read_all().num_rows == 2
     assert reader._engine is None
 

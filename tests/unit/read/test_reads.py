@@ -205,10 +205,10 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
     (opened,) = (reader._files.open(file, table.schema) for file in table.state().files_of(1))
     from lakebed.engine.predicate import check_where
     from lakebed.model.keys import ALL_KEYS
-    from lakebed.read.page_read import Ask
+    from lakebed.read.request import ReadRequest
 
-    ask = Ask(table.schema, ALL_KEYS, None, ("v",), None, check_where("k = 1234", table.schema.arrow))
-    drawing = reader.engine().frame([opened], None, ask).execution_plan().display_indent()
+    request = ReadRequest(table.schema, ALL_KEYS, ("v",), None, check_where("k = 1234", table.schema.arrow))
+    drawing = reader.engine().frame([opened], None, request).execution_plan().display_indent()
     assert "k_max@1 >= 1234" in drawing or "pruning_predicate=" in drawing
 
 

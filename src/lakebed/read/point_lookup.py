@@ -1,0 +1,297 @@
+"""Point lookups: all rows of one key.
+
+A key lies in one partition. Of the files that the partition refers to, those whose bounds include the key may hold it.
+If several do, their filters are asked together (:meth:`PointLookup.holding`), before any of them is opened to read
+rows. The pages that may hold the key are then decoded at once, and searched by bisection.
+
+Core types: :class:`Point`, :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.get``; scans of a
+single key use :meth:`PointLookup.read` as well.
+
+Rules: the path of a warm lookup is plain calls, without generators or context managers where they are not needed;
+``tests/unit/test_calls.py`` counts them. A key with very many rows, or nested columns, are left to the scan.
+
+Errors: as :meth:`OpenFiles.open`, and OSError or ArrowException if a page is not what was written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.model.arrays import of_binary
+from lakebed.model.keys import EncodedRange, successor
+from lakebed.parquet.bloom_filters import Membership, Overlap, filters_of
+from lakebed.parquet.page_decoder import Cut, decoded, rows_at
+from lakebed.parquet.pages import PagedFile
+from lakebed.parquet.read_cache import CacheKind, ReadCache
+from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.read import page_read
+from lakebed.read.filtering import exactly
+
+if TYPE_CHECKING:
+    from lakebed.model.files import DataFile
+    from lakebed.model.schema import Field, Schema
+    from lakebed.parquet.footer import Value
+    from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
+    from lakebed.read.reader import Reader
+    from lakebed.state.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One whole row key, encoded, and as a value for each of its fields as the columns hold them."""
+
+    fields: tuple[Field, ...]
+    key: bytes
+    values: tuple[Value, ...]
+    member: Membership
+
+    def scalars(self) -> list[pa.Scalar]:
+        """The values as Arrow has them."""
+        return [_scalar(field, value) for field, value in zip(self.fields, self.values, strict=True)]
+
+
+def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
+    """The one key that the range holds; None for any other range."""
+    if keys.max is None or keys.max != successor(keys.min):
+        return None
+    fields = schema.row_key
+    bound = schema.codec.decode_bound(keys.min)
+    # A bound that was cut short decodes like the key that it begins.
+    if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
+        return None
+    return Point(fields, keys.min, bound.values, Membership(fields, bound.values, keys.min))
+
+
+class PointLookup:
+    """Lookups of single keys in the files of one table. Safe to use from many threads."""
+
+    def __init__(self, files: OpenFiles, cache: ReadCache, reader: Reader) -> None:
+        """``reader`` streams what is too much for a lookup, and says which file a failure is about."""
+        self._files = files
+        self._cache = cache
+        self._reader = reader
+
+    def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
+        """All rows of one key of a table at a state, ordered by sort key; see :meth:`lakebed.table.table.Table.get`.
+
+        Raises:
+            BadKeyError, UsageError: the key, or a column, is not one of the table's.
+            NotRetainedError: a file was deleted meanwhile, because the table does not keep it any more.
+            NotFoundError, DamagedError, StorageError: a file is gone, is not what was written, or cannot be read.
+        """
+        schema = state.created
+        names, arrow = schema.names, schema.arrow
+        if columns is not None:
+            names = schema.project(columns)
+            arrow = schema.arrow_of(names)
+        encoded = schema.codec.encode_key(key)
+        partition = state.partitions.ids[bisect_right(state.partitions.boundaries, encoded)]
+        held = state.references.get(partition, ())
+        files = [one.file for one in held if one.file.min_key <= encoded <= one.file.max_key]
+        if not files:
+            return pa.Table.from_batches([], arrow)
+        values = schema.codec.decode_bound(encoded).values
+        point = Point(schema.row_key, encoded, values, Membership(schema.row_key, values, encoded))
+        try:
+            batches = self._find(files, schema, point, names)
+        except BaseException as error:
+            self._reader.blame(error, files)
+            raise
+        if batches is None:
+            return self._reader.get_streamed(files, schema, point, names)
+        if not batches:
+            return pa.Table.from_batches([], arrow)
+        if columns is None and len(files) == 1:
+            return pa.Table.from_batches(batches, arrow)
+        return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
+
+    def _find(
+        self, files: Sequence[DataFile], schema: Schema, point: Point, names: Sequence[str]
+    ) -> list[pa.RecordBatch] | None:
+        """As :meth:`read`, of files that overlap."""
+        statistics = ReadStatistics()
+        if len(files) == 1:
+            opened = [self._files.open(files[0], schema)]
+        else:
+            opened = self._files.open_all(self.holding(files, schema, point, statistics), schema)
+        return self.read(opened, schema, point, names, statistics)
+
+    def holding(
+        self, files: Sequence[DataFile], schema: Schema, point: Point, statistics: ReadStatistics
+    ) -> Sequence[DataFile]:
+        """Those of files that overlap which may have the key.
+
+        Opens the files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
+        """
+        if len(files) < 2:
+            return files
+        with statistics.step("filters"):
+            name = (self._files.scope, *[file.id for file in files])
+            overlap: Overlap | None = self._cache.get(CacheKind.FILTERS, name)
+            if overlap is None:
+                opened = self._files.open_all(files, schema)
+                footers = [(each.name, each.footer) for each in opened]
+                overlap = Overlap.of(footers, schema.row_key)
+                self._cache.keep(CacheKind.FILTERS, name, overlap, overlap.size_bytes)
+            if not self._cache.has_room_for(overlap.filter_bytes):
+                # The filters are read file by file instead.
+                return files
+
+            def read_filter(at: int, byte_range: ByteRange) -> bytes:
+                return self._files.read(self._files.open(files[at], schema), byte_range)
+
+            holding = point.member.among(overlap, read_filter, self._cache, self._files.at_once)
+        statistics.files_by_filter += len(files) - len(holding)
+        return [files[position] for position in holding]
+
+    def read(  # noqa: PLR0913 - what is read, and where it is noted
+        self,
+        files: Sequence[OpenFile],
+        schema: Schema,
+        point: Point,
+        names: Sequence[str],
+        statistics: ReadStatistics,
+        *,
+        limit: int | None = None,
+    ) -> list[pa.RecordBatch] | None:
+        """The rows of the key, in order, maybe with other columns too; None: too many rows, or not possible by pages.
+
+        Raises OSError or ArrowException if a file is not what was written.
+        """
+        many = len(files) > 1
+        fields: Sequence[Field] = schema.fields
+        if many or names != schema.names:
+            fields = [schema.by_name[name] for name in dict.fromkeys((*schema.sort_names, *names) if many else names)]
+        numbers = [field.id for field in fields]
+        for opened in files:
+            if not (opened.footer.paged.issuperset(numbers) or opened.footer.gives_pages(fields)):
+                return None
+        if not many:
+            for opened in files:
+                # Open for its filter and its pages; of many files each is opened for either, and closed again.
+                with PagedFile(opened, schema, self._cache, statistics, self._files) as file:
+                    return self._rows([file], schema, point, fields, limit)
+            return []
+        paged = [PagedFile(opened, schema, self._cache, statistics, self._files) for opened in files]
+        batches = self._rows(paged, schema, point, fields, limit)
+        unsorted = schema.sort_names[len(schema.row_key) :]
+        if batches and unsorted:
+            # Rows of files one after another: each in order of the sort key.
+            batches = [batches[0].sort_by([(name, "ascending") for name in unsorted])]
+        return batches if limit is None or not batches else [batches[0].slice(0, limit)]
+
+    def _rows(
+        self, files: Sequence[PagedFile], schema: Schema, point: Point, fields: Sequence[Field], limit: int | None
+    ) -> list[pa.RecordBatch] | None:
+        """The rows of files one after another; with a limit, as many of each."""
+        shares = min(-(-len(files) // page_read.SHARE_FILES), page_read.SHARES_MAX)
+        rows_left, bytes_left = page_read.ROWS_MAX * shares, page_read.BYTES_MAX * shares
+        cuts: list[Cut] = []
+        for file in files:
+            for cut in _cuts(file, point, limit):
+                rows_left -= len(cut.rows)
+                bytes_left -= cut.group.content_bytes * len(cut.rows) // max(1, cut.group.rows)
+                cuts.append(cut)
+            if rows_left < 0 or bytes_left < 0:
+                return None
+        if not cuts:
+            return []
+        files[0].statistics.row_groups += len(cuts)
+        # The other columns are read along with the keys where there surely are rows of the key.
+        key_ids = [key.id for key in schema.row_key]
+        sure = True
+        starts = [0]
+        for cut in cuts:
+            starts.append(starts[-1] + len(cut.rows))
+            sure = sure and len(cut.rows) <= page_read.AT_ONCE_ROWS_MAX and bool(filters_of(cut.group, key_ids))
+        held = decoded(cuts, schema.row_key, fields if sure else ())
+        found = []
+        for low, high in pairwise(starts):
+            first, end = low, high
+            # Rows ascend by the first field, those that are equal in it by the second, and so on.
+            for field, value in zip(schema.row_key, point.values, strict=True):
+                first, end = equal_range(held[field.name], value, first, end)
+            found.append(range(first, end))
+        if limit is not None:
+            found = page_read.limited(found, cuts, limit)
+        arrow = schema.arrow if fields is schema.fields else schema.arrow_of(field.name for field in fields)
+        rows = rows_at(cuts, starts, found, held, fields, arrow=arrow)
+        return [] if rows is None else [rows]
+
+
+def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
+    """The pages of a file that may have rows of the key; with a limit, no more than it takes."""
+    fences, left = file.footer.fences, limit
+    cuts: list[Cut] = []
+    met = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
+    asked = False
+    for position in met:
+        group = file.footer.groups[position]
+        # The filter of a file on a store takes a round trip, and so does the page.
+        if not (file.is_remote or point.member.may_be_in(file.look, group, file.opened.filter_sizes)):
+            continue
+        asked = True
+        pages = file.key_pages(position, group)
+        if limit is None:
+            low, high = bisect_right(pages.fences.ends, point.key), bisect_right(pages.fences.starts, point.key)
+            firsts = pages.first_rows
+            if low < high:
+                end = firsts[high] if high < len(firsts) else group.rows
+                cuts.append(Cut(file, position, group, range(firsts[low], end)))
+            continue
+        assert left is not None
+        span = pages.rows(EncodedRange(point.key, successor(point.key)), group.rows, left)
+        if span.rows:
+            cuts.append(Cut(file, position, group, span.rows))
+            left -= span.above
+            if left <= 0:
+                break
+    if asked:
+        file.statistics.files.add(file.opened.file.id)
+    elif met:
+        file.statistics.files_by_filter += 1
+    return cuts
+
+
+def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[int, int]:
+    """The places in ``[low, high)``, between which a key column ascends, of a value; as ``[first, last)``.
+
+    A search in Python takes ten steps in a page of texts. Arrow's comparison looks at all of them, and
+    ``pyarrow.compute`` takes as long to import as a lookup does in all.
+    """
+    _, held, *content = column.buffers()
+    if isinstance(value, int):
+        width = column.type.bit_width // 8
+        numbers = np.frombuffer(held or b"", f"<i{width}", len(column), width * column.offset)[low:high]
+        return low + int(numbers.searchsorted(value, "left")), low + int(numbers.searchsorted(value, "right"))
+    wanted = value.encode("utf-8") if isinstance(value, str) else value
+    ends = memoryview(held or b"").cast("B").cast("i")[column.offset :]
+    texts = memoryview(content[0] or b"").cast("B")
+    # Not bisect: it calls a function for each step.
+    limit = high
+    while low < high:
+        middle = (low + high) // 2
+        if texts[ends[middle] : ends[middle + 1]].tobytes() < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    first, step = low, 1
+    # Most keys have few rows: the end is searched for nearby first.
+    while low < limit and texts[ends[low] : ends[low + 1]] == wanted:
+        high = min(limit, low + step)
+        low, step = (high, 2 * step) if texts[ends[high - 1] : ends[high]] == wanted else (low + 1, 1)
+    return first, low
+
+
+def _scalar(field: Field, value: Value) -> pa.Scalar:
+    if isinstance(value, int):
+        content = value.to_bytes(field.width, "little", signed=True)
+        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
+    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]
