@@ -16,13 +16,13 @@ RESTORE = "restore the object from a copy"
 
 @dataclass(frozen=True, slots=True)
 class Deep:
-    """That a verification reads data files: all, or whole ones by chance until they have a ``share`` of all bytes.
+    """How a verification reads data files: all, or random whole files until they have a ``share`` of all bytes.
 
-    Every byte is held against its digest, which goes as fast as the disk, and if ``rows`` every row is decoded and
-    checked as well, which takes a core a second for some 50 MB of small rows.
+    Every byte is compared with its digest, at the speed of the disk. If ``rows``, every row is decoded and checked as
+    well, which takes a core one second for about 50 MB of small rows.
 
-    The same ``seed`` chooses the same files of the same number; None chooses others each time, and the report says by
-    which seed. ``progress`` is called with the bytes that were read, and of how many.
+    The same ``seed`` selects the same files of a version. None selects others each time; the report has the seed that
+    was used. ``progress`` is called with the bytes read so far and the bytes to read.
 
     Raises UsageError for a share that is not above 0 and at most 1, a seed that is no whole number, or rows that are
     neither True nor False.

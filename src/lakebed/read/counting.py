@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """So many rows; about so many if it is not ``exact``, and then off by at most ``error_rows``."""
+    """A number of rows: exact, or an estimate that is off by at most ``error_rows``."""
 
     rows: int
     exact: bool
@@ -36,17 +36,17 @@ class Count:
 
     @property
     def rows_min(self) -> int:
-        """There are no fewer."""
+        """The lower bound of the count."""
         return max(0, self.rows - self.error_rows)
 
     @property
     def rows_max(self) -> int:
-        """There are no more."""
+        """The upper bound of the count."""
         return self.rows + self.error_rows
 
     @classmethod
     def within(cls, rows: int, error_rows: int) -> Self:
-        """So many rows, give or take so many."""
+        """An estimate of ``rows``, off by at most ``error_rows``; exact if that is 0."""
         return cls(rows, error_rows == 0, error_rows)
 
 

@@ -92,7 +92,7 @@ class Snapshot(Exchange):
         return count(self.state, encoded(self, ranges), self.reader, None if exact else self.storage)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """So many rows by chance; see :meth:`lakebed.table.table.Table.sample`."""
+        """Random rows; see :meth:`lakebed.table.table.Table.sample`."""
         from lakebed.read.sampling import sample
 
         if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):

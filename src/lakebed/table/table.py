@@ -85,17 +85,16 @@ class Table(Exchange):
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def write(self, data: Any, *, commit_id: str | None = None, base_version: int | None = None) -> int:
-        """Add all rows of ``data``, atomically; returns the version from which on they are there.
+        """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
-        ``data`` is anything with ``__arrow_c_stream__``, of any length and order; columns are matched by name with the
-        newest schema known, where a field that may be null may be missing, and rows that fit it are taken even if
-        another process has altered the table since. ``commit_id`` is a request key: a repeat, from any process, adds
-        nothing and returns the first version. Without one every call adds. No rows, no entry.
+        ``data`` is anything with ``__arrow_c_stream__``, of any length and in any order. Columns are matched by name
+        with the latest schema that this process knows; a nullable field may be missing. Rows that fit that schema are
+        accepted even if another process has altered the table since. No rows make no entry.
 
-        Commit ids are remembered for ``requests_s``. Who may repeat one later than that keeps, beside it, the
-        :attr:`version` of before the first call, and gives it as ``base_version`` to every one: a repeat that is too
-        old to be validated is then an UnknownOutcomeError, and adds nothing. By default it is the version when the call
-        began.
+        ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
+        the first commit. Commit ids are remembered for ``requests_s``. To repeat a write later than that, pass the
+        :attr:`version` of before the first call as ``base_version`` to every call: a repeat that is too old to be
+        checked then raises UnknownOutcomeError and adds nothing. By default it is the version when the call begins.
 
         Raises:
             UsageError: an id that is no text of 1 to 1,024 characters; a base version without one, or not there yet.
@@ -113,7 +112,7 @@ class Table(Exchange):
     def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
         """Take away all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
 
-        Older numbers and tags still show the rows, and their bytes stay in files that hold others too until those are
+        Older versions and tags still show the rows, and their bytes stay in files that hold others too until those are
         compacted. Log order decides: rows that are committed later are there. With a ``fence``, writes and compactions
         that began before are refused if the key bounds of a file of theirs overlap a range, even without a row inside.
 
@@ -129,10 +128,10 @@ class Table(Exchange):
         return self.commit(removal(snapshot.state, snapshot.reader, self.storage, ranges, fence=fence))
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
-        """Put files, folders, globs or URIs of Parquet on record, to be ingested by the pipeline in good time.
+        """Record Parquet files, folders, globs or URLs as requests, which the pipeline ingests later.
 
-        A file is known by its URL, size and version: what is on record already, or was ingested in the last
-        ``requests_s``, or is older than that, is submitted once more only with ``again``; the report says so.
+        A file is identified by its URL, size and version. A file that is open, was ingested within ``requests_s``, or
+        is older than that, is submitted again only with ``again``; the report lists such files.
 
         Raises:
             NotFoundError: a path or glob matches nothing.
@@ -145,7 +144,7 @@ class Table(Exchange):
         return submit(self.log, self.name, files, again=again, home=self.storage)
 
     def withdraw(self, *requests: str) -> WithdrawReport:
-        """Take open requests off the record, by their ids or the URLs of their files; they may be submitted anew.
+        """Withdraw open requests, by their ids or the URLs of their files; they may be submitted again.
 
         Raises NotFoundError, and withdraws none, if one of them is not open.
         """
@@ -160,10 +159,11 @@ class Table(Exchange):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of one key, one value for each row key field, ordered by sort key; no rows if there are none.
+        """All rows of one key (a value for each row key field), ordered by sort key; an empty table if there are none.
 
-        ``at_least`` is a version, as :meth:`write` returns it in this process or another: the read waits until the
-        log has it, so that it sees what was written there.
+        ``max_staleness`` accepts a version that was the latest so many seconds ago; by default every read looks for a
+        newer one. ``at_least`` is a version that :meth:`write` returned, in this process or another: the read waits
+        until the log has it.
 
         Raises:
             BadKeyError: too few or many values, or one of a wrong type.
@@ -180,10 +180,10 @@ class Table(Exchange):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """All rows of many keys at once, in key order; a key that is given twice counts once.
+        """All rows of many keys, in key order; a key that is given twice counts once.
 
-        ``keys`` are tuples (plain values, if the key has one field), or anything Arrow that has the row key columns
-        by name, or is the one column: of the fields' types, or types that fit them.
+        ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
+        name, or a single column, of the fields' types or narrower ones.
 
         Raises as :meth:`get`, and BadKeyError for a null.
         """
@@ -228,12 +228,12 @@ class Table(Exchange):
         return self.snapshot().count(*ranges, exact=exact)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """So many rows by chance, in key order; all, if there are no more.
+        """Random rows, in key order: ``rows`` of them, or all if there are fewer.
 
-        Every row is as likely as any other, and none comes twice; a page is read for each, so it is for some thousands
-        of rows. The same ``seed`` gives the same rows of the same number, as long as its files are not compacted.
+        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most some
+        thousands. The same ``seed`` gives the same rows of a version, as long as its files are not compacted.
 
-        Raises UsageError for a negative version, or a column that the table does not have.
+        Raises UsageError for a negative number of rows, or a column that the table does not have.
         """
         return self.snapshot().sample(rows, columns=columns, seed=seed)
 
@@ -279,7 +279,7 @@ class Table(Exchange):
         A time after the newest entry means the newest version. One still to come is waited for, at most ten seconds.
 
         Raises:
-            NotFoundError: no such tag; a number or time that is not there yet, or before the table was.
+            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
             NotRetainedError: files of that version may be deleted; names the versions that are kept.
         """
         return self._reads.at(version, time, tag)
@@ -291,13 +291,13 @@ class Table(Exchange):
         an object, rewritten every third of ``pin_timeout_s``. If that fails for so long, reads raise NotRetainedError.
 
         Raises:
-            NotFoundError, NotRetainedError: a number that is not there yet, or not kept any more; names those kept.
+            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are.
             ContentionError: collections kept overtaking; try again.
         """
         return self._reads.pin(version)
 
     def tag(self, name: str, version: int | None = None) -> int:
-        """Give a number, by default the newest, a name that keeps it readable; returns the version it stands at.
+        """Name a version, by default the latest, and keep it readable while the tag exists; returns the version.
 
         Raises:
             UsageError: not a name.
@@ -394,7 +394,7 @@ class Table(Exchange):
         return Layout.of(self.schema, self.settings_in_force())
 
     def try_commit(self, proposal: Proposal) -> Outcome:
-        """Proposal a change to the table's state; the outcome is a value."""
+        """Propose a change to the table's state; the outcome is a value."""
         from lakebed.ingest.backpressure import try_commit
 
         return try_commit(self, proposal)
