@@ -77,7 +77,18 @@ def test_a_walk_names_modules_that_exist_and_none_twice(name):
     assert not [module for module in named if find_spec(module) is None]
 
 
+def sections():
+    """The text of the section of each folder."""
+    layers = PAGE.partition("## The layers")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", layers, re.MULTILINE | re.DOTALL))
+
+
 def test_the_page_has_a_section_for_each_folder():
     there = {path.parent.name for path in (ROOT / "src" / "lakebed").glob("*/__init__.py")}
-    layers = PAGE.partition("## The layers")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^### (\w+)$", layers, re.MULTILINE)) == there
+    assert set(sections()) == there
+
+
+@pytest.mark.parametrize("folder", sections())
+def test_a_section_names_modules_of_its_folder(folder):
+    there = {path.stem for path in (ROOT / "src" / "lakebed" / folder).rglob("*")}
+    assert not set(re.findall(r"`([a-z_]+)`", sections()[folder])) - there
