@@ -270,9 +270,12 @@ class _LittleFile:
             self.groups.append(_FileGroup(chunks, [0] * len(chunks)))
         group = self.groups[-1]
         for column, (pages, picked) in enumerate(columns):
-            cut.file.statistics.pages += sum([last - first for first, last in picked.runs])
+            for first, last in picked.runs:
+                cut.file.statistics.pages += last - first
             positions = _places(pages, picked.runs)
-            size_bytes = sum([length for _, length in positions])
+            size_bytes = 0
+            for _, length in positions:
+                size_bytes += length
             if size_bytes > cut.group.size_bytes:
                 raise OSError(f"a page index tells of {size_bytes} bytes in a row group of {cut.group.size_bytes}")
             self.reads.append((cut.file, positions, group, column, group.sizes[column]))
@@ -327,6 +330,8 @@ class _Piece:
 
 
 def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
+    if len(pieces) == 1 and pieces[0].file is not None:
+        return taken(_exactly(pieces[0].file.columns[field.id], field.type), pieces[0].positions)
     parts = []
     exact: dict[int, pa.Array] = {}
     for file, run in groupby(pieces, attrgetter("file")):

@@ -115,7 +115,7 @@ class PointLookup:
     def _find(
         self, files: Sequence[DataFile], schema: Schema, point: Point, names: Sequence[str]
     ) -> list[pa.RecordBatch] | None:
-        """As :meth:`read`, of files that overlap."""
+        """Choose among files that overlap by their filters, and read the rows as :meth:`read`."""
         statistics = ReadStatistics()
         if len(files) == 1:
             opened = [self._files.open(files[0], schema)]
@@ -173,13 +173,11 @@ class PointLookup:
         for opened in files:
             if not (opened.footer.paged.issuperset(numbers) or opened.footer.gives_pages(fields)):
                 return None
-        if not many:
-            for opened in files:
-                # Open for its filter and its pages; of many files each is opened for either, and closed again.
-                with PagedFile(opened, schema, self._cache, statistics, self._files) as file:
-                    return self._rows([file], schema, point, fields, limit)
-            return []
         paged = [PagedFile(opened, schema, self._cache, statistics, self._files) for opened in files]
+        if len(paged) == 1:
+            # Held open for its filter and its pages. Many files are opened for each read, so few are open at a time.
+            with paged[0]:
+                return self._rows(paged, schema, point, fields, limit)
         batches = self._rows(paged, schema, point, fields, limit)
         unsorted = schema.sort_names[len(schema.row_key) :]
         if batches and unsorted:

@@ -229,7 +229,7 @@ def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(tab
 def test_what_a_pinned_view_rests_on_is_not_truncated(table, monkeypatch):
     """Parts of its state are swept, and made again when they are asked for, however late."""
     monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=-60))
-    table.log._tail.start_checkpoint()
+    table.log.tail.start_checkpoint()
     table.log.wait_for_checkpoint()
     reader = opened(table)
     parts = {listed.name for listed in table.storage.list(segment_folder(table_prefix(table.id)))}
@@ -356,9 +356,9 @@ def test_a_reader_who_slept_neither_stays_behind_nor_follows_another_history(tab
     assert keys_of(reader) == keys_of(table)
 
     forked = opened(table)
-    forked.log._tail._head = writer.log.head
-    forked.log._tail.opened = forked.log._tail.looked_past_end = True
-    forked.log._tail.proven_s = float("inf")
+    forked.log.tail._head = writer.log.head
+    forked.log.tail.opened = forked.log.tail.looked_past_end = True
+    forked.log.tail.proven_s = float("inf")
     assert isinstance(forked.log.commit(AlterSettings({"page_rows": 500})), Unknown)
     assert table.storage.get(entry_name(table_prefix(table.id), version)) is not None
     assert writer.state() == table.state()
