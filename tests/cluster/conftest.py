@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ TIMEOUT_S = 300
 SECRET = "xh7ReMarkableSecretOfTheStorePq3"
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
+APPLICATION = ROOT / "src" / "lakebed" / "cli" / "application.py"
 
 # Small heaps that start fast; the rows are outside of them.
 JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -145,14 +146,29 @@ class Cluster:
     def _said(self, name: str, pattern: str) -> re.Match[str] | None:
         return re.search(pattern, (self.folder / f"{name}.log").read_text(errors="replace"))
 
-    @contextlib.contextmanager
-    def surroundings(self, **more: str) -> Iterator[None]:
-        """This process's environment for what it starts in the block: drivers that are submitted."""
-        python = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "src")}
-        with pytest.MonkeyPatch.context() as patched:
-            for name, value in (self.environment | python | more).items():
-                patched.setenv(name, value)
-            yield
+    def submit(
+        self,
+        *words: str,
+        command: Sequence[str],
+        report: Path,
+        store: Store,
+        application: Sequence[str] = (str(APPLICATION),),
+        **variables: str,
+    ) -> subprocess.Popen[str]:
+        """Start ``spark-submit`` with these words, and the application with a command on the store's instance."""
+        self.stop_driver()
+        line = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *words, *application]
+        line += ["--instance", store.url, *command, "--report", str(report)]
+        surroundings = {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT / "src"),
+            "LAKEBED_STORAGE_OPTIONS": json.dumps(store.options),
+        }
+        with (self.folder / "submit.log").open("ab") as log:
+            return subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
+                env=self.environment | surroundings | variables,
+            )  # fmt: skip
 
     def any_driver(self) -> Driver:
         """The driver of all tests; another one if the last was killed, or is still at what a test gave up."""
@@ -204,6 +220,11 @@ class Cluster:
                     child.kill()
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+def reported(path: Path) -> dict:
+    """The report of a command; of one that ran or runs."""
+    return json.loads(path.read_text())
 
 
 def forms_of(secret: str) -> list[bytes]:

@@ -5,7 +5,9 @@ The store is an S3 server in this process. It holds back the answer to the one p
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -13,13 +15,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.spark import Pipeline, Submit
-from tests.cluster.conftest import SPARK_HOME, TIMEOUT_S, Cluster, Driver, Store, forms_of, wait_for
+from lakebed.spark import Pipeline
+from tests.cluster.conftest import (
+    APPLICATION,
+    ROOT,
+    SPARK_HOME,
+    TIMEOUT_S,
+    Cluster,
+    Driver,
+    Store,
+    forms_of,
+    reported,
+    wait_for,
+)
 from tests.s3.conftest import S3Request
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
@@ -165,7 +179,7 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa:
     bare: Path,
     tmp_path: Path,
 ) -> None:
-    """The second is one that a launcher submits, to executors which get Lakebed as a zip: a wheel is one."""
+    """The second is one of `spark-submit`, whose executors get Lakebed as a zip: a wheel is one."""
     (tmp_path / "in").mkdir()
     for part in range(2):
         pq.write_table(rows(part), tmp_path / "in" / f"{part}.parquet")
@@ -179,21 +193,22 @@ def test_a_driver_that_is_killed_is_started_again_with_the_same_job_id(  # noqa:
 
     archive = tmp_path / "lakebed.zip"
     archive.write_bytes(wheel.read_bytes())
-    submit = str(SPARK_HOME / "bin" / "spark-submit")
-    command = (submit, "--master", cluster.url, "--py-files", str(archive))
-    submitting = Pipeline(pipeline.instance, launcher=Submit(command))
     # Neither the settings of the other tests nor a path says where Lakebed is.
     (tmp_path / "conf").mkdir()
-    nothing = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "PYTHONPATH": ""}
-    with cluster.surroundings(**nothing, PYSPARK_PYTHON=str(bare / "bin" / "python")):
-        report = submitting.bulk_import("t", tmp_path / "in", job_id="monday")
-    assert (report.job, report.rows, report.repeated) == ("monday", 2 * ROWS, False)
+    process = cluster.submit(
+        "--py-files", str(archive), command=("import", "t", str(tmp_path / "in"), "--job-id", "monday"),
+        report=tmp_path / "report.json", store=store,
+        SPARK_CONF_DIR=str(tmp_path / "conf"), PYTHONPATH="", PYSPARK_PYTHON=str(bare / "bin" / "python"),
+    )  # fmt: skip
+    assert process.wait(TIMEOUT_S) == 0
+    report = reported(tmp_path / "report.json")["report"]
+    assert (report["job"], report["rows"], report["repeated"]) == ("monday", 2 * ROWS, False)
     assert_holds(table, 0, 1)
     assert_only_orphans_are_swept(pipeline, table)
 
 
 def test_credentials_reach_tasks_and_are_in_no_log_and_no_plan(
-    cluster: Cluster, driver: Driver, store: Store, pipeline: Pipeline, table: lakebed.Table
+    cluster: Cluster, driver: Driver, store: Store, table: lakebed.Table
 ) -> None:
     for part in range(2):
         table.write(rows(part))
@@ -205,11 +220,66 @@ def test_credentials_reach_tasks_and_are_in_no_log_and_no_plan(
     assert "tables/" in failed
     plan = driver.do("explain", store, table="t")["report"]
     assert "MapInArrow" in plan
-    # A driver that is submitted gets them too; it needs no Spark to find nothing to do.
-    pipeline.instance.create_table("empty", SCHEMA)
-    submitting = Pipeline(pipeline.instance, launcher=Submit((sys.executable,)))
-    assert submitting.compact("empty").number is None
-
     said = [plan.encode(), failed.encode(), *(path.read_bytes() for path in cluster.logs())]
     assert any(b"SparkListenerTaskEnd" in text for text in said)
     assert not [text for text in said if any(form in text for form in forms_of(store.options["aws_secret_access_key"]))]
+
+
+# -- the command line as the application of spark-submit ----------------------------------------------------------
+
+CLUSTER_MODE = ("--deploy-mode", "cluster", "--class", "org.apache.spark.deploy.PythonRunner")
+"""A standalone cluster takes no Python application in cluster mode; it takes the class that runs one."""
+
+
+def test_a_submitted_command_that_is_terminated_reports_it(
+    cluster: Cluster, store: Store, table: lakebed.Table, gate: type[Gate], tmp_path: Path
+) -> None:
+    pq.write_table(rows(0), tmp_path / "in.parquet")
+    at = gate(job=0, file=0)
+    path = tmp_path / "report.json"
+    process = cluster.submit(command=("import", "t", str(tmp_path / "in.parquet")), report=path, store=store)
+    wait_for(at.reached.is_set, while_runs=process)
+    assert reported(path) == {"exit_code": None}
+    driver_of(process).send_signal(signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == 130
+    assert reported(path) == {"exit_code": 130, "interrupted": "nothing was committed"}
+    assert_holds(table)
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_driver_in_cluster_mode_reports_to_its_caller(
+    cluster: Cluster, store: Store, table: lakebed.Table, tmp_path: Path, found: bool
+) -> None:
+    """It runs on a worker: its stdout is a file there, and spark-submit ends with 0 whatever came of it."""
+    pq.write_table(rows(0), tmp_path / "in.parquet")
+    path = tmp_path / "report.json"
+    settings = {"spark.standalone.submit.waitAppCompletion": "true", "spark.pyspark.python": sys.executable}
+    process = cluster.submit(
+        *CLUSTER_MODE, *("--driver-memory", "512m"),
+        *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+        # A jar, which is not used, then what the class takes: the program, and what its path is to hold.
+        application=(str(next((SPARK_HOME / "jars").glob("spark-core_*.jar"))), str(APPLICATION), str(ROOT / "src")),
+        command=("import", "t", str(tmp_path / ("in.parquet" if found else "no.parquet")), *options_of(store)),
+        report=path, store=store,
+    )  # fmt: skip
+    assert process.wait(TIMEOUT_S) == 0
+    if found:
+        assert reported(path)["report"]["rows"] == ROWS
+        assert_holds(table, 0)
+    else:
+        assert (reported(path)["exit_code"], reported(path)["error"]["kind"]) == (4, "not_found")
+        assert_holds(table)
+
+
+def driver_of(submitting: subprocess.Popen[str]) -> psutil.Process:
+    """The Python that runs the application."""
+    for child in psutil.Process(submitting.pid).children():
+        with contextlib.suppress(psutil.Error):
+            if str(APPLICATION) in child.cmdline():
+                return child
+    raise AssertionError("no driver")
+
+
+def options_of(store: Store) -> list[str]:
+    """A driver on a worker does not see this process's environment."""
+    return [word for name, value in store.server.storage_options.items() for word in ("--option", f"{name}={value}")]

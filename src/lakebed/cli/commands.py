@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import click
 
 import lakebed
@@ -12,6 +15,16 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         click.echo(f"lakebed {lakebed.__version__}")
         ctx.exit()
+
+
+def _print_application(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as Click calls it
+    if value and not ctx.resilient_parsing:
+        click.echo(Path(__file__).with_name("application.py"))
+        ctx.exit()
+
+
+def _flag(name: str, help: str, callback: Callable[[click.Context, click.Parameter, bool], None]) -> click.Option:
+    return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=help)
 
 
 LAKEBED = Group(
@@ -83,13 +96,11 @@ LAKEBED = Group(
     ],
     epilog="`lakebed COMMAND --help` says more. Data go to stdout, messages to stderr.",
     params=[
-        click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_print_version,
-            help="Show the version and exit.",
-        )
+        _flag("--version", "Show the version and exit.", _print_version),
+        _flag(
+            "--application",
+            "Show the file that spark-submit is to run (docs/clusters.md) and exit.",
+            _print_application,
+        ),
     ],
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import takewhile
@@ -23,9 +23,12 @@ from lakebed.errors import UsageError
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
+    from lakebed.cli.report import Report
     from lakebed.snapshot.snapshot import Snapshot
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
+OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
+"""Storage options that no command line is to show, as a JSON object."""
 COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
 """Set by the completion scripts, which run ``lakebed`` to ask what may follow."""
 
@@ -42,13 +45,32 @@ class Invocation:
     storage_options: dict[str, str] = field(default_factory=dict)
     log_url: str | None = None
     as_json: bool = False
+    report_url: str | None = None
+    report: Report | None = None
+    """Set once it has been begun."""
+    answer: Mapping[str, Any] | None = None
+    """The document of the command's answer, as JSON can hold it."""
 
     @property
     def out(self) -> Output:
         """Where the answer goes."""
         from lakebed.cli.render import Output
 
-        return Output(as_json=self.as_json)
+        return Output(as_json=self.as_json, keep=self._keep)
+
+    def _keep(self, answer: Mapping[str, Any]) -> None:
+        self.answer = answer
+
+    def begin_report(self) -> None:
+        """Write that the command runs, if ``--report`` asks for a report. Raises UsageError, StorageError."""
+        if self.report_url is None or self.report is not None:
+            return
+        from lakebed.cli.report import Report
+
+        home = self.instance_url or os.environ.get(INSTANCE_VARIABLE, "")
+        report = Report(self.report_url, home, self.options_in_force())
+        report.write(None, {})
+        self.report = report
 
     def url(self) -> str:
         """The root of the instance. Raises UsageError if neither ``--instance`` nor the environment names it."""
@@ -59,7 +81,20 @@ class Invocation:
 
     def instance(self) -> lakebed.Instance:
         """The instance, opened."""
-        return lakebed.open(self.url(), storage_options=self.storage_options, log_url=self.log_url)
+        return lakebed.open(self.url(), storage_options=self.options_in_force(), log_url=self.log_url)
+
+    def options_in_force(self) -> dict[str, str]:
+        """The storage options of the environment and of ``--option``, which wins. Raises UsageError."""
+        from lakebed.model.documents import load
+
+        try:
+            found = load(os.environ.get(OPTIONS_VARIABLE) or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            # Without the value, which may be a secret.
+            raise UsageError(f'{OPTIONS_VARIABLE} is not a JSON object of texts, such as {{"aws_region": "eu-west-1"}}')
+        return found | self.storage_options
 
     def table(self, name: str) -> lakebed.Table:
         """A table of the instance."""
@@ -119,9 +154,17 @@ def _shared(*names: str, help: str, **settings: Any) -> click.Option:
 _OPTION = {"metavar": "NAME=VALUE", "type": name_value, "multiple": True}
 _SHARED = (
     _shared("--instance", "instance_url", metavar="URL", help=f"Root of the instance. Default: {INSTANCE_VARIABLE}."),
-    _shared("--option", "storage_options", **_OPTION, help="A storage option, such as endpoint_url. May be repeated."),
+    _shared(
+        "--option",
+        "storage_options",
+        **_OPTION,
+        help=f"A storage option; may be repeated. Others: {OPTIONS_VARIABLE}, JSON.",
+    ),
     _shared("--log-url", metavar="URL", help="A log apart from the data: init creates it there, others trust it."),
     _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
+    _shared(
+        "--report", "report_url", metavar="URL", help="Write the outcome there, as JSON: a path or s3://…, gs://…."
+    ),
 )
 
 
@@ -157,6 +200,11 @@ class Command(click.Command):
                 done += [word, *left[:count]]
                 del left[:count]
         return done + left
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Begin the report, then run the command."""
+        ctx.obj.begin_report()
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options of its own, then those of every command."""

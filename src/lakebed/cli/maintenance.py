@@ -37,7 +37,7 @@ PARTITIONS_SHOWN = 8
 )
 @options.dry_run
 @options.launcher
-def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: options.Launcher) -> None:
+def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool, launcher: str | None) -> None:
     """Merge the runs of partitions that have several, on Spark.
 
     Strategies: size-ratio merges runs of similar size, basic the smallest that fill a batch, by-bytes the smallest that
@@ -148,7 +148,7 @@ def _plan_split(cli: Invocation, name: str) -> None:
 @options.table
 @options.dry_run
 @options.launcher
-def join(cli: Invocation, *, table: str, dry_run: bool, launcher: options.Launcher) -> None:
+def join(cli: Invocation, *, table: str, dry_run: bool, launcher: str | None) -> None:
     """Join small neighbouring partitions.
 
     As far as the setting join_share allows. Some partitions are compacted first, on Spark: those with a file that was
@@ -188,7 +188,7 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 @command
 @options.table
 @options.launcher
-def maintain(cli: Invocation, *, table: str, launcher: options.Launcher) -> None:
+def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
     """Ingest, compact, split, join and collect garbage, as far as due.
 
     Maintenance is not automatic: run this from a scheduler, and `lakebed gc --orphans` now and then.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from lakebed.cli.render import Output
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
-    from lakebed.spark.launcher import Submit
-
-    Launcher: TypeAlias = Submit | str | None
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -102,24 +99,16 @@ _IN_PROCESS = "Run on this machine's cores, without Spark and Java. Not for impo
 
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:
-    """Where tasks run: ``--master``, ``--submit`` and ``--in-process``, as one parameter ``launcher``."""
+    """Where tasks run: ``--master`` and ``--in-process``, as one parameter ``launcher``."""
 
     @click.option("--master", metavar="URL", help=_MASTER)
-    @click.option("--submit", metavar="COMMAND", help="Start a driver, as with 'spark-submit --master yarn'.")
     @click.option("--in-process", is_flag=True, help=_IN_PROCESS)
     @functools.wraps(function)
-    def with_launcher(*args: Any, master: str | None, submit: str | None, in_process: bool, **others: Any) -> None:
-        check_at_most_one({"--master": master, "--submit": submit, "--in-process": in_process})
-        given = "in-process" if in_process else master
-        function(*args, launcher=given if submit is None else _submit(submit), **others)
+    def with_launcher(*args: Any, master: str | None, in_process: bool, **others: Any) -> None:
+        check_at_most_one({"--master": master, "--in-process": in_process})
+        function(*args, launcher="in-process" if in_process else master, **others)
 
     return with_launcher
-
-
-def _submit(command: str) -> Submit:
-    from lakebed.spark.launcher import Submit
-
-    return Submit(command)
 
 
 # -- values ---------------------------------------------------------------------------------------------------------

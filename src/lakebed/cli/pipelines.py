@@ -13,12 +13,11 @@ from lakebed.model.foreign_errors import extras
 
 if TYPE_CHECKING:
     from lakebed.cli.grammar import Invocation
-    from lakebed.cli.options import Launcher
     from lakebed.spark import Pipeline, Progress
 
 
 @contextlib.contextmanager
-def open_pipeline(cli: Invocation, launcher: Launcher = None) -> Iterator[Pipeline]:
+def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipeline]:
     """The pipeline of the instance, with Spark where ``launcher`` says.
 
     Raises UsageError where PySpark is needed and not installed.

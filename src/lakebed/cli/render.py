@@ -70,15 +70,18 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
 
 
 class Output:
-    """Where a command's answer goes."""
+    """Where a command's answer goes; ``keep`` receives its document."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, keep: Callable[[Mapping[str, Any]], None] = lambda _: None) -> None:
         self.as_json = as_json
+        self.keep = keep
 
     def document(self, document: Mapping[str, Any], lines: Iterable[str | TextColumns]) -> None:
-        """One answer: the document for a program, the lines for people."""
+        """One answer: the document for a program, also for the report; the lines for people."""
+        answer = plain(document)
+        self.keep(answer)
         if self.as_json:
-            print(json_text(plain(document)))
+            print(json_text(answer))
         else:
             for line in lines:
                 if isinstance(line, TextColumns):

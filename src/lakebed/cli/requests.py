@@ -93,7 +93,7 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 @click.option("--force", is_flag=True, help="Whether due or not.")
 @click.option("--method", type=click.Choice([str(one) for one in Method]), help="Default: by the size of each job.")
 @options.launcher
-def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: options.Launcher) -> None:
+def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: str | None) -> None:
     """Carry out open requests that are due, on Spark.
 
     They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as ingest_age_s. A file

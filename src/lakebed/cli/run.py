@@ -6,9 +6,11 @@ shows a traceback.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +21,7 @@ from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 EXIT_CODES = {
     0: "done, also when the reader of stdout went away (`| head`)",
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without ``argv``, that of this process."""
     if argv is not None:
         return _run(argv)
-    _use_utf8()
+    _prepare_streams()
     if COMPLETION_VARIABLE in os.environ:
         from lakebed.cli.completion import complete
 
@@ -65,30 +67,66 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    invocation = Invocation()
+    try:
+        code, outcome = _outcome(words, invocation)
+    except Exception as bug:
+        _write_report(invocation, 1, {"error": {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}})
+        raise
+    return _write_report(invocation, code, outcome)
+
+
+def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping[str, Any]]:
+    """Run the command and print what it answers: its exit code, and the outcome as the report has it."""
     # Known before parsing: errors in parsing are printed as any other.
     as_json = "--json" in words
     try:
-        with LAKEBED.make_context("lakebed", list(words), obj=Invocation(), **HELP_SETTINGS) as context:
+        with LAKEBED.make_context("lakebed", list(words), obj=invocation, **HELP_SETTINGS) as context:
             LAKEBED.invoke(context)
         sys.stdout.flush()
     except click.UsageError as error:
+        invocation.report_url = invocation.report_url or _value_of("--report", words)
+        with contextlib.suppress(errors.Error):
+            invocation.begin_report()
         command = error.ctx.command_path if error.ctx is not None else "lakebed"
         message = f"{error.format_message().rstrip('.')}; see `{command} --help`"
-        return _print_error(errors.UsageError(message), as_json=as_json)
+        return _print_error(errors.UsageError(message), invocation, as_json=as_json)
     except click.exceptions.Exit as stop:  # --help and --version
-        return stop.exit_code
+        return stop.exit_code, {}
     except errors.Error as error:
-        return _print_error(error, as_json=as_json)
+        return _print_error(error, invocation, as_json=as_json)
     except BrokenPipeError:
         # Python would find the pipe broken once more when it flushes on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # stdout on a full disk, say; the library raises errors of its own
-        return _print_error(errors.StorageError(str(error)), as_json=as_json)
+        return _print_error(errors.StorageError(str(error)), invocation, as_json=as_json)
     except KeyboardInterrupt as stop:
-        notes: list[str] = getattr(stop, "__notes__", [])
-        print(": ".join(["lakebed: interrupted", *notes[:1]]), file=sys.stderr)
-        return INTERRUPTED
-    return 0
+        notes: list[str] = getattr(stop, "__notes__", [])[:1]
+        print(": ".join(["lakebed: interrupted", *notes]), file=sys.stderr)
+        return INTERRUPTED, {"interrupted": notes[0] if notes else None}
+    return 0, {"report": invocation.answer}
+
+
+def _value_of(option: str, words: Sequence[str]) -> str | None:
+    """The value of an option among words that may not be parsable; None if it is not there."""
+    ours = list(takewhile(lambda word: word != "--", words))
+    given = [following for word, following in pairwise(ours) if word == option]
+    given += [word.partition("=")[2] for word in ours if word.startswith(f"{option}=")]
+    return given[-1] if given else None
+
+
+def _write_report(invocation: Invocation, code: int, outcome: Mapping[str, Any]) -> int:
+    """Complete the report that was begun, if any. Returns the exit code, which is that of an unknown outcome if the
+    command did what it should and its report could not be written.
+    """
+    if invocation.report is None:
+        return code
+    try:
+        invocation.report.write(code, outcome)
+    except errors.Error as error:
+        print(f"lakebed: cannot write the report to {invocation.report_url}: {error.message}", file=sys.stderr)
+        return code or exit_code(errors.UnknownOutcomeError(error.message))
+    return code
 
 
 def exit_code(error: errors.Error) -> int:
@@ -96,18 +134,36 @@ def exit_code(error: errors.Error) -> int:
     return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
 
 
-def _print_error(error: errors.Error, *, as_json: bool) -> int:
+def _print_error(error: errors.Error, invocation: Invocation, *, as_json: bool) -> tuple[int, Mapping[str, Any]]:
+    """Print the error: its exit code, and its document for a report."""
     print(f"lakebed: {error.message}", file=sys.stderr)
+    if not as_json and invocation.report is None:
+        return exit_code(error), {}
+    from lakebed.cli.render import json_text, plain
+
+    facts = {name: plain(value) for name, value in error.facts.items()}
+    document = {"error": {**facts, "kind": error.kind, "message": error.message}}
     if as_json:
-        from lakebed.cli.render import json_text, plain
-
-        facts = {name: plain(value) for name, value in error.facts.items()}
-        print(json_text({"error": {**facts, "kind": error.kind, "message": error.message}}), file=sys.stderr)
-    return exit_code(error)
+        print(json_text(document), file=sys.stderr)
+    return exit_code(error), document
 
 
-def _use_utf8() -> None:
+class _Messages(io.FileIO):
+    """Stderr of a command that goes on when nobody reads it any more, such as a JVM that started it and is gone."""
+
+    def write(self, data: Any) -> int:
+        """Write; bytes that nobody can read count as written."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _prepare_streams() -> None:
     """JSON is UTF-8 whatever the locale; text that a stream cannot show is escaped."""
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        messages = io.BufferedWriter(_Messages(sys.stderr.fileno(), "wb", closefd=False))
+        sys.stderr = io.TextIOWrapper(messages, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

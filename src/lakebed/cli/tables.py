@@ -23,7 +23,7 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
     """Create an instance."""
     instance = lakebed.create(
         url or cli.url(),
-        storage_options=cli.storage_options,
+        storage_options=cli.options_in_force(),
         log_url=cli.log_url,
         among_others=among_others,
     )

@@ -44,7 +44,7 @@ def import_rows(
     sources: tuple[str, ...],
     column: tuple[tuple[str, str], ...],
     cast: tuple[str, ...],
-    launcher: options.Launcher,
+    launcher: str | None,
     **how: Any,
 ) -> None:
     """Add large files at once, on Spark.
@@ -73,9 +73,7 @@ def import_rows(
 @sources_argument
 @options.run_once_id("--job-id")
 @options.launcher
-def attach(
-    cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: options.Launcher
-) -> None:
+def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str | None, launcher: str | None) -> None:
     """Add sorted Parquet files as they are, on Spark.
 
     Files of an export, or others with the table's field ids: checked row by row, copied byte for byte. Files that are
@@ -111,7 +109,7 @@ def export(
     url: str,
     ranges: options.Ranges,
     at: str | None,
-    launcher: options.Launcher,
+    launcher: str | None,
     **how: Any,
 ) -> None:
     """Write rows as sorted files to an empty folder, on Spark.

@@ -33,9 +33,6 @@ NAMES_KEPT = 1024
 VERSION_DIGITS = 20
 """Log numbers are written with leading zeros, so that names list in their order; 2**64 has 20 digits."""
 
-CALLS_FOLDER = "calls"
-"""Where calls lie that a driver in another process carries out."""
-
 _ID = r"[0-9a-z][0-9a-z-]{7,63}"
 _NUMBER = re.compile(rf"[0-9]{{{VERSION_DIGITS}}}")
 _SIDECAR = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
@@ -236,16 +233,6 @@ def is_failure_name(table_id: str, name: str) -> bool:
     """Whether an object is the record of a failed call of that table."""
     match = _FAILURE_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
-
-
-def call_request_name(call_id: str) -> str:
-    """The object of a call that a driver in another process is to carry out."""
-    return f"{CALLS_FOLDER}/{call_id}/request.json"
-
-
-def call_answer_name(call_id: str) -> str:
-    """The object of what came of it."""
-    return f"{CALLS_FOLDER}/{call_id}/answer.json"
 
 
 @lru_cache(maxsize=NAMES_KEPT)

@@ -36,10 +36,9 @@ from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
 from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
 from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.job_progress import Callback
-from lakebed.spark.launcher import InProcess, Launcher, Local, Submit, launcher_of
+from lakebed.spark.launcher import InProcess, Launcher, Local, launcher_of
 from lakebed.spark.maintenance_report import MaintenanceReport
 from lakebed.spark.session import active_session, cores_of, start_session
-from lakebed.spark.submission import submitted
 from lakebed.spark.worker_pool import WorkerPool
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
@@ -113,7 +112,7 @@ class Pipeline:
     def session(self) -> SparkSession:
         """The Spark session, started now if there is none yet.
 
-        Raises UsageError where drivers are submitted, and without Spark.
+        Raises UsageError without Spark.
         """
         if self._given is not None:
             return self._given
@@ -121,8 +120,6 @@ class Pipeline:
             raise UsageError(
                 "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
             )
-        if isinstance(self.launcher, Submit):
-            raise UsageError("this process has no Spark session: its launcher submits a driver for each call")
         with extras():
             session = self._active or active_session() if isinstance(self.launcher, Local) else None
             if session is None:
@@ -148,7 +145,6 @@ class Pipeline:
 
     # -- work ---------------------------------------------------------------------------------------------------
 
-    @submitted(ImportReport)
     @interruptible
     def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
         self,
@@ -204,7 +200,6 @@ class Pipeline:
         importer = Importer(lambda: self.session, target, self._place, progress, partition_rows)
         return importer.run(source, format, job_id, reading)
 
-    @submitted(AttachReport)
     @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
         """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
@@ -237,7 +232,6 @@ class Pipeline:
         given |= {} if version is None else {"at": str(version)}
         return self.session.read.format("lakebed").options(**given).load()
 
-    @submitted(IngestReport)
     @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
         """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
@@ -262,7 +256,6 @@ class Pipeline:
             raise report.errors[0]
         return report
 
-    @submitted(CompactionReport)
     @interruptible
     def compact(
         self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
@@ -287,7 +280,6 @@ class Pipeline:
         with committed_on_interrupt(target.log):
             return split(target)
 
-    @submitted(JoinReport)
     @interruptible
     def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
         """Make one partition of small neighbours, as far as ``join_share`` allows.
@@ -305,7 +297,6 @@ class Pipeline:
         _raise_failed(compacted)
         return joined
 
-    @submitted(ExportReport)
     @interruptible
     def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
         self,
@@ -364,7 +355,6 @@ class Pipeline:
         """
         return delete_dropped(self.instance, dry_run=dry_run)
 
-    @submitted(MaintenanceReport)
     @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
         """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.

@@ -73,7 +73,6 @@ def test_every_option_says_what_it_is_for() -> None:
         (["get", "t"], "give one of KEY, --keys; see `lakebed get --help`"),
         (["get", "t", "k", "--keys", "f"], "KEY and --keys exclude each other; give one; see `lakebed get --help`"),
         (["compact", "t", "--strategy", "magic"], "'magic' is not one of 'basic', 'size-ratio', 'by-bytes', 'full'"),
-        (["compact", "t", "--master", "local", "--submit", "x"], "--master and --submit exclude each other"),
         (["table", "list", "--option", "region"], "'region' is not of the form NAME=VALUE"),
         (["sql", "SELECT 1", "--memory-limit", "1GB"], "'1GB' is not a number of bytes, such as 536870912 or 512MiB"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),

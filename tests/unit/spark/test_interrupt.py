@@ -16,7 +16,6 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.inspect.history import committed_on_interrupt
-from lakebed.spark import Pipeline, Submit
 from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
 
 WAIT_S = 30
@@ -203,73 +202,3 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
     monkeypatch.setattr(table.log, "newest_first", fail)
     (told,) = interrupted(table)
     assert told == "what was committed could not be read (the store is gone); `lakebed history` tells it"
-
-
-# -- drivers that were submitted --------------------------------------------------------------------------------
-
-DRIVER = """
-import contextlib, sys, time
-from pathlib import Path
-folder = Path(sys.argv[2].removeprefix("file://")) / "calls" / sys.argv[3]
-print("begun", flush=True)
-Path({mark!r}).touch()
-while (folder / "request.json").exists():
-    time.sleep(0.01)
-answer = folder / "answer.json"
-while not answer.exists():
-    # The caller deletes the folder with its request.
-    folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        answer.write_text('{{"interrupted":"nothing was committed there"}}')
-"""
-
-
-def test_a_submitted_driver_is_told_and_says_what_it_committed(table: lakebed.Table, tmp_path: Path) -> None:
-    mark = tmp_path / "begun"
-    program = tmp_path / "driver.py"
-    program.write_text(DRIVER.format(mark=str(mark)))
-
-    def when_begun() -> None:
-        while not mark.exists():
-            time.sleep(0.01)
-        interrupt()
-
-    threading.Thread(target=when_begun).start()
-    launcher = Submit(("python3", str(program)))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
-    assert notes(caught) == ["nothing was committed there"]
-    assert not [path for path in (tmp_path / "lake" / "calls").rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize(
-    ("meanwhile", "said"),
-    [
-        (0, "is at version {}, as before the call"),
-        (2, "went from version 1 to {} meanwhile, and `lakebed history` tells by whom"),
-    ],
-)
-def test_a_submitted_driver_that_does_not_end_is_killed(
-    table: lakebed.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: int, said: str
-) -> None:
-    """With all of its process group: here, the sleep that a shell waits for."""
-    monkeypatch.setattr("lakebed.spark.submission.STOPPING_S", 0.1)
-    mark = tmp_path / "begun"
-
-    def when_begun() -> None:
-        while not mark.exists():
-            time.sleep(0.01)
-        for _ in range(meanwhile):
-            table.write(rows("a"))
-        interrupt()
-
-    threading.Thread(target=when_begun).start()
-    launcher = Submit(("sh", "-c", f"sleep 600 & echo $! > {mark}.1; mv {mark}.1 {mark}; wait"))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        Pipeline(lakebed.open(tmp_path / "lake"), launcher=launcher).compact("t")
-    assert notes(caught) == [f"the driver gave no answer; table t {said.format(table.state().version)}"]
-    sleeper = int(mark.read_text())
-    deadline = time.monotonic() + WAIT_S
-    while Path(f"/proc/{sleeper}").exists() and " Z " not in Path(f"/proc/{sleeper}/stat").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

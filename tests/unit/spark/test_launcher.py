@@ -1,0 +1,11 @@
+"""Which launcher a text names."""
+
+from lakebed.spark import Local, Remote
+from lakebed.spark.launcher import launcher_of
+
+
+def test_a_text_is_a_master_or_a_connect_server() -> None:
+    assert launcher_of(None) == Local()
+    assert launcher_of("spark://host:7077") == Local("spark://host:7077")
+    assert launcher_of("sc://host:15002") == Remote("sc://host:15002")
+    assert launcher_of(Local("yarn")) == Local("yarn")
