@@ -79,9 +79,14 @@ class WorkerPool:
     ) -> list[Any | Error]:
         """Run ``work``, which can be pickled, on each document; its result or its error, in the documents' order.
 
-        ``progress`` is called as tasks finish, with their share of ``rows``. Raises KeyboardInterrupt if the call was
-        asked to stop.
+        ``progress`` is called as tasks finish, with their share of ``rows``.
+
+        Raises:
+            UsageError: the pool is closed.
+            KeyboardInterrupt: the call was asked to stop.
         """
+        if not self._end.alive:
+            raise UsageError("the pipeline is closed, and its workers have ended; make another")
         batch = _TaskBatch(len(documents), progress, rows)
 
         def run_one(document: Any) -> Any | Error:
@@ -99,6 +104,11 @@ class WorkerPool:
         worker = self._idle.get()
         try:
             stop.check()
+            if worker is not None and worker.has_ended():
+                # Killed while it was idle, or by an interrupt just as it had answered: no fault of this task.
+                self._started.discard(worker)
+                worker.end()
+                worker = None
             if worker is None:
                 worker = _TaskWorker(self._scratch.name)
                 self._started.add(worker)
@@ -196,6 +206,10 @@ class _TaskWorker:
             )
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return Error(f"the worker process of a task {how}; what it wrote to stderr says more", exit_code=code)
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
 
     def kill(self) -> None:
         """Kill the process, from any thread. May be called again."""

@@ -75,6 +75,20 @@ def test_a_task_whose_worker_is_killed_has_that_as_result_and_the_others_go_on(p
     assert run(pool, "3", "4", "5") == [3, 4, 5]
 
 
+def test_a_worker_that_was_killed_while_idle_costs_no_task(pool: WorkerPool) -> None:
+    (pid,) = run(pool, PID)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: is_gone(pid))
+    assert run(pool, "1") == [1]
+
+
+def test_a_closed_pool_runs_nothing() -> None:
+    pool = WorkerPool(1)
+    pool.close()
+    with pytest.raises(UsageError, match="the pipeline is closed"):
+        run(pool, "1")
+
+
 def test_workers_are_started_when_needed_and_used_again() -> None:
     pool = WorkerPool(4)
     pids = {pid for _ in range(3) for pid in run(pool, PID)}
@@ -88,6 +102,11 @@ def test_a_task_keeps_to_one_core_and_may_print(pool: WorkerPool, capfd: pytest.
     assert run(pool, "print('loud')", "__import__('pyarrow').cpu_count()") == [None, 1]
     pool.close()
     assert capfd.readouterr().out == ""
+
+
+def test_a_worker_imports_no_pyspark(pool: WorkerPool) -> None:
+    imported = "[__import__('lakebed.spark.executors'), 'pyspark' in __import__('sys').modules][-1]"
+    assert run(pool, imported) == [False]
 
 
 def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
