@@ -104,7 +104,7 @@ def create_an_instance(storage, monkeypatch):
 
 def write_a_segment(storage, _):
     batch = pa.RecordBatch.from_pydict({"id": ["a", "b"], "n": [1, 2]})
-    codec = SimpleNamespace(schema=batch.schema, upgrade=None)
+    codec = SimpleNamespace(schema=batch.schema, nullable=())
     SegmentStore(storage, lambda token: f"segments/{token}.arrow", SegmentCache(0)).put(SegmentRows(codec, batch))
 
 
