@@ -43,6 +43,7 @@ LAKEBED = Group(
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
+                Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "repair:repair"),
             ],
         ),
         Group(

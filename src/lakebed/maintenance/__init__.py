@@ -1,1 +1,1 @@
-"""Maintenance of tables: compaction, splits and joins, ingest jobs."""
+"""Maintenance of tables: compaction, splits and joins, ingest jobs, repair."""

@@ -289,8 +289,8 @@ class KeyCodec:
 
 
 def _least_text(content: bytes, start: int) -> str:
-    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary is any byte string: it may end inside
-    of a character.
+    """The least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, of a row that came
+    before they were refused (:mod:`lakebed.maintenance.repair`).
     """
     points = range(0x11_0000)
     point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))

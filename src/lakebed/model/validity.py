@@ -4,7 +4,8 @@ An Arrow array may hold what its type does not allow: text that is not UTF-8, a 
 precision, a time outside a day. PyArrow takes such arrays from any producer unseen, and Parquet stores them, but most
 readers refuse the whole page that holds one. So they are refused before they are written
 (:mod:`lakebed.ingest.conformer`,
-:mod:`lakebed.ingest.attach`), and replaced in the rows that a quarantine keeps.
+:mod:`lakebed.ingest.attach`), and replaced where they were written before that was so
+(:mod:`lakebed.maintenance.repair`).
 
 Arrow's own full validation decides; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it
 is ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.

@@ -366,8 +366,8 @@ class Reader:
             raise where.untold(error) from error
         if "non UTF-8" in str(error):
             raise DamagedError(
-                "a data file holds text that is not UTF-8, which Lakebed never writes: find the file with a deep "
-                f"verification, and restore it from a copy ({str(error)[:200]})"
+                "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
+                f"repair` on it ({str(error)[:200]})"
             ) from error
         raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 

@@ -91,7 +91,12 @@ def open_input(path: Path, schema: Schema) -> MergeInput:
 
 def damaged(path: Path, reason: object) -> DamagedError:
     """The error for an input whose bytes are not those that were written."""
-    return DamagedError(f"{path} is damaged: {reason}. Fetch or restore it, then run the merge again", name=str(path))
+    if "UTF8" in str(reason):
+        # Its bytes are those that were written, by a version that took any.
+        remedy = "It was written before such text was refused: run `lakebed table repair` on its table"
+    else:
+        remedy = "Fetch or restore it, then run the merge again"
+    return DamagedError(f"{path} is damaged: {reason}. {remedy}", name=str(path))
 
 
 def read_through(path: Path, schema: Schema) -> None:

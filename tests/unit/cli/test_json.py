@@ -48,6 +48,8 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc", "readings"],
     "gc --orphans": ["gc", "readings", "--orphans"],
     "gc --dropped": ["gc", "--dropped"],
+    "table repair": ["table", "repair", "readings"],
+    "table repair --dry-run": ["table", "repair", "readings", "--dry-run"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],
     "tag create": ["tag", "create", "readings", "now"],

@@ -1,0 +1,292 @@
+"""Repair: values that their types do not allow, in tables that took them before they were refused.
+
+:func:`find` reads every data file of a table and counts its invalid rows (:mod:`lakebed.model.validity`).
+:func:`repair` rewrites the files that have some, partition by partition, as compaction jobs do it: a job claims the
+references, its task writes new files, one entry of the log swaps them. A job that fails changes nothing.
+
+Rules:
+
+* Text gets U+FFFD for each byte that is not UTF-8. A decimal or time that its type does not allow becomes null.
+* A row whose row key is invalid would become another key's row, maybe in another partition. It is taken out of the
+  table and written to a Parquet file with its key mended, from where ``Table.write`` adds it again. So is a row in
+  which a null would stand where none may. The file is on disk before the entry that takes the rows out.
+* Every row is accounted for: rows read are rows written and rows taken out, or the job fails.
+* Older versions and tags keep the rows as they were.
+
+No Spark: one process, within the table's setting ``memory_limit_bytes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed import clock
+from lakebed.errors import Error, UsageError
+from lakebed.ingest.run import write_files
+from lakebed.maintenance.compaction.job_batches import (
+    FailedMerge,
+    MergeProgress,
+    MergeTask,
+    TaskResult,
+    run_job_batches,
+)
+from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped
+from lakebed.model import validity
+from lakebed.model.files import data_name
+from lakebed.parquet.row_groups import read_row_groups
+from lakebed.parquet.sizes import decoded_rows
+from lakebed.sorting.merge_inputs import stored_id
+
+if TYPE_CHECKING:
+    from lakebed.model.files import DataFile, NewFile
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Schema
+    from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidRows:
+    """A data file with invalid rows. ``in_keys`` of them would be taken out by a repair."""
+
+    file: str
+    rows: int
+    in_keys: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What a repair did. ``mended`` rows stayed in place, ``removed`` ones are in ``removed_files``.
+
+    ``version`` is that of its last commit, None if there was nothing to do.
+    """
+
+    table: str
+    files: tuple[InvalidRows, ...]
+    mended: int
+    removed: int
+    removed_files: tuple[str, ...]
+    version: int | None
+    skipped: tuple[Skipped, ...]
+    failed: tuple[FailedMerge, ...]
+    waits: str | None
+
+
+@dataclass(slots=True)
+class _Removed:
+    """The rows that one task takes out, in a file of their own if there are any."""
+
+    keys: EncodedRange
+    path: Path | None
+    rows: int = 0
+    mended: int = 0
+    writer: Any = None
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Write rows to the file."""
+        import pyarrow.parquet as pq
+
+        if not rows.num_rows:
+            return
+        if self.path is None:
+            raise UsageError("rows with an invalid key came since they were looked for; repair again")
+        # A null may stand where the table has none: that is why the row is here.
+        free = pa.schema([column.with_nullable(True) for column in rows.schema])  # noqa: FBT003 - PyArrow's own
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(self.path, free)
+        self.writer.write_batch(pa.RecordBatch.from_arrays(rows.columns, schema=free))
+        self.rows += rows.num_rows
+
+    def close(self) -> None:
+        """End the file."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+@dataclass(slots=True)
+class _Split:
+    """The rows of one batch: those that stay as they are, those that are mended, those that are taken out."""
+
+    good: pa.RecordBatch
+    mended: pa.RecordBatch
+    removed: pa.RecordBatch
+    columns: set[str] = field(default_factory=set)
+
+
+def find(table: Table) -> tuple[InvalidRows, ...]:
+    """The data files of a table that hold invalid rows; reads all of them.
+
+    Raises DamagedError for a file whose bytes are not those that were written.
+    """
+    state, schema = table.state(), table.schema
+    files = {file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}
+    found = []
+    for file in files.values():
+        rows = in_keys = 0
+        columns: set[str] = set()
+        for batch in _rows(table.storage, table.id, file, schema):
+            split = _split(batch, schema)
+            rows += split.mended.num_rows + split.removed.num_rows
+            in_keys += split.removed.num_rows
+            columns |= split.columns
+        if rows:
+            found.append(InvalidRows(file.id, rows, in_keys, tuple(name for name in schema.names if name in columns)))
+    return tuple(found)
+
+
+def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
+    """Rewrite what :func:`find` finds. ``removed`` is a local folder for rows that have to be taken out.
+
+    Raises:
+        UsageError: rows have to be taken out, and there is no folder for them. Nothing was changed.
+        DamagedError: a file's bytes are not those that were written. Nothing was changed.
+        ContentionError, UnknownOutcomeError, StorageError: the log; what was committed is, and a repair goes on there.
+    """
+    found = find(table)
+    count = sum(one.in_keys for one in found)
+    if count and removed is None:
+        raise UsageError(
+            f"table {table.name}: {count} rows have a key, or a value that may not be null, that is invalid; they are "
+            "taken out of the table, so name a folder to keep them in (removed=, --removed)",
+            rows=count,
+        )
+    folder = None if removed is None else Path(removed).expanduser()
+    if folder is not None and count:
+        folder.mkdir(parents=True, exist_ok=True)
+    notes: list[_Removed] = []
+    progress = MergeProgress()
+    run_job_batches(
+        table, _executing(table, folder, notes), _merges(table, {one.file for one in found}), progress, cores=1
+    )
+    committed = [merge.keys for merge, _, _ in progress.done]
+    counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
+    for note in notes:
+        if note not in counted and note.path is not None:
+            # Its rows are in the table still.
+            note.path.unlink(missing_ok=True)
+    return RepairReport(
+        table=table.name,
+        files=found,
+        mended=sum(note.mended for note in counted),
+        removed=sum(note.rows for note in counted),
+        removed_files=tuple(str(note.path) for note in counted if note.rows),
+        version=max((version for _, _, version in progress.done), default=None),
+        skipped=tuple(progress.skipped),
+        failed=tuple(progress.failed),
+        waits=progress.waits,
+    )
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
+    """For each partition the files to rewrite. Rows may be taken out, so that their version is no check."""
+    state = table.state()
+    merges = []
+    for position, partition in enumerate(state.partitions.ids):
+        inputs = tuple(file for file in state.files_of(partition) if file.id in invalid)
+        if inputs:
+            rows, size = sum(file.rows for file in inputs), sum(file.size_bytes for file in inputs)
+            merges.append(PartitionMerge(partition, state.partitions.range_at(position), inputs, 1, rows, False, size))  # noqa: FBT003
+    return merges
+
+
+def _executing(table: Table, folder: Path | None, notes: list[_Removed]) -> Any:
+    def execute(tasks: Sequence[MergeTask]) -> list[TaskResult]:
+        results: list[TaskResult] = []
+        for task in tasks:
+            path = None if folder is None else folder / f"{table.name}-{clock.random_token()}.parquet"
+            note = _Removed(task.keys, path)
+            notes.append(note)
+            try:
+                results.append(_run(task, table.storage, note))
+            except Error as error:
+                results.append(error)
+        return results
+
+    return execute
+
+
+def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ...]:
+    schema = task.layout.schema
+    read = 0
+
+    def kept() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        for file in task.inputs:
+            for rows in _rows(storage, task.table_id, file, schema):
+                inside = _inside(rows, task.keys, schema)
+                read += inside.num_rows
+                split = _split(inside, schema)
+                note.mended += split.mended.num_rows
+                note.add(split.removed)
+                yield split.good
+                yield split.mended
+
+    try:
+        files = write_files(
+            kept(),
+            task.layout,
+            (storage, task.table_id, task.job),
+            memory_limit_bytes=task.memory_limit_bytes,
+            cuts=(),
+        )
+    finally:
+        note.close()
+    if sum(new.file.rows for new in files) + note.rows != read:
+        raise Error(f"{read} rows were read, and not as many written and taken out; nothing was changed")
+    return files
+
+
+def _rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """All rows of a data file as the schema has them; nothing in them is decoded as text."""
+    import pyarrow.parquet as pq
+
+    with ExitStack() as opened:
+        path = opened.enter_context(storage.fetch(data_name(table_id, file), digest=file.digest))
+        source = opened.enter_context(pa.OSFile(str(path)))
+        stored = {stored_id(column): column.name for column in pq.read_schema(source)}
+        for batch in map(decoded_rows, read_row_groups(source, file.id)):
+            columns = [
+                batch.column(stored[f.id]).cast(f.type) if f.id in stored else pa.nulls(batch.num_rows, f.type)
+                for f in schema.fields
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+def _inside(rows: pa.RecordBatch, keys: EncodedRange, schema: Schema) -> pa.RecordBatch:
+    encoded = schema.codec.encode_columns(rows)
+    inside = pc.greater_equal(encoded, pa.scalar(keys.min, encoded.type))
+    if keys.max is not None:
+        inside = pc.and_(inside, pc.less(encoded, pa.scalar(keys.max, encoded.type)))
+    return rows.filter(inside)
+
+
+def _split(rows: pa.RecordBatch, schema: Schema) -> _Split:
+    marks = {f.name: validity.invalid(rows.column(f.name)) for f in schema.fields}
+    marked = {name: mark for name, mark in marks.items() if mark is not None}
+    none = rows.slice(0, 0)
+    if not marked:
+        return _Split(rows, none, none)
+    bad = pa.array([False] * rows.num_rows)
+    in_keys = bad
+    for name, mark in marked.items():
+        bad = pc.or_(bad, mark)
+        if name in schema.row_key_names:
+            in_keys = pc.or_(in_keys, mark)
+    fixed = validity.mended_rows(rows.filter(bad))
+    out = in_keys.filter(bad)
+    for f in schema.fields:
+        if not f.nullable:
+            out = pc.or_(out, pc.is_null(fixed.column(f.name)))
+    fixed = pa.RecordBatch.from_arrays(fixed.columns, schema=schema.arrow)
+    return _Split(rows.filter(pc.invert(bad)), fixed.filter(pc.invert(out)), fixed.filter(out), set(marked))

@@ -1,0 +1,195 @@
+"""Tables that took values which their types do not allow: read as far as can be, told how to repair, and repaired."""
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakebed
+from lakebed import DamagedError, Error, Schema, UsageError, clock
+from lakebed.maintenance import repair
+from lakebed.maintenance.splitting.run import split
+from lakebed.model.keys import _escape
+from lakebed.state.transactions import Job, OpenJob
+from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
+
+SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(pa.string())})
+
+
+@pytest.fixture
+def poisoned(tmp_path, monkeypatch):
+    """Makes tables as they were before such rows were refused: sound files, if any, around the one that is given."""
+
+    def make(schema, rows, sound, **options):
+        table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
+        table.write(sound)
+        with monkeypatch.context() as before:
+            before.setattr("lakebed.model.validity.invalid", lambda column: None)
+            table.write(rows)
+        table.write(sound)
+        return table
+
+    return make
+
+
+def rows(k=b"b", s=b"1", v=b"v", item=b"i"):
+    """Three rows, the middle one with these bytes."""
+    return pa.table({"k": text(b"a", k, b"m"), "s": text(b"1", s, b"1"), "v": text(b"v", v, b"v"),
+                     "l": lists(text(b"i", item, b"i"), 0, 1, 2, 3)})  # fmt: skip
+
+
+def scanned(table):
+    return table.scan().read_all().to_pylist()
+
+
+def test_text_is_mended_in_place_across_partitions_and_the_table_is_read_and_compacted_again(poisoned):
+    table = poisoned(SCHEMA, rows(v=b"v\xff", item=b"\xc3"), rows(), split_points=["b", "c"])
+    before = table.version
+    with pytest.raises(DamagedError, match="run `lakebed table repair`"):
+        scanned(table)
+    with pytest.raises(DamagedError, match="run `lakebed table repair`"):
+        compact_by_merge(table)
+    (found,) = repair.find(table)
+    assert (found.rows, found.in_keys, found.columns) == (1, 0, ("v", "l"))
+    report = repair.repair(table)
+    assert (report.mended, report.removed, report.failed, report.skipped) == (1, 0, (), ())
+    assert repair.find(table) == ()
+    assert repair.repair(table).version is None
+    found = scanned(table)
+    assert [(row["k"], row["v"], row["l"]) for row in found if row["k"] == "b"].count(("b", "v\ufffd", ["\ufffd"])) == 1
+    assert len(found) == 9
+    compact_all(table)
+    assert sorted(map(str, scanned(table))) == sorted(map(str, found))
+    assert table.verify(files=True).sound
+    assert table.at(version=before).count(exact=True).rows == 9
+
+
+def compact_all(table):
+    compact_by_merge(table, jobs=3)
+
+
+def test_rows_beside_an_invalid_one_are_read_as_before(poisoned):
+    """In columns of plain text; the engine gives no page of a nested column that holds an invalid one."""
+    flat = Schema({"k": "string"}, {"s": "string"}, {"v": "string"})
+    table = poisoned(flat, rows(v=b"\xff").drop_columns("l"), rows().drop_columns("l"))
+    assert table.get("a").num_rows == table.get("b").num_rows == 3
+    assert table.count(exact=True).rows == 9
+
+
+def test_rows_with_an_invalid_key_are_taken_out_into_a_file_that_can_be_written_again(poisoned, tmp_path):
+    table = poisoned(SCHEMA, rows(k=b"\xfe\xff", s=b"\xff", v=b"\xff"), rows(), split_points=["b", "c"])
+    version = table.version
+    with pytest.raises(UsageError, match=r"1 rows have a key.*name a folder"):
+        repair.repair(table)
+    assert table.version == version
+    report = repair.repair(table, tmp_path / "out")
+    assert (report.mended, report.removed) == (0, 1)
+    (path,) = report.removed_files
+    removed = pq.read_table(path)
+    assert removed.to_pylist() == [{"k": "\ufffd\ufffd", "s": "\ufffd", "v": "\ufffd", "l": ["i"]}]
+    assert len(scanned(table)) == 8
+    table.write(removed)
+    assert len(scanned(table)) == 9
+    assert table.get("\ufffd\ufffd").num_rows == 1
+
+
+def test_a_sort_key_is_mended_and_its_row_goes_where_it_then_belongs(poisoned):
+    schema = Schema({"k": "string"}, {"s": "string"})
+    rows_given = pa.table({"k": text(b"a", b"a", b"a"), "s": text(b"1", b"\xf4\xff", b"\xee\x80\x80")})
+    table = poisoned(schema, rows_given, pa.table({"k": ["a"], "s": ["0"]}))
+    assert repair.repair(table).mended == 1
+    assert [row["s"] for row in scanned(table)] == ["0", "0", "1", "\ue000", "\ufffd\ufffd"]
+
+
+def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poisoned, tmp_path):
+    kind = pa.decimal128(3, 1)
+    for nullable in (True, False):
+        schema = Schema({"k": "int64"}, {}, {"d": pa.field("d", kind, nullable)})
+        rows_given = pa.table({"k": [1, 2], "d": decimals(kind, 15, 1000)})
+        make = lakebed.create(str(tmp_path / f"lake-{nullable}"))
+        table = poisoned(schema, rows_given, pa.table({"k": [3], "d": decimals(kind, 5)})) if nullable else None
+        if table is None:
+            with pytest.MonkeyPatch.context() as before:
+                table = make.create_table("t", schema)
+                before.setattr("lakebed.model.validity.invalid", lambda column: None)
+                table.write(rows_given)
+        report = repair.repair(table, tmp_path / "out")
+        assert (report.mended, report.removed) == ((1, 0) if nullable else (0, 1))
+        assert {row["k"]: row["d"] for row in scanned(table)}.get(2) is None
+        assert {row["k"]: row["d"] for row in scanned(table)}[1] == Decimal("1.5")
+
+
+def test_a_file_that_a_job_works_on_is_left_alone_and_said_so(poisoned, tmp_path):
+    table = poisoned(SCHEMA, rows(k=b"b\xff"), rows())
+    state = table.state()
+    (partition,) = state.partitions.ids
+    ids = tuple(file.id for file in state.files_of(partition))
+    table.commit(OpenJob(Job(clock.new_id(), state.partitions.range_at(0), ids, "", 60, 0)))
+    report = repair.repair(table, tmp_path / "out")
+    assert report.version is None
+    assert "belongs to open job" in report.skipped[0].reason
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned, tmp_path, monkeypatch):
+    table = poisoned(SCHEMA, rows(k=b"b\xff"), rows())
+
+    def fails(batches, *args, **kwargs):
+        for _ in batches:
+            pass
+        raise Error("no room")
+
+    monkeypatch.setattr("lakebed.maintenance.repair.write_files", fails)
+    report = repair.repair(table, tmp_path / "out")
+    assert [str(one.error) for one in report.failed] == ["no room"]
+    assert (report.version, report.removed, report.removed_files) == (None, 0, ())
+    assert not list((tmp_path / "out").iterdir())
+    assert not table.state().jobs
+    assert table.count(exact=True).rows == 9
+
+
+def test_the_command_line_says_what_it_would_do_and_does_it(poisoned, tmp_path, capsys):
+    from lakebed.cli import main
+
+    poisoned(SCHEMA, rows(k=b"b\xff"), rows())
+    words = ["--instance", str(tmp_path / "lake"), "table", "repair", "t"]
+    assert main([*words, "--dry-run"]) == 0
+    assert "1 invalid row in k, 1 to be taken out" in capsys.readouterr().out
+    assert main(words) == 2
+    assert "--removed" in capsys.readouterr().err
+    assert main([*words, "--removed", str(tmp_path / "out")]) == 0
+    assert "0 rows mended, 1 row taken out" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "nothing to repair" in capsys.readouterr().out
+
+
+def test_partitions_that_were_cut_at_invalid_keys_are_shown_compacted_and_read(poisoned, tmp_path):
+    """Each boundary stays, and is shown as the least text that is not below it."""
+    keys = [b"a", b"b\xff", b"b\xff\xff", b"c\xed\xa0\x80", b"\xf5", b"\xff", b"\xff\xff", b"\xff\xff\xff"]
+    rows_given = pa.table({"k": text(*keys)})
+    sound = pa.table({"k": ["a", "b\U0010ffff", "c", "c\ud7ff", "c\ue000", "d", "\U0010ffff"]})
+    table = poisoned(Schema({"k": "string"}), rows_given, sound.slice(0, 0), settings={"split_rows": 3})
+    assert split(table).split
+    table.write(sound)
+    table.write(sound)
+    assert table.partitions().num_rows > 2
+    report = repair.repair(table, tmp_path / "out")
+    assert (report.removed, report.failed) == (7, ())
+    compact_by_merge(table, jobs=None)
+    wanted = sorted([*sound.column("k").to_pylist() * 2, "a"])
+    assert [row["k"] for row in scanned(table)] == wanted
+    for k in sound.column("k").to_pylist():
+        assert table.get(k).num_rows == wanted.count(k)
+        assert table.scan(lakebed.KeyRange((k,))).read_all().num_rows == sum(other >= k for other in wanted)
+
+
+@given(st.binary(max_size=8), st.lists(st.text(max_size=4), max_size=10))
+def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
+    codec = Schema({"k": "string"}).codec
+    (least,) = codec.decode_bound(_escape(content)).values
+    # Above some bytes there is no text but one that is too long for a key.
+    for one in [*texts, least] if len(least) < 2_000 else texts:
+        assert (one.encode() >= content) == (one >= least)
