@@ -231,18 +231,28 @@ CLUSTER_MODE = ("--deploy-mode", "cluster", "--class", "org.apache.spark.deploy.
 """A standalone cluster takes no Python application in cluster mode; it takes the class that runs one."""
 
 
-def test_a_submitted_command_that_is_terminated_reports_it(
-    cluster: Cluster, store: Store, table: lakebed.Table, gate: type[Gate], tmp_path: Path
+@pytest.mark.parametrize("python", [True, False], ids=["python", "spark-submit"])
+def test_a_submitted_command_that_is_terminated_reports_it(  # noqa: PLR0917
+    cluster: Cluster, store: Store, table: lakebed.Table, gate: type[Gate], tmp_path: Path, python: bool
 ) -> None:
+    """Sent to the driver's Python it is an interrupt; spark-submit's own process takes Spark away from the command."""
     pq.write_table(rows(0), tmp_path / "in.parquet")
     at = gate(job=0, file=0)
     path = tmp_path / "report.json"
     process = cluster.submit(command=("import", "t", str(tmp_path / "in.parquet")), report=path, store=store)
     wait_for(at.reached.is_set, while_runs=process)
     assert reported(path) == {"exit_code": None}
-    driver_of(process).send_signal(signal.SIGTERM)
-    assert process.wait(TIMEOUT_S) == 130
-    assert reported(path) == {"exit_code": 130, "interrupted": "nothing was committed"}
+    (driver_of(process) if python else process).send_signal(signal.SIGTERM)
+    wait_for(lambda: reported(path)["exit_code"] is not None)
+    code = process.wait(TIMEOUT_S)
+    at.opened.set()
+    if python:
+        assert code == 130
+        assert reported(path) == {"exit_code": 130, "interrupted": "nothing was committed"}
+    else:
+        assert code != 0
+        assert reported(path)["exit_code"] not in (0, None)
+        assert reported(path)["error"]["message"]
     assert_holds(table)
 
 
