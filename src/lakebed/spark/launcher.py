@@ -47,7 +47,7 @@ Launcher = Local | Remote | InProcess
 
 def launcher_of(given: Launcher | str | None) -> Launcher:
     """A launcher from a text: ``in-process``, the URL of a Spark Connect server (``sc://…``), or else a master."""
-    if given == IN_PROCESS:
+    if isinstance(given, str) and given == IN_PROCESS:
         return InProcess()
     if given is None:
         return Local()

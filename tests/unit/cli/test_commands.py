@@ -426,6 +426,10 @@ def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None
     left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
     held.storage.create(left, b"rows")
     held.set(orphan_age_s=0)
+    # An orphan is strictly older than the cutoff: not of the same tick of the store's clock.
+    before = held.storage.now()
+    while held.storage.now() <= before:
+        pass
     dry = cli("gc", table, "--orphans", "--dry-run").out.splitlines()
     assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
     assert dry[1].startswith("in doubt: 1 of 2 objects are orphans")

@@ -14,9 +14,6 @@ from lakebed.model.files import data_name
 from lakebed.model.keys import EncodedRange, KeyCodec, encode_content
 from lakebed.model.schema import Schema
 from lakebed.read.plan import _meets
-from lakebed.state.checkpoint_codec import of_table
-from lakebed.state.columnar_codecs import CODECS
-from lakebed.state.columns import Segment, SegmentRows
 
 TEXT = Schema({"a": "string", "b": "string"})
 BINARY = Schema({"a": "string", "b": "binary"})
@@ -169,23 +166,3 @@ def test_what_is_merged_has_bounds_of_all_its_inputs(table, tmp_path):
     field = SCHEMA.sort_key[0]
     assert times.contains(encode_content(field, 0))
     assert not times.contains(encode_content(field, 480))
-
-
-def test_segments_and_entries_of_before_have_no_bounds_and_are_read(table):
-    """A checkpoint's part without the column, as it was written before there were bounds."""
-    image = of_table(table.state())
-    for kind in ("references", "files"):
-        for segment in image.segments[kind]:
-            batch = segment.rows().batch
-            *others, last = batch.columns
-            structs = last.flatten()
-            names = [field.name for field in structs.type if field.name != "bounds"]
-            older = pa.StructArray.from_arrays([structs.field(name) for name in names], names=names)
-            lists = pa.ListArray.from_arrays(last.offsets, older)
-            old = pa.RecordBatch.from_arrays([*others, lists], names=batch.schema.names)
-            read = Segment.of(CODECS[kind], old).rows()
-            assert isinstance(read, SegmentRows)
-            assert read.batch.schema == CODECS[kind].schema
-            if kind == "references":
-                assert [one.file.bounds for one in read.value(0)] == [b""] * FILES
-                assert [one.rows for one in read.value(0)] == [3] * FILES

@@ -78,7 +78,8 @@ def test_a_task_whose_worker_is_killed_has_that_as_result_and_the_others_go_on(p
 def test_a_worker_that_was_killed_while_idle_costs_no_task(pool: WorkerPool) -> None:
     (pid,) = run(pool, PID)
     os.kill(pid, signal.SIGKILL)
-    until(lambda: is_gone(pid))
+    # Not before all of its threads have ended can it be waited for.
+    until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None)
     assert run(pool, "1") == [1]
 
 
