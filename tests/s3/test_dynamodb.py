@@ -10,7 +10,7 @@ from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.dynamodb import connect_dynamodb, items
 from lakebed.log.dynamodb.client import DynamoTable
-from lakebed.log.dynamodb.items import SEGMENT_BYTES
+from lakebed.log.dynamodb.items import PART_BYTES
 from lakebed.retention.dropped import delete_dropped
 from lakebed.storage import object_size
 from lakebed.storage.contract import PutOutcome
@@ -73,12 +73,12 @@ def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, monkeypatch
 
 
 def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):
-    log.create(1, bytes(2 * SEGMENT_BYTES))
-    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", SEGMENT_BYTES)
+    log.create(1, bytes(2 * PART_BYTES))
+    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", PART_BYTES)
     with pytest.raises(DamagedError, match=r"entry 1 of .* has \d+ bytes, and nothing that Lakebed puts there"):
         log.get(1)
     with pytest.raises(StorageError, match="and at most 358400 can be read back"):
-        log.create(2, bytes(2 * SEGMENT_BYTES))
+        log.create(2, bytes(2 * PART_BYTES))
 
 
 @pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable"])
@@ -90,7 +90,7 @@ def test_reads_are_repeated_while_the_service_fails(s3_server, spoilt, log, stat
 
 
 def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log, monkeypatch):
-    monkeypatch.setattr(items, "SEGMENT_BYTES", 10)
+    monkeypatch.setattr(items, "PART_BYTES", 10)
     assert log.create(1, b"a" * 95) is PutOutcome.CREATED
     assert log.create(1, b"b" * 95) is PutOutcome.EXISTS
     assert log.get(1) == b"a" * 95

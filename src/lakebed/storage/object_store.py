@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from lakebed.storage.clients import Clients
 
-SEGMENT_BYTES = 16 * 1024 * 1024
+PART_BYTES = 16 * 1024 * 1024
 _PARTS_AT_ONCE = 4
 _FETCH_CHUNK_BYTES = 4 * 1024 * 1024
 _DELETE_BATCH = 1000  # the most S3 takes in one request
@@ -132,14 +132,14 @@ class ObjectStorage:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 reader = DigestingReader(descriptor)
-                multipart = os.fstat(descriptor).st_size > SEGMENT_BYTES
+                multipart = os.fstat(descriptor).st_size > PART_BYTES
                 source: Any = reader.chunks() if multipart else b"".join(reader.chunks())
                 obstore.put(
                     self.clients.retrying,
                     key,
                     source,
                     use_multipart=multipart,
-                    chunk_size=SEGMENT_BYTES,
+                    chunk_size=PART_BYTES,
                     max_concurrency=_PARTS_AT_ONCE,
                 )
             finally:

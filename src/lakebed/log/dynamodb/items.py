@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
 
-SEGMENT_BYTES = 350 * 1024
+PART_BYTES = 350 * 1024
 """An item of 400 KB counts its names and other attributes as well."""
 
 
@@ -38,7 +38,7 @@ class DynamoLog:
         check_put(self._title(version), data)
         action = f"write entry {version} of {self.name} to"
         item: dict[str, Any] = {"log": {"S": self.name}, "version": {"N": str(version)}}
-        if len(data) <= SEGMENT_BYTES:
+        if len(data) <= PART_BYTES:
             item["data"] = {"B": data}
         else:
             item["parts"] = {"S": self._put_parts(action, data)}
@@ -139,10 +139,10 @@ class DynamoLog:
         """Put the parts of a large entry; returns the digest that they lie under. To put them again changes nothing."""
         digest = digest_bytes(data)
         log = {"S": f"{self.name}/parts/{digest}"}
-        for version, start in enumerate(range(0, len(data), SEGMENT_BYTES)):
-            item = {"log": log, "version": {"N": str(version)}, "data": {"B": data[start : start + SEGMENT_BYTES]}}
+        for index, start in enumerate(range(0, len(data), PART_BYTES)):
+            item = {"log": log, "version": {"N": str(index)}, "data": {"B": data[start : start + PART_BYTES]}}
             put = partial(self.table.put, action, item, None, {})
-            put_until_clear(put, f"part {version} of an entry of {self.name}")
+            put_until_clear(put, f"part {index} of an entry of {self.name}")
         return digest
 
 
