@@ -30,7 +30,7 @@ MARK_BY_FOLDER = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Watermark tests by the folder they lie in, so that no file can forget to."""
+    """Mark tests by the folder they lie in, so that no file can forget to."""
     tests = Path(__file__).parent
     for item in items:
         folder = item.path.relative_to(tests).parts[0]

@@ -184,9 +184,9 @@ class Child:
         for line in self.process.stderr:
             self.said += line
 
-    def signal_at(self, text: str, version: signal.Signals) -> None:
+    def signal_at(self, text: str, number: signal.Signals) -> None:
         until(lambda: text in self.said or self.process.poll() is not None)
-        self.process.send_signal(version)
+        self.process.send_signal(number)
 
     def end(self) -> str:
         """Its last words, after it has ended as one that was interrupted, and nothing of it is left."""

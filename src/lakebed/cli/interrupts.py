@@ -42,32 +42,32 @@ def hear_interrupts() -> None:
         _say(_STOPPING)
         raise KeyboardInterrupt
 
-    for version in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(version) is not signal.SIG_IGN:
-            signal.signal(version, hear)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, hear)
 
 
 @contextlib.contextmanager
 def at_a_prompt() -> Iterator[None]:
     """Let Ctrl-C raise a plain KeyboardInterrupt in the block, as often as it comes, and SIGTERM end the process."""
     plain: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    before = {version: signal.getsignal(version) for version in plain}
+    before = {number: signal.getsignal(number) for number in plain}
     if threading.current_thread() is not threading.main_thread() or signal.SIG_IGN in before.values():
         yield
         return
-    for version, handler in plain.items():
-        signal.signal(version, handler)
+    for number, handler in plain.items():
+        signal.signal(number, handler)
     try:
         yield
     finally:
-        for version, handler in before.items():
-            signal.signal(version, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def ignore_interrupts() -> None:
     """Ignore Ctrl-C and SIGTERM from here on: all is done and said, and Python's own end would be disturbed."""
-    for version in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(version, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,6 @@
 """``--report URL``: what a command did, as one JSON document at a path or a store's URL.
 
-A driver that ``spark-submit --deploy-mode cluster`` starts runs on another machine, where nobody sees its stdout. The
+A driver that ``spark-submit --deploy-mode cluster`` starts runs on another machine, so its stdout is not seen. The
 document is written twice: before the command does anything, with ``exit_code`` null, and when it has ended. So a URL
 that cannot be written to is refused before anything is done, and the report of an earlier command is never taken for
 that of this one. Each write replaces the object atomically.

@@ -149,10 +149,10 @@ def _print_error(error: errors.Error, invocation: Invocation, *, as_json: bool) 
 
 
 class _Messages(io.FileIO):
-    """Stderr of a command that goes on when nobody reads it any more, such as a JVM that started it and is gone."""
+    """Stderr of a command that continues after the reader has closed it, such as a JVM that started it and exited."""
 
     def write(self, data: Any) -> int:
-        """Write; bytes that nobody can read count as written."""
+        """Write; bytes after the reader has closed the stream count as written."""
         try:
             return super().write(data)
         except BrokenPipeError:

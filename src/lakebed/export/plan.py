@@ -25,7 +25,7 @@ PART_BYTES_MIN = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Rows of one partition, about so many, of so many bytes as they are stored; ``exact`` if that is their version."""
+    """Rows of one partition: how many, and their stored bytes; ``exact`` if the number of rows is exact."""
 
     keys: EncodedRange
     files: tuple[DataFile, ...]
@@ -79,7 +79,7 @@ def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int
         # By the middle of its rows: a piece that ends a little late does not begin another part.
         parts.setdefault(min(count - 1, (passed + piece.rows // 2) // share), []).append(piece)
         passed += piece.rows
-    return tuple(tuple(parts[version]) for version in sorted(parts))
+    return tuple(tuple(parts[index]) for index in sorted(parts))
 
 
 def _share(held: Sequence[Cell], count: int) -> int:

@@ -93,11 +93,11 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
     for schema in reversed(schemas):
         if given == [(field.id, field.name, types.in_parquet(field.type)) for field in schema.fields]:
             return schema
-    if all(version is None for version, _, _ in given):
+    if all(field_id is None for field_id, _, _ in given):
         reason = "its columns have no field ids"
     else:
         wanted = [(field.id, field.name, field.type) for field in schemas[-1].fields]
-        shown = [", ".join(f"{version} {name} {kind}" for version, name, kind in some) for some in (given, wanted)]
+        shown = [", ".join(f"{field_id} {name} {kind}" for field_id, name, kind in some) for some in (given, wanted)]
         reason = f"its columns are {shown[0]}, and not {shown[1]}, nor those of an earlier schema"
     raise SchemaMismatchError(
         f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name

@@ -189,7 +189,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
 
 
 def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
-    """For each partition the files to rewrite. Rows may be taken out, so that their version is no check."""
+    """For each partition the files to rewrite. Rows may be taken out, so their number cannot be checked."""
     state = table.state()
     merges = []
     for position, partition in enumerate(state.partitions.ids):

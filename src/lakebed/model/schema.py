@@ -104,10 +104,10 @@ class Field:
             )
         since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
         microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-        version, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
+        number, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
         if rest:
             raise BadKeyError(f"key field {self.name}: {value!r} is finer than {self.type}", column=self.name)
-        return version
+        return number
 
     def from_integer(self, value: int) -> Any:
         """What a user would write for the column's integer: a date, a datetime (in UTC if the type has a zone), or the

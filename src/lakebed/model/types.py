@@ -254,7 +254,7 @@ def exact(found: pa.DataType, wanted: pa.DataType) -> bool:
 def castable(found: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of ``found`` may be cast to ``wanted`` where someone asks for it, if each value is kept.
 
-    Text is read as any plain type. A number becomes another kind of version, a date or time a time; whole numbers,
+    Text is read as any plain type. A number becomes another kind of number, a date or time a time; whole numbers,
     decimals, booleans and dates become text.
     """
     found = canonical(found)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 WAIT_S = 10.0
-"""For a number that another process told of: its entry is there before the version is told, so this is for slow stores
+"""For a version that another process reported: its entry exists by then, so this is for slow stores
 that show it late, and for a number that is about to be written."""
 
 _LOOK_FIRST_S, _LOOK_S = 0.01, 0.25
@@ -206,7 +206,7 @@ class TableReads:
         return state
 
     def _is_fresh(self, max_staleness: float | None) -> bool:
-        """Whether the log was asked so many seconds ago, or later. Raises UsageError for what is no version."""
+        """Whether the log was asked so many seconds ago, or later. Raises UsageError for no number of seconds."""
         check_seconds("max_staleness", max_staleness)
         if max_staleness is None or self._probed_s is None:
             return False

@@ -9,7 +9,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def write_frame(pipe: IO[bytes], data: bytes) -> None:
-    """Write a message. Raises BrokenPipeError if nobody reads it."""
+    """Write a message. Raises BrokenPipeError if the reader has closed the stream."""
     pipe.write(_LENGTH.pack(len(data)))
     pipe.write(data)
     pipe.flush()

@@ -242,8 +242,8 @@ def _interrupts_kept() -> Iterator[list[int]]:
         yield kept
         return
 
-    def keep(version: int, _frame: object) -> None:
-        kept.append(version)
+    def keep(number: int, _frame: object) -> None:
+        kept.append(number)
 
     before = signal.signal(signal.SIGINT, keep)
     try:

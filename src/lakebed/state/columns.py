@@ -267,8 +267,8 @@ of them; those of one partition lie side by side."""
 def _key_reader(column: pa.Array) -> Callable[[int], Any]:
     start, buffers = column.offset, column.buffers()
     if pa.types.is_int64(column.type):
-        versions = memoryview(buffers[1] or b"").cast("q")
-        return lambda row: versions[start + row]
+        numbers = memoryview(buffers[1] or b"").cast("q")
+        return lambda row: numbers[start + row]
     offsets = memoryview(buffers[1] or b"").cast("i")
     # A column of empty texts has no bytes.
     content = memoryview(buffers[2] or b"")
@@ -289,8 +289,8 @@ def span_reader(column: pa.Array) -> Span:
 def _plain_span_reader(column: pa.Array) -> Span:
     kind, start, buffers = column.type, column.offset, column.buffers()
     if pa.types.is_integer(kind):
-        versions = memoryview(buffers[1] or b"").cast("q" if pa.types.is_int64(kind) else "i")
-        return lambda begin, end: versions[start + begin : start + end].tolist()
+        numbers = memoryview(buffers[1] or b"").cast("q" if pa.types.is_int64(kind) else "i")
+        return lambda begin, end: numbers[start + begin : start + end].tolist()
     if pa.types.is_boolean(kind):
         return _bits(buffers[1], start)
     offsets = memoryview(buffers[1] or b"").cast("i")

@@ -183,7 +183,7 @@ def put_tag(store: Store, name: str) -> Steps[None]:
 
 
 def collect(store: Store, name: str) -> Steps[None]:
-    """Watermark dead, read the pins, delete what no pinned state needs, forget it. The rest waits for the next
+    """Retire, read the pins, delete what no pinned state needs, purge it. The rest waits for the next
     round."""
     rules = store.rules
     snapshot = yield from held(store, name)

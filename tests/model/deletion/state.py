@@ -99,7 +99,7 @@ def collectable(state: State) -> tuple[str, ...]:
 
 
 def retire_files(state: State, names: tuple[str, ...]) -> State | None:
-    """Watermark what will be deleted: no tag and no reader may come to need it after this."""
+    """Retire what will be deleted: no tag and no reader may come to need it after this."""
     marked = [f for f in state.files if f.name in names and not f.retired]
     if not marked:
         return None

@@ -189,7 +189,7 @@ def test_an_input_belongs_to_one_job_at_a_time_in_a_range():
 
 
 def test_a_deletion_takes_two_steps_and_only_what_no_partition_references():
-    """Watermark dead, then forget; a dead file cannot come back."""
+    """Retire, then purge; a retired file cannot come back."""
     state = step(step(table(), ProposeFiles((new_file("f1", "az"),))), OpenJob(job("j1", "f1")))
     assert "referenced" in refused(state, RetireFiles(("f1",)))
     state = step(state, ProposeOutput("j1", (new_file("f2", "az"),)))

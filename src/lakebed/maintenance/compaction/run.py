@@ -65,7 +65,7 @@ FETCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did. ``version`` is the log number of its last commit, None if there was nothing to do.
+    """What a compaction did. ``version`` is that of its last commit, None if there was nothing to do.
 
     ``partitions`` are those in which ``jobs`` merged runs; ``concatenated`` is how many runs became part of another as
     they are; ``waits`` says why no more jobs were begun, None if all were.

@@ -42,7 +42,7 @@ class SplitPartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """What splitting did. ``version`` is the log number of the last commit, None if there was nothing to do."""
+    """What splitting did. ``version`` is that of the last commit, None if there was nothing to do."""
 
     table: str
     split: tuple[SplitPartitionReport, ...]
