@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import Expr, SessionConfig, SessionContext
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import column, forget_more_than_a_row
+from lakebed.engine.datafusion import column, expression_context, forget_more_than_a_row
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import SchemaMismatchError, UsageError
 from lakebed.model import types
@@ -26,7 +25,7 @@ from lakebed.model.schema import Field, Schema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from datafusion import DataFrame
+    from datafusion import DataFrame, Expr, SessionContext
 
 _ROWS = "rows"
 _local = threading.local()
@@ -174,7 +173,7 @@ def _engine() -> SessionContext:
     """This thread's engine: it knows no table but the rows, and no function but those that a row decides."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
-        engine = SessionContext(SessionConfig().with_target_partitions(1))
+        engine = expression_context()
         forget_more_than_a_row(engine)
         _local.engine = engine
     return engine

@@ -1,11 +1,13 @@
-"""DataFusion as the kernels use it: one context per plan, exact names, typed bounds.
+"""Configures DataFusion sessions and builds the expressions that Lakebed uses in plans.
 
-Names go to DataFusion quoted and paths as ``file:`` URLs: bare, it would fold case and split at dots in the first and
-expand wildcards in the second. Bounds are typed Arrow literals, so that a comparison needs no cast and Parquet
-statistics prune by it.
+Every session of Lakebed is made here: :func:`context` for merges and sorts, :func:`scan_context` for scans,
+:func:`statement_context` for SQL, :func:`expression_context` for computed columns. They differ in the memory pool, in
+the number of partitions and in the options.
 
-Order: DataFusion compares strings and binaries as unsigned bytes, which for UTF-8 is the order of code points and for
-both the order of the key codec; tests hold it to that.
+Rules. Names are quoted, because DataFusion folds the case of bare names and splits them at dots. Paths are ``file:``
+URLs, because it expands wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast
+and Parquet statistics can prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is
+the order of code points, and for both it is the order of the key codec (tests check it).
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Field, Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from datafusion import DataFrame
     from datafusion.expr import SortExpr
 
@@ -50,6 +54,26 @@ OPTIONS = {
     "datafusion.execution.time_zone": "UTC",
 }
 
+_SCAN_OPTIONS = {
+    # Lakebed probes Bloom filters before; the engine would read whole ones, up to megabytes a row group.
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
+    # Footers and page indexes: 0.5 MB for a file of 256 MB. With a smaller cache each read parses them again.
+    "datafusion.runtime.metadata_cache_limit": "256M",
+}
+_SCAN_POOL_BYTES = 2 * 1024 * 1024 * 1024
+"""The limit of what a scan may reserve; it holds less."""
+
+_RULES_NOT_NEEDED = (
+    "common_sub_expression_eliminate", "decorrelate_lateral_join", "decorrelate_predicate_subquery",
+    "eliminate_cross_join", "eliminate_duplicated_expr", "eliminate_filter", "eliminate_group_by_constant",
+    "eliminate_join", "eliminate_limit", "eliminate_outer_join", "extract_equijoin_predicate",
+    "extract_leaf_expressions", "filter_null_join_keys", "optimize_projections", "optimize_unions",
+    "propagate_empty_relation", "push_down_filter", "push_down_leaf_projections", "push_down_limit",
+    "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join",
+    "single_distinct_aggregation_to_group_by",
+)  # fmt: skip
+"""Logical rules that the plan of a scan does not need: the physical rules push down what can be pushed down."""
+
 _NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"
 
 
@@ -70,11 +94,37 @@ def claim_one_core() -> None:
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
-    """A context of its own, whose operators may reserve ``pool_bytes`` and otherwise raise."""
+    """A session whose operators may reserve ``pool_bytes`` together, and fail beyond. It does not spill to disk."""
     config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
     for name, value in OPTIONS.items():
         config = config.set(name, value)
     return SessionContext(config, RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(pool_bytes))
+
+
+def scan_context(batch_rows: int) -> SessionContext:
+    """A session for scans, in which planning is cheap: planning is most of a small read."""
+    engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=_SCAN_POOL_BYTES)
+    for name, value in _SCAN_OPTIONS.items():
+        engine.sql(f"SET {name} = '{value}'")
+    for rule in _RULES_NOT_NEEDED:
+        engine.remove_optimizer_rule(rule)
+    return engine
+
+
+def statement_context(options: Mapping[str, str], default: tuple[str, str], memory_limit_bytes: int) -> SessionContext:
+    """A session for SQL statements, on all cores, which spills what exceeds the memory limit to disk.
+
+    ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is made.
+    """
+    config = SessionConfig(dict(options)).with_target_partitions(os.cpu_count() or 1)
+    config = config.with_create_default_catalog_and_schema(enabled=False).with_default_catalog_and_schema(*default)
+    runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
+    return SessionContext(config, runtime)
+
+
+def expression_context() -> SessionContext:
+    """A session that computes columns of rows, with the engine's defaults: stored expressions rely on them."""
+    return SessionContext(SessionConfig().with_target_partitions(1))
 
 
 def forget_more_than_a_row(engine: SessionContext) -> None:

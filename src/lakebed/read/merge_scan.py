@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
-from lakebed.engine.datafusion import column, context, inside, passing, read_as, sort_order
+from lakebed.engine.datafusion import column, inside, read_as, scan_context
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Footer, RowGroup, per_unit
@@ -44,34 +44,15 @@ from lakebed.parquet.read_statistics import ReadStatistics
 from lakebed.read.bounded_scan import dataset
 from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
-from lakebed.sorting.merge import merge_stream
+from lakebed.sorting.merge import merge_stream, ordered
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = (8192, 512, 32)
 _BATCH_BYTES = 8 * 1024 * 1024
-_POOL_BYTES = 2 * 1024 * 1024 * 1024  # what a merge may reserve; it holds less
-
 _PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
 _MATCHED = re.compile(r"→ (\d+) matched")
-
-_SETTINGS = {
-    # Filters were asked before; the engine would read whole ones, up to megabytes a row group, for one answer.
-    "datafusion.execution.parquet.bloom_filter_on_read": "false",
-    # Footers and page indexes: 0.5 MB for a file of 256 MB; with less every read would parse them again.
-    "datafusion.runtime.metadata_cache_limit": "256M",
-}
-
-_RULES_NOT_NEEDED = (
-    "common_sub_expression_eliminate", "decorrelate_lateral_join", "decorrelate_predicate_subquery",
-    "eliminate_cross_join", "eliminate_duplicated_expr", "eliminate_filter", "eliminate_group_by_constant",
-    "eliminate_join", "eliminate_limit", "eliminate_outer_join", "extract_equijoin_predicate",
-    "extract_leaf_expressions", "filter_null_join_keys", "optimize_projections", "optimize_unions",
-    "propagate_empty_relation", "push_down_filter", "push_down_leaf_projections", "push_down_limit",
-    "replace_distinct_aggregate", "rewrite_set_comparison", "scalar_subquery_to_join",
-    "single_distinct_aggregation_to_group_by",
-)  # fmt: skip
 
 
 class Engine:
@@ -150,15 +131,7 @@ class Engine:
         scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
         pairs = zip(files, scans, strict=True)
         frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
-        if condition is not None:
-            frames = [frame.filter(condition) for frame in frames]
-        if request.where is not None:
-            frames = [passing(frame, request.where, request.schema) for frame in frames]
-        union = frames[0]
-        for frame in frames[1:]:
-            union = union.union(frame)
-        if len(frames) > 1:
-            union = union.sort(*sort_order(request.schema))
+        union = ordered(frames, request.schema, condition, request.where)
         rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
         return rows if request.limit is None else rows.limit(request.limit)
 
@@ -194,7 +167,7 @@ class Engine:
 
     def _context(self, batch_rows: int) -> SessionContext:
         found = self._contexts.get(batch_rows)
-        return self._contexts.setdefault(batch_rows, _context(batch_rows)) if found is None else found
+        return self._contexts.setdefault(batch_rows, scan_context(batch_rows)) if found is None else found
 
 
 def _batch_rows(files: Sequence[OpenFile]) -> int:
@@ -249,12 +222,3 @@ def _note(plan: ExecutionPlan, statistics: ReadStatistics) -> None:
                 statistics.row_groups += int(matched[1])
             elif matched:
                 statistics.pages += int(matched[1])
-
-
-def _context(batch_rows: int) -> SessionContext:
-    engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=_POOL_BYTES)
-    for name, value in _SETTINGS.items():
-        engine.sql(f"SET {name} = '{value}'")
-    for rule in _RULES_NOT_NEEDED:
-        engine.remove_optimizer_rule(rule)
-    return engine

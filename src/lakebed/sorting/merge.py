@@ -40,6 +40,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,7 @@ from lakebed.storage.scratch import scratch_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from datafusion import DataFrame, Expr, SessionContext
+    from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext
 
     from lakebed.engine.predicate import Predicate
 
@@ -213,14 +214,16 @@ def _one_level(
     with _blaming(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
         slices = _slices(inputs, schema, ranges, memory_limit_bytes)
-    for conditions in slices:
-        asked = [_asked(frame, conditions, where, schema) for frame in frames]
-        yield from _plan(engine, asked, inputs, schema, where)
+    for condition in slices:
+        with _blaming(inputs, schema, where):
+            plan = ordered(frames, schema, condition, where).execution_plan()
+            check_plan(plan.display_indent())
+        yield from _executed(engine, plan, (inputs, schema, where))
 
 
 def _slices(
     inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
-) -> list[list[Expr | None]]:
+) -> list[Expr | None]:
     """Conditions that cut the rows into disjoint slices in key order, each of about a quarter of the limit in bytes.
 
     Rows of one row key and sort key stay together, however many.
@@ -228,15 +231,15 @@ def _slices(
     key_range, known = ranges[0], ranges[1:]
     within = inside(schema, key_range)
     if any(item.is_arrow for item in inputs):
-        return [[within]]
+        return [within]
     if known:
-        return [[inside(schema, part)] for part in known]
+        return [inside(schema, part) for part in known]
     places = spans(inputs, schema, key_range)
     total = sum(span.file_bytes for span in places)
     overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
     size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 4))
     if total <= size:
-        return [[within]]
+        return [within]
     rows = sample(places, schema, max(1, size // _SAMPLES))
     ends: list[list[pa.Scalar]] = []
     for index in range(_SAMPLES, rows.num_rows, _SAMPLES):
@@ -244,7 +247,8 @@ def _slices(
         if not ends or end != ends[-1]:
             ends.append(end)
     fields = (*schema.row_key, *schema.sort_key)
-    return [[within, between(fields, low, high)] for low, high in zip([None, *ends], [*ends, None], strict=True)]
+    bounds = [between(fields, low, high) for low, high in zip([None, *ends], [*ends, None], strict=True)]
+    return [bound if within is None else within if bound is None else within & bound for bound in bounds]
 
 
 def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) -> DataFrame:
@@ -261,36 +265,33 @@ def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) 
     return frame.select(*map(read_as, schema.fields, item.columns))
 
 
-def _asked(frame: DataFrame, conditions: Sequence[Expr | None], where: Predicate | None, schema: Schema) -> DataFrame:
-    """The rows of one input that meet the conditions, and of those the ones of which the predicate is true."""
-    for condition in conditions:
-        if condition is not None:
-            frame = frame.filter(condition)
-    return frame if where is None else passing(frame, where, schema)
+def ordered(frames: Sequence[DataFrame], schema: Schema, condition: Expr | None, where: Predicate | None) -> DataFrame:
+    """The rows of sorted inputs that meet the condition and the predicate, merged by row key, then sort key.
+
+    Requires frames that declare their order, such as scans with ``file_sort_order``: the sort is then planned as a
+    merge. One frame needs none.
+    """
+    if condition is not None:
+        frames = [frame.filter(condition) for frame in frames]
+    if where is not None:
+        frames = [passing(frame, where, schema) for frame in frames]
+    union = reduce(lambda rows, frame: rows.union(frame), frames)
+    return union.sort(*sort_order(schema)) if len(frames) > 1 else union
 
 
-def _plan(
-    engine: SessionContext,
-    frames: Sequence[DataFrame],
-    inputs: Sequence[MergeInput],
-    schema: Schema,
-    where: Predicate | None,
+def _executed(
+    engine: SessionContext, plan: ExecutionPlan, source: tuple[Sequence[MergeInput], Schema, Predicate | None]
 ) -> Iterator[pa.RecordBatch]:
-    with _blaming(inputs, schema, where):
-        union = frames[0]
-        for frame in frames[1:]:
-            union = union.union(frame)
-        plan = union.sort(*sort_order(schema)).execution_plan()
-        check_plan(plan.display_indent())
+    with _blaming(*source):
         stream = iter(engine.execute(plan, 0))
     while True:
-        with _blaming(inputs, schema, where):
+        with _blaming(*source):
             batch = next(stream, None)
             rows = None if batch is None else batch.to_pyarrow()
         if rows is None:
             return
         if rows.num_rows:
-            yield as_schema(rows, schema)
+            yield as_schema(rows, source[1])
 
 
 def check_plan(plan: str) -> None:

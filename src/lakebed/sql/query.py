@@ -18,7 +18,6 @@ and joins is bounded for all statements of the process together; what sorts and 
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -27,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
-from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions
+from datafusion import SQLOptions
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lakebed.engine.complexity import fitted
+from lakebed.engine.datafusion import statement_context
 from lakebed.engine.engine_errors import refused
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.errors import Error, NotFoundError, UsageError
@@ -45,7 +45,7 @@ from lakebed.sql.results import DisorderError, batches_of, schema_of, started
 from lakebed.sql.statement import At, Statement, read_statement
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, Expr
+    from datafusion import DataFrame, Expr, SessionContext
     from datafusion.plan import LogicalPlan
 
     from lakebed.model.schema import Schema
@@ -149,11 +149,7 @@ class SqlEngine:
 
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
         if self._context is None or self._limit_bytes != memory_limit_bytes:
-            config = SessionConfig(_OPTIONS).with_target_partitions(os.cpu_count() or 1)
-            config = config.with_create_default_catalog_and_schema(enabled=False)
-            config = config.with_default_catalog_and_schema(_CATALOG, _NEWEST)
-            runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
-            self._context = SessionContext(config, runtime)
+            self._context = statement_context(_OPTIONS, (_CATALOG, _NEWEST), memory_limit_bytes)
             self._context.register_catalog_provider(_CATALOG, self._catalog)
             self._limit_bytes = memory_limit_bytes
         return self._context
