@@ -149,7 +149,7 @@ def test_an_error_keeps_its_class_and_its_message(lake):
     for statement, kind in [
         ("SELECT nope FROM t", UsageError),
         ("SELECT * FROM planes", NotFoundError),
-        ("SELECT * FROM t AT (VERSION => 999)", NotFoundError),
+        ("SELECT * FROM t@999", NotFoundError),
         ("DROP TABLE t", UsageError),
         ("SELECT CAST(v AS int) FROM t WHERE k = 3", UsageError),
     ]:

@@ -17,9 +17,9 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
+from lakebed.engine.tokens import split_statements
 from lakebed.errors import Error, UsageError
 from lakebed.model.checks import check_seconds
-from lakebed.sql.statement import split_statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,8 +34,7 @@ _MORE = "     ... "
 _WORDS = (
     "SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "LIMIT", "JOIN", "LEFT JOIN", "ON", "USING", "AND",
     "OR", "NOT", "IN", "BETWEEN", "LIKE", "IS NULL", "IS NOT NULL", "AS", "WITH", "UNION ALL", "DISTINCT",
-    "count(", "sum(", "min(", "max(", "avg(", "CAST(", "AT (VERSION => ", "AT (TAG => '", "AT (TIMESTAMP => '",
-    "DESCRIBE", "EXPLAIN",
+    "count(", "sum(", "min(", "max(", "avg(", "CAST(", "DESCRIBE", "EXPLAIN",
 )  # fmt: skip
 
 
@@ -56,9 +55,9 @@ def sql(
 ) -> None:
     """Print the rows of a query over any tables, or prompt for queries.
 
-    SQL is DataFusion's, and only reads. Conditions on a prefix of the row key decide what is read. A table as it was:
-    FROM flights AT (VERSION => 12), AT (TAG => 'x'), AT (TIMESTAMP => '2026-01-31T12:00:00Z'). Names are taken as they
-    are written; those that are not plain words go in double quotes: "my-table". Rows have no order without ORDER BY.
+    SQL is DataFusion's, and only reads. Conditions on a prefix of the row key decide what is read. A table as it was is
+    named with a version, a tag or a time: FROM flights@12, flights@audited, "flights@2026-01-31T12:00:00Z". Names are
+    case-sensitive, and in double quotes unless they are plain words: "my-table". Rows have no order without ORDER BY.
     Without a STATEMENT: a prompt, or statements from stdin, each ended by a semicolon.
     """
     out = cli.out

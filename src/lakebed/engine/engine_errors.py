@@ -48,7 +48,7 @@ def said(error: BaseException) -> str:
     """The engine's words, without its own names of things and its advice on its settings."""
     text = str(error).removeprefix("DataFusion error: ")
     lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
-    return " ".join(lines).replace("lakebed.newest.", "").rstrip(".")[:_TEXT_MAX]
+    return " ".join(lines).replace("lakebed.tables.", "").rstrip(".")[:_TEXT_MAX]
 
 
 def _known(error: BaseException, text: str) -> Error | None:

@@ -1,7 +1,7 @@
 """The tokens of SQL text: words, quoted names, texts, numbers and signs, without blanks and comments. Pure.
 
-It reads what the engine's parser reads as one token, so that nobody looks for words inside a text or a comment. A sign
-is one character, but for ``=>``: operators of several characters are several signs that touch.
+A token is what the engine's parser reads as one, so that words inside a text or a comment are not taken for words of
+the statement. A sign is one character: operators of several characters are several signs that touch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(
     |(?P<quoted>"[^"]*+(?:""[^"]*+)*+")
     |(?P<word>[^\W\d][\w$]*+)
     |(?P<number>\d+)
-    |(?P<sign>=>|.)""",
+    |(?P<sign>.)""",
     re.DOTALL | re.VERBOSE,
 )
 _COMMENT_MARK = re.compile(r"/\*|\*/")
@@ -67,6 +67,20 @@ def tokens_of(text: str) -> Iterator[Token]:
                 break
             if kind != "blank":
                 yield Token(kind, found[0], found.start())
+
+
+def split_statements(text: str) -> tuple[list[str], str]:
+    """The statements in a text that end with a semicolon, without it, and what is left behind the last."""
+    whole = []
+    begin = 0
+    for token in tokens_of(text):
+        if token.text in ("'", '"'):
+            # Not closed yet: what follows is inside.
+            break
+        if token.text == ";":
+            whole.append(text[begin : token.start])
+            begin = token.start + 1
+    return [statement for statement in whole if statement.strip()], text[begin:]
 
 
 def _comment_end(text: str, position: int) -> int:

@@ -1,10 +1,9 @@
 """SQL over tables: planned twice by DataFusion, the second time with no more rows than the keys asked for.
 
-1. The statement is parsed, which tells the names of its tables.
-2. It is planned over empty tables of the same schemas. The optimizer partitions each scan with the columns it needs,
-the
-   filters that apply to it, and maybe a limit; the filters become key ranges
-   (:mod:`lakebed.read.key_ranges`).
+1. The statement is parsed, which gives the names of its tables. ``"flights@12"`` is a name like any other to the
+   engine; the catalog resolves it to a snapshot.
+2. It is planned over empty tables of the same schemas. The optimizer leaves each scan with the columns it needs, the
+   filters that apply to it, and maybe a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
 3. It is planned again, and run, over what those ranges hold: a few thousand rows at most, read past the engine and
    handed to it in memory, or else the files that the ranges reach, which the engine reads by itself
    (:mod:`lakebed.read.datafusion_frames`), pruning by the same filters once more.
@@ -21,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import statement_context
 from lakebed.engine.engine_errors import refused
 from lakebed.engine.stack import deep_items, on_deep_stack
+from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Error, NotFoundError, UsageError
 from lakebed.model.foreign_errors import told
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -42,7 +42,6 @@ from lakebed.read.key_ranges import EVERY_KEY, KeySet, both, either, key_ranges
 from lakebed.read.live import over_partitions
 from lakebed.read.plan import coarser, plan
 from lakebed.sql.results import DisorderError, batches_of, schema_of, started
-from lakebed.sql.statement import At, Statement, read_statement
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
@@ -57,8 +56,8 @@ IN_MEMORY_ROWS_MAX = 10_000
 
 IN_MEMORY_BYTES_MAX = 16 * 1024 * 1024
 
-_NEWEST = "newest"
 _CATALOG = "lakebed"
+_SCHEMA = "tables"
 _OPTIONS = {
     "datafusion.sql_parser.enable_ident_normalization": "false",
     "datafusion.execution.parquet.schema_force_view_types": "false",
@@ -71,8 +70,8 @@ _SORTED_AT_ONCE = "datafusion.optimizer.repartition_sorts"
 
 _NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
 
-_Name = tuple[str, str]
-"""Schema, which is a moment or the newest, and table."""
+_AT_CLAUSE = re.compile(r"\bAT\s*\(\s*(?:VERSION|TAG|TIMESTAMP)\s*=>", re.IGNORECASE)
+"""How Lakebed wrote a table as it was before ``"flights@12"``."""
 
 
 @dataclass(slots=True)
@@ -92,16 +91,12 @@ class _Scans:
 class SqlEngine:
     """Runs statements over the tables of one instance. Safe to use from many threads."""
 
-    def __init__(
-        self, snapshot_of: Callable[[str, At | None], Snapshot | None], names: Callable[[], list[str]]
-    ) -> None:
-        """``snapshot_of`` gives a table as it is, or was, if there is one; ``names`` those that there are, for
-        messages.
-        """
+    def __init__(self, snapshot_of: Callable[[str], Snapshot | None], names: Callable[[], list[str]]) -> None:
+        """``snapshot_of`` resolves a name, None if there is no such table; ``names`` lists the tables, for messages."""
         self._snapshot_of = snapshot_of
         self._names = names
         self._lock = threading.Lock()
-        self._catalog = _Catalog()
+        self._named = _Names()
         self._context: SessionContext | None = None
         self._limit_bytes = 0
 
@@ -109,26 +104,27 @@ class SqlEngine:
         """The rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
         if not isinstance(text, str):
             raise UsageError(f"statement = {text!r}: must be a text in SQL")
-        statement = read_statement(text)
-        bounds = fitted(statement.text, "the statement")
-        statement = replace(statement, text=bounds.text)
+        bounds = fitted(text, "the statement")
+        if "tablesample" in text.lower() and any(token.says("tablesample") for token in tokens_of(text)):
+            # The engine parses it, and returns all rows.
+            raise UsageError("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
         if bounds.flat:
-            return pa.RecordBatchReader.from_batches(*self._answer(statement, memory_limit_bytes))
-        schema, batches = on_deep_stack(self._answer, statement, memory_limit_bytes)
+            return pa.RecordBatchReader.from_batches(*self._answer(bounds.text, memory_limit_bytes))
+        schema, batches = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
         return pa.RecordBatchReader.from_batches(schema, deep_items(batches))
 
-    def _answer(self, statement: Statement, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    def _answer(self, text: str, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """The columns of the result, and its rows."""
         with self._lock:
             context = self._context_of(memory_limit_bytes)
-        asked = self._tables_of(context, statement.text)
-        snapshots = self._snapshots(asked, statement.moments)
+        named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, text))
+        snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
         empties = {
             name: Table(pads.dataset(snapshot.schema.arrow.empty_table())) for name, snapshot in snapshots.items()
         }
-        scans = self._scans(context, statement.text, empties, snapshots)
-        frames: dict[_Name, Frame] = {}
-        tables: dict[_Name, Table] = {}
+        scans = self._scans(context, text, empties, snapshots)
+        frames: dict[str, Frame] = {}
+        tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
             rows = _few(snapshot, scans[name])
             if rows is None:
@@ -137,51 +133,48 @@ class SqlEngine:
                 tables[name] = Table(frames[name].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [_none(rows.schema)]))
-        frame = self._planned(context, statement.text, tables)
+        frame = self._planned(context, text, tables)
         read = [(snapshots[name].reader, one) for name, one in frames.items()]
         schema = schema_of(frame)
         try:
             stream = started(frame, read)
         except DisorderError:
-            frame = self._planned(context, statement.text, tables, _SORTED_AT_ONCE)
+            frame = self._planned(context, text, tables, _SORTED_AT_ONCE)
             stream = started(frame, read)
         return schema, batches_of(frame, stream, schema, read)
 
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
         if self._context is None or self._limit_bytes != memory_limit_bytes:
-            self._context = statement_context(_OPTIONS, (_CATALOG, _NEWEST), memory_limit_bytes)
-            self._context.register_catalog_provider(_CATALOG, self._catalog)
+            self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
+            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named))
             self._limit_bytes = memory_limit_bytes
         return self._context
 
-    def _tables_of(self, context: SessionContext, text: str) -> list[_Name]:
+    def _tables_of(self, context: SessionContext, text: str) -> list[str]:
         """The names that the statement may mean as tables: functions, too, are looked up as such."""
         with self._lock:
-            self._catalog.tables = {}
-            self._catalog.asked.clear()
+            self._named.tables = {}
+            self._named.asked.clear()
             try:
-                with told(refused):
+                with told(self._not_planned):
                     context.sql_with_options(text, _options())
-            except Error:
-                if not self._catalog.asked:
-                    raise
-            return list(dict.fromkeys(self._catalog.asked))
-
-    def _snapshots(self, asked: list[_Name], moments: Mapping[str, At]) -> dict[_Name, Snapshot]:
-        snapshots = {}
-        for schema, table in asked:
-            if schema == _NEWEST or schema in moments:
-                snapshot = self._snapshot_of(table, moments.get(schema))
-                if snapshot is not None:
-                    snapshots[schema, table] = snapshot
-        return snapshots
+            except Error as error:
+                if self._named.asked:
+                    return list(dict.fromkeys(self._named.asked))
+                if _AT_CLAUSE.search(text):
+                    raise UsageError(
+                        "AT (…) is not supported: name the version, tag or time with the table, as in "
+                        '"flights@12", "flights@audited" or "flights@2026-01-31T12:00:00Z"'
+                    ) from error
+                raise
+            return list(dict.fromkeys(self._named.asked))
 
     def _planned(
-        self, context: SessionContext, text: str, tables: Mapping[_Name, Table], option: str | None = None
+        self, context: SessionContext, text: str, tables: Mapping[str, Table], option: str | None = None
     ) -> DataFrame:
         """The statement planned over the tables, with one option of the engine switched off."""
         with self._lock:
-            self._catalog.tables = tables
+            self._named.tables = tables
             if option is not None:
                 context.sql(f"SET {option} = 'false'")
             try:
@@ -197,19 +190,20 @@ class SqlEngine:
 
     def _no_such_table(self, full_name: str) -> NotFoundError:
         names = self._names()
-        called = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_NEWEST}.")
+        written = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_SCHEMA}.")
+        called = written.partition("@")[0] or written
         more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
         return NotFoundError(
             f"no table named {called!r}; the instance's tables: {', '.join(names) or 'none yet'}{more}", table=called
         )
 
     def _scans(
-        self, context: SessionContext, text: str, empties: Mapping[_Name, Table], snapshots: Mapping[_Name, Snapshot]
-    ) -> dict[_Name, _Scans]:
+        self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Snapshot]
+    ) -> dict[str, _Scans]:
         frame = self._planned(context, text, empties)
         with told(refused):
             optimized = frame.optimized_logical_plan()
-        found: dict[_Name, _Scans] = {name: _Scans() for name in snapshots}
+        found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
         seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
         if seen != optimized.display_indent().count("TableScan: "):
             # Some are inside expressions, where they cannot be seen.
@@ -226,36 +220,35 @@ def _options() -> SQLOptions:
 # -- names ------------------------------------------------------------------------------------------------------
 
 
-class _Tables(SchemaProvider):
-    """The tables of one schema, as they are now; notes what is asked for."""
+class _Names(SchemaProvider):
+    """What the names of a statement stand for, and which were looked up: one statement is planned at a time."""
 
-    def __init__(self, schema: str, catalog: _Catalog) -> None:
-        self._schema = schema
-        self._catalog = catalog
+    def __init__(self) -> None:
+        self.tables: Mapping[str, Table] = {}
+        self.asked: list[str] = []
 
     def table_names(self) -> set[str]:
-        return {table for schema, table in self._catalog.tables if schema == self._schema}
+        return set(self.tables)
 
     def table(self, name: str) -> Table | None:
-        self._catalog.asked.append((self._schema, name))
-        return self._catalog.tables.get((self._schema, name))
+        self.asked.append(name)
+        return self.tables.get(name)
 
     def table_exist(self, name: str) -> bool:
-        return (self._schema, name) in self._catalog.tables
+        return name in self.tables
 
 
 class _Catalog(CatalogProvider):
-    """What the names of a statement stand for: one statement is planned at a time."""
+    """A catalog of one schema."""
 
-    def __init__(self) -> None:
-        self.tables: Mapping[_Name, Table] = {}
-        self.asked: list[_Name] = []
+    def __init__(self, names: _Names) -> None:
+        self._names = names
 
     def schema_names(self) -> set[str]:
-        return {_NEWEST, *(schema for schema, _ in self.tables)}
+        return {_SCHEMA}
 
     def schema(self, name: str) -> Any:
-        return _Tables(name, self)
+        return self._names if name == _SCHEMA else None
 
 
 # -- scans ------------------------------------------------------------------------------------------------------
@@ -275,10 +268,9 @@ def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
         waiting += [(below, passed) for below in one.inputs()]
 
 
-def _note(scan: Any, above: tuple[Expr, ...], found: dict[_Name, _Scans], snapshots: Mapping[_Name, Snapshot]) -> int:
+def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Snapshot]) -> int:
     """Add what one scan asks to that of its table; returns 1. A recursive query scans itself, which is no table."""
-    _, schema, table = scan.fqn()
-    name = (schema or _NEWEST, table)
+    _, _, name = scan.fqn()
     if name not in found:
         return 1
     snapshot_schema = snapshots[name].schema

@@ -35,6 +35,7 @@ from lakebed.state.catalog import (
 )
 from lakebed.state.machine import CATALOG
 from lakebed.state.shapes import ID
+from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.sql.query import SqlEngine
-    from lakebed.sql.statement import At
     from lakebed.state.catalog import CatalogTable
     from lakebed.storage.contract import Storage
 
@@ -259,8 +259,8 @@ class Instance:
     ) -> pa.RecordBatchReader:
         """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
 
-        Names are taken as they are written. A table as it was: ``FROM flights AT (VERSION => 12)``, ``AT (TAG =>
-        'audited')``, ``AT (TIMESTAMP => '2026-01-31T12:00:00Z')``. What a statement says of a prefix of the row key
+        Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
+        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. What a statement says of a prefix of the row key
         (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
         Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
         functions make is not: give the statement a limit of its own.
@@ -293,7 +293,7 @@ class Instance:
         if self._sql is None:
             from lakebed.sql.query import SqlEngine
 
-            self._sql = SqlEngine(self._snapshot_at, self.tables)
+            self._sql = SqlEngine(self._snapshot_named, self.tables)
         return self._sql, settings.in_force(self._catalog.head.state.defaults, {}).memory_limit_bytes
 
     # -- settings -----------------------------------------------------------------------------------------------
@@ -354,14 +354,17 @@ class Instance:
             self._tables[table_id] = Table(table_id, name, self.storage, self._logs, self._defaults)
         return self._tables[table_id]
 
-    def _snapshot_at(self, name: str, moment: At | None) -> Snapshot | None:
-        found = self._catalog.follow().named(name)
+    def _snapshot_named(self, name: str) -> Snapshot | None:
+        """What a name in a statement means: ``flights`` as it is, ``flights@12`` at a version, a tag or a time.
+
+        None if there is no such table. Raises NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
+        """
+        table_name, at, moment = name.partition("@")
+        found = self._catalog.follow().named(table_name)
         if found is None:
             return None
         table = self._handle(found.id, found.name)
-        if moment is None:
-            return table.snapshot()
-        return table.at(**{moment.kind: moment.value})  # type: ignore[arg-type]
+        return table.at(**moment_in(moment)) if at else table.snapshot()
 
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)

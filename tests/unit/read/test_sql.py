@@ -166,24 +166,62 @@ def test_a_root_that_the_engine_cannot_read_is_queried_too(wide):
 def test_a_table_is_read_as_it_was(lake, flights, through):
     flights.tag("first", 2)
     first = [{"n": 3}]
-    assert answer(lake, "SELECT count(*) AS n FROM flights AT (VERSION => 2)") == first
-    assert answer(lake, "SELECT count(*) AS n FROM flights AT (TAG => 'first')") == first
+    assert answer(lake, "SELECT count(*) AS n FROM flights@2") == first
+    assert answer(lake, 'SELECT count(*) AS n FROM "flights@2"') == first
+    assert answer(lake, "SELECT count(*) AS n FROM flights@first") == first
     assert answer(lake, "SELECT count(*) AS n FROM flights") == [{"n": 6}]
-    new = "SELECT f.at FROM flights f LEFT ANTI JOIN flights AT (VERSION => 2) b ON f.at = b.at WHERE f.tailnum = 'N1'"
+    new = "SELECT f.at FROM flights f LEFT ANTI JOIN flights@2 b ON f.at = b.at WHERE f.tailnum = 'N1'"
     assert answer(lake, new) == [{"at": 4}]
-    assert answer(lake, "SELECT flights.at FROM flights AT (VERSION => 2) WHERE flights.tailnum = 'N5'") == [{"at": 3}]
+    for named, column in [("flights@2", '"flights@2".at'), ("flights@2 AS flights", "flights.at")]:
+        assert answer(lake, f"SELECT {column} FROM {named} WHERE tailnum = 'N5'") == [{"at": 3}]
 
 
 def test_a_table_is_read_as_of_a_time(lake, flights):
     moment = dt.datetime.now(dt.UTC).isoformat()
-    assert answer(lake, f"SELECT count(*) AS n FROM flights AT (TIMESTAMP => '{moment}')") == [{"n": 6}]
+    assert answer(lake, f'SELECT count(*) AS n FROM "flights@{moment}"') == [{"n": 6}]
 
 
 def test_a_moment_that_is_not_there_is_an_error(lake, flights):
     with pytest.raises(NotFoundError, match="no version 99"):
-        lake.sql("SELECT * FROM flights AT (VERSION => 99)")
+        lake.sql("SELECT * FROM flights@99")
     with pytest.raises(NotFoundError, match="no tag 'x'"):
-        lake.sql("SELECT * FROM flights AT (TAG => 'x')")
+        lake.sql("SELECT * FROM flights@x")
+    with pytest.raises(UsageError, match="time zone"):
+        lake.sql('SELECT * FROM "flights@2026-01-31T12:00:00"')
+
+
+@pytest.mark.parametrize("name", ["planes", "planes@2", '"planes@2026-01-31T12:00:00Z"'])
+def test_a_table_that_is_not_there_was_not_there_either(lake, flights, name):
+    with pytest.raises(NotFoundError, match="no table named 'planes'; the instance's tables: flights"):
+        lake.sql(f"SELECT * FROM {name}")
+
+
+@pytest.mark.parametrize("name", ["planes.flights", '"planes".flights@2'])
+def test_tables_are_in_no_other_schema(lake, flights, name):
+    with pytest.raises(NotFoundError, match=r"no table named 'planes\.flights"):
+        lake.sql(f"SELECT * FROM {name}")
+
+
+@pytest.mark.parametrize(
+    "clause", ["AT (VERSION => 2)", "at(tag => 'x')", "AT (TIMESTAMP => '2026-01-31T12:00:00Z') f"]
+)
+def test_the_clause_of_earlier_versions_is_an_error_with_the_name_to_write(lake, flights, clause):
+    with pytest.raises(UsageError, match='"flights@12", "flights@audited" or "flights@2026-01-31T12:00:00Z"'):
+        lake.sql(f"SELECT * FROM flights {clause}")
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELECT count(*) AS n FROM flights TABLESAMPLE (10 PERCENT)",
+                  "SELECT count(*) AS n FROM (flights Tablesample(10 percent) CROSS JOIN (SELECT 1))"],
+)  # fmt: skip
+def test_a_sample_that_the_engine_would_overlook_is_refused(lake, flights, statement):
+    with pytest.raises(UsageError, match="TABLESAMPLE is not supported"):
+        lake.sql(statement)
+
+
+def test_words_in_texts_and_comments_mean_nothing(lake, flights):
+    statement = "SELECT 'flights AT (VERSION => 12)' AS a, 'tablesample' AS \"tablesample\" -- TABLESAMPLE"
+    assert answer(lake, statement) == [{"a": "flights AT (VERSION => 12)", "tablesample": "tablesample"}]
 
 
 # -- what is read -----------------------------------------------------------------------------------------------
