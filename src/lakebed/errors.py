@@ -1,26 +1,294 @@
-"""What can go wrong, grouped by what the one who handles it would do.
+"""What can go wrong, grouped by what a handler would do.
 
     Error
     |-- UsageError            change the request (also a ValueError)
-    |   |-- SchemaMismatchError   the data do not fit the table's schema
-    |   `-- BadKeyError           a key or a range that the schema does not allow
+    |   |-- SchemaMismatchError   change the data, or the schema
+    |   `-- BadKeyError           change the key or the key range
     |-- NotFoundError         name something that exists (also a LookupError)
+    |   `-- NotRetainedError      read a version that is retained
     |-- ExistsError           choose another name
-    |-- RejectedError         the table refused the change; read the reason, plan again
+    |-- RejectedError         read the table again, then repeat the request
     |-- ContentionError       nothing was changed; try again later
-    |-- UnknownOutcomeError   it may have been committed: ask again with the same request key
-    |-- StorageError          mend the storage: space, permission, network
+    |-- UnknownOutcomeError   it may have been committed: repeat it with the same request key
+    |-- StorageError          repair the storage: space, permission, network
     |   `-- UnsafeStoreError      use another store: this one breaks the rules that commits rest on
-    |-- DamagedError          stored bytes are not those that were written; restore the object it names
-    `-- UnsupportedFormatError    upgrade Lakebed; or, if it is older, export with the Lakebed that wrote it
+    |-- DamagedError          stored bytes are not those that were written; restore the object
+    `-- UnsupportedFormatError    upgrade Lakebed, or export with the Lakebed that wrote it
 
-Every error carries a stable ``kind`` for programs, a message that says what, which value and the remedy, and
-the facts as attributes (``error.column``, ``error.version`` …) listed in ``error.facts``.
+Core types: :class:`Code` says which error it is, :class:`Facts` which values it carries. Every error has a message
+(what happened, with which value, what to do), a ``code``, the ``kind`` of its class, and facts that read as attributes
+(``error.table``, ``error.version``).
+
+Rules: a code is never removed, renamed or given another meaning, and belongs to one class. ``docs/errors.md`` says of
+each code what happened and what to do.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self, Unpack
+
+
+class Code(StrEnum):
+    """Which error it is, for programs; ``group`` is the kind of the class that carries it. Append-only."""
+
+    group: str
+
+    def __new__(cls, code: str, group: str = "") -> Self:
+        """A member: its stable text, and the kind of its class."""
+        self = str.__new__(cls, code)
+        self._value_, self.group = code, group
+        return self
+
+    # UsageError
+    ARGUMENT_INVALID = "argument_invalid", "usage"
+    ARGUMENT_MISSING = "argument_missing", "usage"
+    ARGUMENTS_CONFLICT = "arguments_conflict", "usage"
+    COMMAND_LINE_INVALID = "command_line_invalid", "usage"
+    CONFIRMATION_MISSING = "confirmation_missing", "usage"
+    NAME_INVALID = "name_invalid", "usage"
+    OBJECT_NAME_INVALID = "object_name_invalid", "usage"
+    URL_INVALID = "url_invalid", "usage"
+    URL_HAS_CREDENTIALS = "url_has_credentials", "usage"
+    URL_SCHEME_UNKNOWN = "url_scheme_unknown", "usage"
+    OPTION_UNKNOWN = "option_unknown", "usage"
+    SETTING_UNKNOWN = "setting_unknown", "usage"
+    SETTING_INVALID = "setting_invalid", "usage"
+    SCHEMA_INVALID = "schema_invalid", "usage"
+    TYPE_INVALID = "type_invalid", "usage"
+    TYPE_UNSUPPORTED = "type_unsupported", "usage"
+    COLUMN_UNKNOWN = "column_unknown", "usage"
+    COLUMN_DUPLICATE = "column_duplicate", "usage"
+    GENERATED_FIELD_INVALID = "generated_field_invalid", "usage"
+    SQL_INVALID = "sql_invalid", "usage"
+    SQL_READ_ONLY = "sql_read_only", "usage"
+    SQL_TOO_COMPLEX = "sql_too_complex", "usage"
+    PREDICATE_INVALID = "predicate_invalid", "usage"
+    EXPRESSION_FAILED = "expression_failed", "usage"
+    STATEMENT_LIMIT_EXCEEDED = "statement_limit_exceeded", "usage"
+    ALREADY_CLOSED = "already_closed", "usage"
+    SOURCE_DUPLICATE = "source_duplicate", "usage"
+    SOURCE_UNSUPPORTED = "source_unsupported", "usage"
+    SOURCE_NOT_SORTED = "source_not_sorted", "usage"
+    FORMAT_UNKNOWN = "format_unknown", "usage"
+    FOLDER_NOT_EMPTY = "folder_not_empty", "usage"
+    LOG_URL_MISMATCH = "log_url_mismatch", "usage"
+    LOG_URL_UNTRUSTED = "log_url_untrusted", "usage"
+    CREDENTIALS_UNREADABLE = "credentials_unreadable", "usage"
+    PACKAGE_MISSING = "package_missing", "usage"
+    LAKEBED_VERSION_MISMATCH = "lakebed_version_mismatch", "usage"
+    WORKER_NOT_STARTED = "worker_not_started", "usage"
+    INSTANCE_IN_MEMORY = "instance_in_memory", "usage"
+    SPARK_REQUIRED = "spark_required", "usage"
+    SPARK_NOT_STARTED = "spark_not_started", "usage"
+    SPARK_MODE_UNSUPPORTED = "spark_mode_unsupported", "usage"
+    TABLE_CHANGED = "table_changed", "usage"
+
+    # SchemaMismatchError
+    COLUMN_MISSING = "column_missing", "schema_mismatch"
+    COLUMN_UNEXPECTED = "column_unexpected", "schema_mismatch"
+    COLUMN_TYPE_MISMATCH = "column_type_mismatch", "schema_mismatch"
+    VALUE_NULL = "value_null", "schema_mismatch"
+    VALUE_INVALID = "value_invalid", "schema_mismatch"
+    VALUE_NOT_REPRESENTABLE = "value_not_representable", "schema_mismatch"
+    ROW_TOO_LARGE = "row_too_large", "schema_mismatch"
+    PAGE_TOO_LARGE = "page_too_large", "schema_mismatch"
+    SOURCE_UNPARSABLE = "source_unparsable", "schema_mismatch"
+    SOURCE_NOT_ATTACHABLE = "source_not_attachable", "schema_mismatch"
+
+    # BadKeyError
+    KEY_TYPE_MISMATCH = "key_type_mismatch", "bad_key"
+    KEY_NULL = "key_null", "bad_key"
+    KEY_LENGTH_MISMATCH = "key_length_mismatch", "bad_key"
+    KEY_TOO_LONG = "key_too_long", "bad_key"
+    KEY_NOT_REPRESENTABLE = "key_not_representable", "bad_key"
+    KEY_UNPARSABLE = "key_unparsable", "bad_key"
+    KEY_RANGE_INVALID = "key_range_invalid", "bad_key"
+    KEY_COLUMN_MISSING = "key_column_missing", "bad_key"
+
+    # NotFoundError
+    INSTANCE_NOT_FOUND = "instance_not_found", "not_found"
+    TABLE_NOT_FOUND = "table_not_found", "not_found"
+    VERSION_NOT_FOUND = "version_not_found", "not_found"
+    TAG_NOT_FOUND = "tag_not_found", "not_found"
+    REQUEST_NOT_FOUND = "request_not_found", "not_found"
+    SOURCE_NOT_FOUND = "source_not_found", "not_found"
+    OBJECT_NOT_FOUND = "object_not_found", "not_found"
+    DATA_FILE_MISSING = "data_file_missing", "not_found"
+    TIME_NOT_REACHED = "time_not_reached", "not_found"
+    STREAM_TABLE_REPLACED = "stream_table_replaced", "not_found"
+
+    # NotRetainedError
+    VERSION_NOT_RETAINED = "version_not_retained", "not_retained"
+    ENTRY_NOT_RETAINED = "entry_not_retained", "not_retained"
+    DATA_FILE_NOT_RETAINED = "data_file_not_retained", "not_retained"
+    STREAM_NOT_RETAINED = "stream_not_retained", "not_retained"
+
+    # ExistsError
+    INSTANCE_EXISTS = "instance_exists", "exists"
+    TABLE_EXISTS = "table_exists", "exists"
+    EXPORT_TARGET_NOT_EMPTY = "export_target_not_empty", "exists"
+    QUARANTINE_IN_USE = "quarantine_in_use", "exists"
+
+    # RejectedError
+    PROPOSAL_OUTDATED = "proposal_outdated", "rejected"
+    PROPOSAL_INVALID = "proposal_invalid", "rejected"
+    TABLE_DROPPED = "table_dropped", "rejected"
+    JOB_NOT_OPEN = "job_not_open", "rejected"
+    JOB_CONFLICT = "job_conflict", "rejected"
+    LIMIT_REACHED = "limit_reached", "rejected"
+    REQUEST_NOT_OPEN = "request_not_open", "rejected"
+    FILE_ALREADY_ADDED = "file_already_added", "rejected"
+    FILE_TOO_OLD = "file_too_old", "rejected"
+    WRITE_TOO_OLD = "write_too_old", "rejected"
+    RANGE_REMOVED = "range_removed", "rejected"
+    RETAINED_BY_TAG = "retained_by_tag", "rejected"
+    SCHEMA_CHANGE_REJECTED = "schema_change_rejected", "rejected"
+    TAG_EXISTS = "tag_exists", "rejected"
+    TAG_MISSING = "tag_missing", "rejected"
+    TAG_VERSION_DELETED = "tag_version_deleted", "rejected"
+    ORPHANS_DOUBTFUL = "orphans_doubtful", "rejected"
+
+    # ContentionError
+    COMMIT_CONTENDED = "commit_contended", "contention"
+    COMMIT_QUEUE_FULL = "commit_queue_full", "contention"
+    RUNS_MAX_EXCEEDED = "runs_max_exceeded", "contention"
+    PIN_CONTENDED = "pin_contended", "contention"
+
+    # UnknownOutcomeError
+    COMMIT_UNKNOWN = "commit_unknown", "unknown_outcome"
+    COMMIT_ID_TOO_OLD = "commit_id_too_old", "unknown_outcome"
+    REPORT_NOT_WRITTEN = "report_not_written", "unknown_outcome"
+
+    # StorageError
+    STORE_UNAVAILABLE = "store_unavailable", "storage"
+    STORE_REFUSED = "store_refused", "storage"
+    STORE_PERMISSION = "store_permission", "storage"
+    STORE_CREDENTIALS = "store_credentials", "storage"
+    STORE_NOT_FOUND = "store_not_found", "storage"
+    STORE_FULL = "store_full", "storage"
+    TRANSFER_INTERRUPTED = "transfer_interrupted", "storage"
+    PUT_UNCLEAR = "put_unclear", "storage"
+    OBJECT_TOO_LARGE = "object_too_large", "storage"
+    LOG_TRUNCATED = "log_truncated", "storage"
+    CHECKPOINT_NOT_WRITTEN = "checkpoint_not_written", "storage"
+    EXPORT_INCOMPLETE = "export_incomplete", "storage"
+    SOURCE_UNREADABLE = "source_unreadable", "storage"
+    TEMPORARY_STORAGE_FAILED = "temporary_storage_failed", "storage"
+    MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "storage"
+
+    # UnsafeStoreError
+    CREATE_NOT_EXCLUSIVE = "create_not_exclusive", "unsafe_store"
+    TRUNCATION_UNSUPPORTED = "truncation_unsupported", "unsafe_store"
+    COMMITS_NOT_DURABLE = "commits_not_durable", "unsafe_store"
+    NETWORK_FILESYSTEM = "network_filesystem", "unsafe_store"
+
+    # DamagedError
+    INSTANCE_DAMAGED = "instance_damaged", "damaged"
+    ENTRY_DAMAGED = "entry_damaged", "damaged"
+    ENTRY_MISSING = "entry_missing", "damaged"
+    SIDECAR_DAMAGED = "sidecar_damaged", "damaged"
+    CHECKPOINT_DAMAGED = "checkpoint_damaged", "damaged"
+    LOG_START_DAMAGED = "log_start_damaged", "damaged"
+    TRANSACTION_IMPOSSIBLE = "transaction_impossible", "damaged"
+    STATE_INCONSISTENT = "state_inconsistent", "damaged"
+    SETTING_DAMAGED = "setting_damaged", "damaged"
+    OBJECT_DAMAGED = "object_damaged", "damaged"
+    DATA_FILE_DAMAGED = "data_file_damaged", "damaged"
+    PAGE_DAMAGED = "page_damaged", "damaged"
+    SUMMARY_DAMAGED = "summary_damaged", "damaged"
+    PIN_DAMAGED = "pin_damaged", "damaged"
+    DOCUMENT_DAMAGED = "document_damaged", "damaged"
+    STORED_TEXT_INVALID = "stored_text_invalid", "damaged"
+    ROW_COUNT_MISMATCH = "row_count_mismatch", "damaged"
+    SOURCE_DAMAGED = "source_damaged", "damaged"
+    TABLE_DAMAGED = "table_damaged", "damaged"
+
+    # UnsupportedFormatError
+    FORMAT_TOO_NEW = "format_too_new", "unsupported_format"
+    FORMAT_TOO_OLD = "format_too_old", "unsupported_format"
+
+    # Error
+    QUERY_MEMORY_EXCEEDED = "query_memory_exceeded", "error"
+    QUERY_FAILED = "query_failed", "error"
+    ENGINE_PANICKED = "engine_panicked", "error"
+    STATEMENT_KILLED = "statement_killed", "error"
+    MERGE_FAILED = "merge_failed", "error"
+    ROWS_LOST = "rows_lost", "error"
+    SPARK_FAILED = "spark_failed", "error"
+    WORKER_KILLED = "worker_killed", "error"
+    WORKER_FAILED = "worker_failed", "error"
+    INTERNAL_ERROR = "internal_error", "error"
+    FOREIGN_ERROR = "foreign_error", "error"
+
+
+class Facts(TypedDict, total=False):
+    """The values that errors carry: one name and one type for each, in all errors."""
+
+    attempts: int
+    base_version: int
+    boundaries: int
+    bytes: int
+    column: str
+    columns: Sequence[str]
+    earliest_retained_version: int
+    errno: int | None
+    exit_code: int
+    expected: str | None
+    extra: str
+    fields: Sequence[str]
+    file: str
+    folder: str
+    format: str
+    found: str | None
+    job: str
+    levels_max: int
+    log: str
+    log_url: str | None
+    memory_limit_bytes: int | None
+    method: str | None
+    module: str
+    name: str
+    option: str
+    options: Sequence[str]
+    partition: int
+    partition_rows: int
+    partitions: int
+    path: str
+    place: str
+    plan: str
+    query: str
+    reached_bytes: int | None
+    reason: str
+    request: str
+    request_watermark: int
+    requests_open: int
+    row: int
+    row_group: int
+    rows: int
+    runs: int
+    runs_max: int
+    scheme: str
+    setting: str
+    sidecar: str
+    size_bytes: int
+    source: str
+    status: int | None
+    storage_format: int
+    strategy: str
+    table: str
+    tag: str
+    transient: bool
+    url: str
+    version: int
+    timeout_s: float | None
+    waiting: int
+    where: str
+    workers: int
 
 
 class Error(Exception):
@@ -28,11 +296,12 @@ class Error(Exception):
 
     kind: str = "error"
 
-    def __init__(self, message: str, **facts: Any) -> None:
+    def __init__(self, message: str, *, code: Code | None = None, **facts: Unpack[Facts]) -> None:
         # It may quote a value that UTF-8 cannot hold, and is to be printed, logged and sent all the same.
         self.message = message if message.isascii() else message.encode("utf-8", "backslashreplace").decode()
         super().__init__(self.message)
-        self.facts = facts
+        self.code = Code(code or _DEFAULTS[self.kind])
+        self.facts: Facts = facts
 
     def __getattr__(self, name: str) -> Any:
         """Facts read as attributes; only called when there is no such attribute."""
@@ -41,16 +310,40 @@ class Error(Exception):
             return facts[name]
         raise AttributeError(name)
 
+    def restated(self, message: str, **facts: Unpack[Facts]) -> Self:
+        """The same error with another message, and more facts."""
+        merged: Facts = {**self.facts, **facts}
+        return type(self)(message, code=self.code, **merged)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors cross process borders (Spark tasks) with their facts."""
-        return _rebuild, (type(self), self.message, self.facts)
+        return _rebuild, (type(self), self.message, self.code, self.facts)
 
     def __str__(self) -> str:
         return self.message
 
 
-def _rebuild(cls: type[Error], message: str, facts: dict[str, Any]) -> Error:
-    return cls(message, **facts)
+def _rebuild(cls: type[Error], message: str, code: Code, facts: Facts) -> Error:
+    return cls(message, code=code, **facts)
+
+
+_DEFAULTS = {
+    "error": Code.INTERNAL_ERROR,
+    "usage": Code.ARGUMENT_INVALID,
+    "schema_mismatch": Code.VALUE_INVALID,
+    "bad_key": Code.KEY_TYPE_MISMATCH,
+    "not_found": Code.OBJECT_NOT_FOUND,
+    "not_retained": Code.VERSION_NOT_RETAINED,
+    "exists": Code.EXPORT_TARGET_NOT_EMPTY,
+    "rejected": Code.PROPOSAL_OUTDATED,
+    "contention": Code.COMMIT_CONTENDED,
+    "unknown_outcome": Code.COMMIT_UNKNOWN,
+    "storage": Code.STORE_UNAVAILABLE,
+    "unsafe_store": Code.CREATE_NOT_EXCLUSIVE,
+    "damaged": Code.OBJECT_DAMAGED,
+    "unsupported_format": Code.FORMAT_TOO_NEW,
+}
+"""Codes of sites that give none yet."""
 
 
 class UsageError(Error, ValueError):
@@ -132,18 +425,19 @@ class UnsupportedFormatError(Error):
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:
-    """An error for another process, as JSON: class, message and those facts that JSON can hold.
+    """An error for another process, as JSON: class, code, message and those facts that JSON can hold.
 
-    What is not Lakebed's own is named in the text.
+    The message of an error that is not Lakebed's own begins with the name of its class.
     """
     if isinstance(error, Error):
         facts = {name: fact for name, fact in error.facts.items() if isinstance(fact, str | int | float | list | None)}
-        return {"class": type(error).__name__, "message": error.message, "facts": facts}
-    return {"class": "Error", "message": f"{type(error).__name__}: {error}", "facts": {}}
+        return {"class": type(error).__name__, "code": error.code, "message": error.message, "facts": facts}
+    message = f"{type(error).__name__}: {error}"
+    return {"class": "Error", "code": Code.FOREIGN_ERROR, "message": message, "facts": {}}
 
 
 def decode_error(document: Any) -> Error:
     """The inverse of :func:`encode_error`."""
     found = globals().get(document["class"], Error)
     cls: type[Error] = found if isinstance(found, type) and issubclass(found, Error) else Error
-    return cls(document["message"], **document["facts"])
+    return cls(document["message"], code=Code(document["code"]), **document["facts"])

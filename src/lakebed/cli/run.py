@@ -71,7 +71,8 @@ def _run(words: Sequence[str]) -> int:
     try:
         code, outcome = _outcome(words, invocation)
     except Exception as bug:
-        _write_report(invocation, 1, {"error": {"kind": "bug", "message": f"{type(bug).__name__}: {bug}"}})
+        document = {"kind": "bug", "code": "bug", "message": f"{type(bug).__name__}: {bug}"}
+        _write_report(invocation, 1, {"error": document})
         raise
     return _write_report(invocation, code, outcome)
 
@@ -142,7 +143,7 @@ def _print_error(error: errors.Error, invocation: Invocation, *, as_json: bool) 
     from lakebed.cli.render import json_text, plain
 
     facts = {name: plain(value) for name, value in error.facts.items()}
-    document = {"error": {**facts, "kind": error.kind, "message": error.message}}
+    document = {"error": {**facts, "kind": error.kind, "code": error.code, "message": error.message}}
     if as_json:
         print(json_text(document), file=sys.stderr)
     return exit_code(error), document

@@ -52,7 +52,7 @@ def check_format(format: str, schema: Schema) -> str:
             ):
                 raise UsageError(
                     f"CSV has no form for field {field.name} of type {field.type}: export parquet or json",
-                    field=field.name,
+                    column=field.name,
                 )
     return format
 

@@ -258,5 +258,5 @@ def _check_room(state: TableState, count: int, name: str) -> None:
         raise RejectedError(
             f"table {name}: {held:,} requests are open and {count:,} would come, of at most {OPEN_REQUESTS_MAX:,}; "
             "ingest first, or submit fewer files at a time. Nothing was submitted",
-            open=held,
+            requests_open=held,
         )

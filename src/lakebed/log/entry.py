@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from lakebed.errors import DamagedError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.checks import is_text, is_whole
 from lakebed.model.documents import dump, load, reading
 
@@ -172,8 +172,7 @@ def naming(log: str, version: int) -> Iterator[None]:
     try:
         yield
     except (DamagedError, UnsupportedFormatError) as error:
-        facts = {**error.facts, "log": log, "version": version}
-        raise type(error)(f"entry {version} of {log}: {error.message}", **facts) from error
+        raise error.restated(f"entry {version} of {log}: {error.message}", log=log, version=version) from error
 
 
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
@@ -187,12 +186,15 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
         raise UnsupportedFormatError(
             f"{name} is of storage format {version}, which this Lakebed does not read: export the tables with the "
             "Lakebed that wrote them, and import them into a new instance",
-            format=version,
+            code=Code.FORMAT_TOO_OLD,
+            storage_format=version,
         )
     if type(version) is not int or version > FORMAT or features:
         needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
         raise UnsupportedFormatError(
-            f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade", format=version
+            f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade",
+            code=Code.FORMAT_TOO_NEW,
+            storage_format=version,
         )
     return header  # type: ignore[no-any-return]
 

@@ -55,11 +55,7 @@ class Rise:
 
     def __post_init__(self) -> None:
         if not 0 <= self.expected < self.to:
-            raise UsageError(
-                f"a log start only rises: it cannot go from {self.expected} to {self.to}",
-                expected=self.expected,
-                to=self.to,
-            )
+            raise UsageError(f"a log start only rises: it cannot go from {self.expected} to {self.to}")
 
     def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], look: Callable[[], int]) -> bool:
         """Raise the log start if ``found``, its bytes, is the expected one; whether it is raised.

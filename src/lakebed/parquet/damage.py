@@ -29,7 +29,7 @@ def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFil
         return damage
     group, column = place
     text = f"{damage.message}. In row group {group} column {column} cannot be read"
-    return DamagedError(text, **{**damage.facts, "row_group": group, "column": column})
+    return damage.restated(text, row_group=group, column=column)
 
 
 def _first_damaged(path: Path) -> tuple[int, str] | None:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import Error, UsageError, decode_error
+from lakebed.errors import Error, Facts, UsageError, decode_error
 from lakebed.model.documents import dump, load
 
 if TYPE_CHECKING:
@@ -199,7 +199,11 @@ class _Worker:
         """Raise what became of the worker, whose answer has ended before its time."""
         self._watcher.join()
         limit = self._limits.memory_bytes
-        facts = {"memory_limit_bytes": limit, "timeout_s": self._limits.timeout_s, "reached_bytes": self._reached}
+        facts: Facts = {
+            "memory_limit_bytes": limit,
+            "timeout_s": self._limits.timeout_s,
+            "reached_bytes": self._reached,
+        }
         if self._over is not None:
             raise UsageError(self._over, **facts)
         said, mark, document = self._told.decode(errors="replace").rpartition(ERROR_MARK)

@@ -128,7 +128,9 @@ def test_an_error_is_json_on_stderr_after_its_message(cli: Cli, table: str) -> N
     error = json.loads(document)
     assert error["error"]["kind"] == "not_found"
     assert error["error"]["table"] == "nothing"
-    assert not differences({"error": {k: error["error"][k] for k in ("kind", "message")}}, documented()["error"])
+    assert not differences(
+        {"error": {k: error["error"][k] for k in ("kind", "code", "message")}}, documented()["error"]
+    )
 
 
 def test_a_mistake_in_the_words_themselves_is_json_too(cli: Cli) -> None:

@@ -71,7 +71,7 @@ def test_a_bug_is_reported(cli: Cli, table: str, path: Path, monkeypatch: pytest
         cli("count", table, "--report", path)
     assert reported(path) == {
         "exit_code": 1,
-        "error": {"kind": "bug", "message": "ZeroDivisionError: division by zero"},
+        "error": {"kind": "bug", "code": "bug", "message": "ZeroDivisionError: division by zero"},
     }
 
 

@@ -39,16 +39,22 @@ def test_a_range_arrives(keys):
 
 
 def test_an_error_arrives_with_its_class_and_facts():
-    found = errors.decode_error(sent(errors.encode_error(errors.DamagedError("broken", name="x", where=object()))))
+    broken = errors.DamagedError("broken", code=errors.Code.SUMMARY_DAMAGED, name="x", where=object())
+    found = errors.decode_error(sent(errors.encode_error(broken)))
     assert type(found) is errors.DamagedError
     assert (str(found), found.kind, found.facts) == ("broken", "damaged", {"name": "x"})
+    assert found.code is errors.Code.SUMMARY_DAMAGED
 
 
 def test_an_error_that_is_not_ours_arrives_with_its_name():
     found = errors.decode_error(sent(errors.encode_error(ZeroDivisionError("by zero"))))
     assert type(found) is errors.Error
     assert str(found) == "ZeroDivisionError: by zero"
+    assert found.code is errors.Code.FOREIGN_ERROR
 
 
 def test_no_name_of_the_module_passes_for_a_class_of_error():
-    assert type(errors.decode_error({"class": "annotations", "message": "m", "facts": {}})) is errors.Error
+    assert (
+        type(errors.decode_error({"class": "annotations", "code": "foreign_error", "message": "m", "facts": {}}))
+        is errors.Error
+    )

@@ -136,10 +136,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             yield from self._scan.read(partition.share)
         except NotRetainedError as error:
-            raise NotRetainedError(
+            raise error.restated(
                 f"the stream is too far behind: {error.message}. A file that was added is kept for as long as the "
-                f"setting history_s says after a compaction has replaced it; raise it, and {_START_ANEW}",
-                **error.facts,
+                f"setting history_s says after a compaction has replaced it; raise it, and {_START_ANEW}"
             ) from error
 
     # -- within -------------------------------------------------------------------------------------------------
