@@ -171,11 +171,11 @@ def look_up(instance_url: str, flights: pa.Table) -> None:
 def clean_up(pipeline: Pipeline, table: lakebed.Table) -> None:
     """Delete what compaction left behind, at once for once."""
     with step("Delete garbage"):
-        table.set(gc_delay_s=0, history_s=0)
+        table.set(history_s=0)
         report = pipeline.collect_garbage(table)
-        table.set(gc_delay_s=None, history_s=None)
+        table.set(history_s=None)
         print(f"   {report.files} files of {report.size_bytes / 1e6:.1f} MB that no partition refers to are gone.")
-        print("   Otherwise they stay readable for a day; gc_delay_s and history_s were 0 for this one moment.")
+        print("   Otherwise they stay readable for a day; history_s was 0 for this one moment.")
 
 
 def check(table: lakebed.Table, flights: pa.Table) -> None:

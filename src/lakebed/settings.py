@@ -1,7 +1,13 @@
-"""Settings: one table of name, unit, default, bounds or choices, and help; validated before anything is stored.
+"""Settings of a table: name, unit, default, bounds or choices, and help.
 
-A table's own value wins over the instance's default, which wins over the default here. Only values that differ from
-the defaults here are stored. Pure: no I/O.
+:class:`Settings` has the values in force: a table's own value comes before the instance's default, which comes before
+the default here. Only values that a user set are stored, by name.
+
+Rules. Values are validated before they are stored. What one setting requires of another is computed here and nowhere
+else (:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own
+value. A stored name that this version does not have is an error, never ignored. Pure: no I/O.
+
+Source: docs/decisions/0041; docs/retention.md for the four times.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ def _setting(default: float, unit: str, minimum: float, maximum: float, text: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings of a table in force. Units are in the names' endings or in :func:`describe`."""
+    """The values in force. Units are in the names' endings or in :func:`describe`."""
 
     split_rows: int = _setting(50_000_000, "rows", 2, 10**12, "a partition with more rows is split")
     split_bytes: int = _setting(4 * GIB, "bytes", 1024, 2**50, "a partition with more bytes is split")
@@ -47,7 +53,7 @@ class Settings:
         "share",
         0.0,
         0.5,
-        "neighbouring partitions are joined while they come to at most so much of split_rows and split_bytes; 0: never",
+        "neighbouring partitions are joined up to this share of split_rows and split_bytes; 0: never",
     )
     file_bytes: int = _setting(
         256 * MIB, "bytes", 4096, 4 * GIB, "a data file is cut at about this size; small footers keep point reads quick"
@@ -64,46 +70,28 @@ class Settings:
     value_bytes_max: int = _setting(
         64 * MIB, "bytes", 8192, GIB, "a row whose values take more in memory, alone or together, is refused"
     )
-    merge_task_bytes: int = _setting(
-        1 * GIB, "bytes", MIB, 2**50, "a compaction with more input is cut into tasks over sub-ranges of keys"
-    )
     ingest_bytes_min: int = _setting(
-        1 * GIB, "bytes", 0, 2**50, "requests are ingested once the files of all of them have so many bytes"
+        1 * GIB, "bytes", 0, 2**50, "open requests are ingested once their files have this many bytes in total"
     )
-    ingest_files_min: int = _setting(1, "files", 1, 100_000, "and are so many files")
-    ingest_age_s: int = _setting(300, "seconds", 0, 10**9, "or once one of them is as old as this")
+    ingest_age_s: int = _setting(300, "seconds", 0, 10**9, "or once one of them is this old")
     ingest_bytes_max: int = _setting(
-        5 * GIB, "bytes", 1, 2**50, "an ingest job takes no more, unless one request alone is larger"
+        5 * GIB, "bytes", 1, 2**50, "an ingest job takes no more bytes, unless one request alone is larger"
     )
-    ingest_files_max: int = _setting(100, "files", 1, 100_000, "an ingest job takes no more, unless of one request")
-    ingest_tries_max: int = _setting(3, "tries", 1, 1_000, "a request that failed so often is rejected")
+    ingest_tries_max: int = _setting(3, "tries", 1, 1_000, "a request that failed this often is rejected")
     compaction_strategy: Strategy = field(
         default=Strategy.SIZE_RATIO,
         metadata={"unit": "name", "choices": Strategy, "help": "which runs of a partition compaction merges"},
     )
     compaction_batch_runs: int = _setting(12, "runs", 2, 1_000, "basic, size-ratio: runs that one job merges at most")
     compaction_ratio: float = _setting(
-        3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have so many times its bytes"
+        3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have this many times its bytes"
     )
     compaction_run_bytes: int = _setting(
-        1 * GIB, "bytes", 1024, 2**50, "a run of so many bytes in a partition is left alone, but by full"
-    )
-    compaction_concatenate_bytes: int = _setting(
-        32 * MIB,
-        "bytes",
-        0,
-        2**50,
-        "runs that do not overlap become one without being rewritten if their files have so many on average",
+        1 * GIB, "bytes", 1024, 2**50, "a run of this many bytes in a partition is merged only by full"
     )
     compaction_jobs_max: int = _setting(10_000, "jobs", 1, 100_000, "compaction jobs of the table open at a time")
-    compaction_partition_jobs_max: int = _setting(
-        100, "jobs", 1, 100_000, "compaction jobs of one partition open at a time"
-    )
     runs_max: int = _setting(
         10_000, "runs", 0, 2**31, "files for a partition with more runs are refused until it is compacted; 0: never"
-    )
-    compaction_requests_max: int = _setting(
-        1_000, "requests", 0, 100_000, "while more requests are open, no compaction job is begun"
     )
     job_deadline_s: int = _setting(
         6 * 3600,
@@ -112,29 +100,38 @@ class Settings:
         30 * 86_400,
         "an open job older than this may be closed by anyone; its commit is refused",
     )
-    gc_delay_s: int = _setting(900, "seconds", 0, 10**9, "a file is kept this long after its last reference is gone")
-    history_s: int = _setting(86_400, "seconds", 0, 10**9, "how far back older states of the table stay readable")
+    history_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "how long versions stay readable, and the files that only they refer to are kept"
+    )
     log_s: int = _setting(
-        30 * 86_400,
-        "seconds",
-        0,
-        10**9,
-        "how long entries stay in the log; not below history_s and gc_delay_s",
-    )
-    pin_timeout_s: int = _setting(
-        3600, "seconds", 1, 10**9, "a pin that was not renewed for so long is dead; readers renew every third of it"
-    )
-    orphan_age_s: int = _setting(
-        86_400, "seconds", 0, 10**9, "what was written and not committed for so long may be swept, and is refused then"
-    )
-    requests_s: int = _setting(
         7 * 86_400,
         "seconds",
         0,
         10**9,
-        "how long commit and job ids are remembered: a repeat in that time adds nothing",
+        "how long log entries, commit ids and job ids are kept; or history_s, if that is longer",
+    )
+    orphan_age_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "an object not committed within this time may be deleted, and its commit refused"
     )
 
+    @property
+    def log_retention_s(self) -> int:
+        """How long log entries and request keys are kept: not less than the versions that need them."""
+        return max(self.log_s, self.history_s)
+
+
+REMOVED = {
+    "gc_delay_s": "history_s keeps files and the versions that need them",
+    "requests_s": "log_s keeps request keys and log entries",
+    "pin_timeout_s": "pins time out after an hour",
+    "merge_task_bytes": "a merge is cut into tasks of 1 GiB",
+    "ingest_files_min": "requests are due by ingest_bytes_min or ingest_age_s",
+    "ingest_files_max": "an ingest job has at most ingest_bytes_max, and 100 files",
+    "compaction_concatenate_bytes": "runs are concatenated if their files average an eighth of file_bytes",
+    "compaction_partition_jobs_max": "a partition has at most 100 open jobs; compaction_jobs_max is for the table",
+    "compaction_requests_max": "no compaction begins while more than 1,000 requests are open",
+}
+"""Settings of development versions, with what takes their place."""
 
 _FIELDS = {f.name: f for f in fields(Settings)}
 NAMES = tuple(_FIELDS)
@@ -170,14 +167,16 @@ def describe() -> list[Described]:
 
 
 def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
-    """The changes as they are stored; None takes a value back.
+    """The changes as they are stored; None resets a setting to its default.
 
-    Raises UsageError naming setting, value and bounds or choices.
+    Raises UsageError, which names the setting, the value, and the bounds or choices.
     """
     known = {d.name: d for d in describe()}
     valid: dict[str, int | float | str | None] = {}
     for name, value in changes.items():
         setting = known.get(name)
+        if name in REMOVED:
+            raise UsageError(f"there is no setting {name} any more: {REMOVED[name]}", setting=name)
         if setting is None:
             raise UsageError(f"no setting {shown(name)}; the settings are: {', '.join(NAMES)}", setting=name)
         if value is None:
@@ -190,7 +189,7 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
 def _name(setting: Described, value: Any) -> str:
     if not isinstance(value, str) or value not in setting.choices:
         raise UsageError(
-            f"{setting.name} is one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name
+            f"{setting.name} must be one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name
         )
     return str(value)
 
@@ -204,39 +203,38 @@ def _number(setting: Described, value: Any) -> int | float:
     except ValueError:
         number = value
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise _no_version(setting, value)
-    # Before it is made a whole number: infinity and NaN have none.
+        raise _not_a_number(setting, value)
+    # Before the conversion to int, which fails for infinity and NaN.
     if not setting.minimum <= number <= setting.maximum:
         raise UsageError(
             f"{setting.name} = {shown(value)}: must lie between {setting.minimum} and {setting.maximum} {setting.unit}",
             setting=setting.name,
         )
     if kind is int and number != int(number):
-        raise _no_version(setting, value)
+        raise _not_a_number(setting, value)
     return kind(number)
 
 
-def _no_version(setting: Described, value: Any) -> UsageError:
-    return UsageError(f"{setting.name} is a number of {setting.unit}, not {shown(value)}", setting=setting.name)
+def _not_a_number(setting: Described, value: Any) -> UsageError:
+    return UsageError(f"{setting.name} must be a number of {setting.unit}, not {shown(value)}", setting=setting.name)
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
-    """The settings of a table from the instance's defaults and its own values.
+    """The settings of a table, from the instance's defaults and the table's own values.
 
     Raises UnsupportedFormatError for a setting or a choice that this version does not have, DamagedError for a value
-    that is no number.
+    that is not a number.
     """
     values = {**defaults, **own}
     for name, value in values.items():
         described = _FIELDS.get(name)
         if described is None:
-            raise UnsupportedFormatError(
-                f"there is no setting {name}: set by a newer Lakebed; upgrade to use the table"
-            )
+            by = "a development version" if name in REMOVED else "a newer Lakebed; upgrade to use the table"
+            raise UnsupportedFormatError(f"the stored setting {name} is unknown: set by {by}")
         if "choices" in described.metadata:
             values[name] = _chosen(name, described.metadata["choices"], value)
         elif type(value) is not type(described.default) and type(value) is not int:
-            raise DamagedError(f"setting {name} is stored as {value!r}, which is no such number; set it again")
+            raise DamagedError(f"setting {name} is stored as {value!r}, which is not such a number; set it again")
     return Settings(**values)
 
 

@@ -230,7 +230,7 @@ def _documents(folder: Path) -> dict:
     table = lakebed.create(str(at)).create_table("t", lakebed.Schema({"k": "int64"}))
     table.write(pa.table({"k": [1, 2, 3]}))
     said = {}
-    with Pin(table.storage, table.id, lambda: 3600.0) as pin:
+    with Pin(table.storage, table.id) as pin:
         pin.put(1)
         for path in (
             next(at.glob("tables/*/pins/*")),
@@ -254,7 +254,7 @@ def _said(at: Path) -> str:
     try:
         table = lakebed.open(str(at)).table("t")
         rows = table.scan().read_all().num_rows
-        return f"{rows} rows, {len(read_pins(table.storage, table.id, 3600.0).versions)} pins"
+        return f"{rows} rows, {len(read_pins(table.storage, table.id).versions)} pins"
     except DamagedError as error:
         return error.message
 

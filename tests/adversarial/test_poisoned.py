@@ -43,7 +43,7 @@ def rewrite_last(root, log, prefix, **changes):
 @pytest.fixture
 def table(tmp_path):
     """A table whose log has no checkpoint, so that every reader has to believe the entries."""
-    return lakebed.create(str(tmp_path)).create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0})
+    return lakebed.create(str(tmp_path)).create_table("t", SCHEMA, settings={"history_s": 0})
 
 
 def poisoned(tmp_path, table, **changes):

@@ -240,7 +240,7 @@ INSTANCE_CALLS = {
     "set_online": lambda i, v: i.set_online("other", v),
     "set_online name": lambda i, v: i.set_online(v, True),
     "sql": lambda i, v: i.sql(v).read_all(),
-    "set": lambda i, v: i.set(gc_delay_s=v),
+    "set": lambda i, v: i.set(history_s=v),
     "set float": lambda i, v: i.set(bloom_fpp=v),
     "unnamed": lambda i, v: i.unnamed(v),
     "Schema row_key": lambda i, v: dropped(i, i.create_table("new", Schema(v))),

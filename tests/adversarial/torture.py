@@ -32,7 +32,6 @@ from lakebed.table.table import Table
 
 SCHEMA = Schema({"k": "int64"}, values={"id": "string"})
 SETTINGS = {
-    "gc_delay_s": 0,
     "history_s": 0,
     "orphan_age_s": 5,
     "log_s": 5,

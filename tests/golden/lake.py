@@ -154,7 +154,7 @@ def _events(lake, pipeline, inbox):
     table.tag("passing")
     table.untag("passing")
     table.set(runs_max=500, bloom_fpp=0.01, compaction_strategy="basic")
-    table.set(runs_max=None, pin_timeout_s=10**9)
+    table.set(runs_max=None, page_rows=2000)
     _requests(table, pipeline, inbox)
     with suppress(lakebed.NotFoundError):
         pipeline.attach(table, str(inbox / "nothing.parquet"), job_id="tuesday")
@@ -197,15 +197,13 @@ def _wide(lake, pipeline):
     table = lake.create_table("wide", Schema({"k": "int64"}), split_points=split_points)
     for turn in range(9):
         table.write(pa.table({"k": [10 * n + turn for n in range(WIDE_KEYS)]}))
-    table.set(log_s=0, history_s=0, gc_delay_s=0)
+    table.set(log_s=0, history_s=0)
     pipeline.collect_garbage(table)
     table.write(pa.table({"k": [5]}))
 
 
 def _truncated(lake, pipeline):
-    table = lake.create_table(
-        "truncated", Schema({"k": "int32"}), settings={"log_s": 0, "history_s": 0, "gc_delay_s": 0}
-    )
+    table = lake.create_table("truncated", Schema({"k": "int32"}), settings={"log_s": 0, "history_s": 0})
     for turn in range(4):
         table.write(pa.table({"k": range(turn, turn + 5)}, schema=pa.schema([("k", pa.int32())])))
         if turn == 1:

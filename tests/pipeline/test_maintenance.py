@@ -13,7 +13,7 @@ from lakebed.spark import Pipeline
 from lakebed.state.transactions import Job, OpenJob
 from tests.spark.cases import SCHEMA, assert_holds, rows
 
-SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "gc_delay_s": 0, "history_s": 0}
+SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "history_s": 0}
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
     for part in parts:
         table.write(part)
     pipeline.compact(table, strategy="full")
-    table.set(gc_delay_s=3600)
+    table.set(history_s=3600)
     assert pipeline.collect_garbage(table).files == 0
-    table.set(gc_delay_s=0)
+    table.set(history_s=0)
 
     planned = pipeline.collect_garbage(table, dry_run=True)
     done = pipeline.collect_garbage(table)

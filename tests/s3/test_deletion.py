@@ -19,7 +19,7 @@ SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 @pytest.fixture
 def table(s3_server):
     instance = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
-    made = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0, "orphan_age_s": 0})
+    made = instance.create_table("t", SCHEMA, settings={"history_s": 0, "orphan_age_s": 0})
     for text in ("ab", "cd"):
         made.write(pa.table({"k": list(text), "v": [1, 2]}))
     return made

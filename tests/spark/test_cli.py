@@ -104,7 +104,7 @@ def test_compact_leaves_one_run(lake: lakebed.Table, capsys: pytest.CaptureFixtu
 
 
 def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
-    lake.set(split_rows=ROWS // 2, gc_delay_s=0, history_s=0, compaction_strategy="full", ingest_age_s=0)
+    lake.set(split_rows=ROWS // 2, history_s=0, compaction_strategy="full", ingest_age_s=0)
     for part in range(2):
         lake.write(pq.read_table(f"in/{part}.parquet"))
     lake.submit("in/2.parquet")

@@ -7,8 +7,8 @@ import pytest
 from lakebed.settings import Strategy
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
-SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "gc_delay_s": 0, "history_s": 0}
-FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "compaction_concatenate_bytes": 4_000}
+SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "history_s": 0}
+FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "file_bytes": 32_000}
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_the_main_job(server: Any) -> None:
     """Written, read by key and range and in SQL, compacted, removed, collected, swept, verified; by two openers."""
     url = f"{server.new_root()}/lake"
     lake = lakebed.create(url, storage_options=server.options)
-    table = lake.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0, "orphan_age_s": 0})
+    table = lake.create_table("t", SCHEMA, settings={"history_s": 0, "orphan_age_s": 0})
     for start in range(0, 4_000, 1_000):
         table.write(rows(start, 1_000), commit_id=f"w{start}")
     table.write(rows(0, 1_000), commit_id="w0")

@@ -295,7 +295,7 @@ def test_a_repeat_is_told_its_number_though_its_rows_fit_the_table_no_more(table
 @pytest.fixture
 def altered(table):
     """Two rows as they were first, tagged ``old``; then an alter, and one more row. Garbage goes at once."""
-    table.set(gc_delay_s=0, history_s=0, log_s=0)
+    table.set(history_s=0, log_s=0)
     table.write(rows(1, 2, v=["x", "y"], n=[1, 2]))
     table.tag("old")
     table.alter(DropField("v"), RenameField("n", "v"), AddField("w", "int8"))

@@ -133,7 +133,7 @@ def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
 
 def test_records_go_with_their_table(instance: lakebed.Instance, table: lakebed.Table) -> None:
     record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
-    instance.set(gc_delay_s=0, history_s=0)
+    instance.set(history_s=0)
     instance.drop_table("t")
     (dropped,) = delete_dropped(instance).tables
     assert (dropped.objects, dropped.waiting) == (1, None)

@@ -15,6 +15,7 @@ from lakebed import (
     UsageError,
 )
 from lakebed.cli.run import main
+from lakebed.state.transactions import AlterSettings
 from lakebed.storage import probe
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -118,6 +119,8 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
     ("changes", "says"),
     [
         ({"pages": 1}, "no setting"),
+        ({"gc_delay_s": 1}, "no setting gc_delay_s any more: history_s"),
+        ({"requests_s": None}, "no setting requests_s any more: log_s"),
         ({"page_rows": 1}, "between"),
         ({"page_rows": "x"}, "number"),
         ({"page_rows": True}, "number"),
@@ -133,6 +136,14 @@ def test_a_bad_setting_is_refused_before_anything_is_stored(instance, changes, s
         instance.create_table("u", SCHEMA, settings=changes)
     assert table.version == before
     assert instance.tables() == ["t"]
+
+
+@pytest.mark.parametrize(("name", "by"), [("gc_delay_s", "a development version"), ("pages", "a newer Lakebed")])
+def test_a_stored_setting_that_is_unknown_is_refused_and_not_ignored(instance, name, by):
+    table = instance.create_table("t", SCHEMA)
+    table.commit(AlterSettings({name: 5}))
+    with pytest.raises(UnsupportedFormatError, match=f"{name} is unknown: set by {by}"):
+        table.settings()
 
 
 def test_a_table_goes_offline_and_back(instance):

@@ -312,14 +312,14 @@ def test_a_removal_without_a_range_is_refused(table):
 
 def test_a_commit_id_that_is_forgotten_is_told_as_unknown_and_adds_nothing(instance):
     """To whoever gives the number of before the first call; another only sees that it is not on record."""
-    table = instance.create_table("t", SCHEMA, settings={"requests_s": 0})
+    table = instance.create_table("t", SCHEMA, settings={"log_s": 0, "history_s": 0})
     before = table.version
     table.write(rows(["a"]), commit_id="monday")
     table.set(page_rows=500)
     collect_garbage(table)
 
     assert (table.outcome("monday"), table.state().request_watermark) == (None, 4 - 1)
-    with pytest.raises(lakebed.UnknownOutcomeError, match="requests_s"):
+    with pytest.raises(lakebed.UnknownOutcomeError, match="log_s"):
         table.write(rows(["a"]), commit_id="monday", base_version=before)
     assert scanned(table).num_rows == 1
 

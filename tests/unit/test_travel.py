@@ -37,7 +37,7 @@ def compacted(table, tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
-    made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 0})
+    made = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA, settings={"history_s": 0})
     for key in (1, 2, 3):
         made.write(rows(key))
     return made

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
     """Record files that `lakebed ingest` is to add.
 
-    A file is known by its URL, size and version. A file that is recorded, or was ingested in the last requests_s, is
+    A file is known by its URL, size and version. A file that is recorded, or was ingested in the last log_s, is
     not submitted again, nor one that is older than the record, unless --again is given.
     """
     found = cli.table(table)
@@ -96,7 +96,7 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
 def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, launcher: str | None) -> None:
     """Carry out open requests that are due, on Spark.
 
-    They are due once they have ingest_bytes_min and ingest_files_min, or one of them is as old as ingest_age_s. A file
+    They are due once they have ingest_bytes_min, or one of them is as old as ingest_age_s. A file
     that is gone or was changed since it was submitted is rejected; one that cannot be read is tried ingest_tries_max
     times. `lakebed requests list` shows the reasons.
     """

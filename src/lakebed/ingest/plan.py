@@ -1,6 +1,6 @@
 """The batcher: which open requests are ingested now, and in which jobs. Pure: no I/O.
 
-Nothing goes until it is worth a data file: until all that waits has enough bytes and files, or the oldest of it is old
+Nothing goes until it is worth a data file: until all that waits has enough bytes, or the oldest of it is old
 enough. Then everything goes, for what came last would only wait by itself: oldest first, each request into the first
 job that still has room for it. A request that is larger than a job may be is a job of its own, and so is one that
 failed before: it must not cost its neighbours their work a second time.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SORT_BYTES_MAX = 128 * 1024 * 1024
 """Source bytes that one task sorts: ten seconds of one core or so, about what a shuffle costs beyond its sorting."""
+
+JOB_FILES_MAX = 100
+"""Files of a job of several requests: if the job fails, all of them are read again."""
 
 OPEN_JOBS_MAX = 16
 """Jobs that a request may still go into: to look at all would take the square of their number."""
@@ -71,8 +74,7 @@ def due(requests: Iterable[Request], settings: Settings) -> bool:
     """Whether there is enough, however young it is."""
     waiting = list(requests)
     size_bytes = sum(request.size_bytes for request in waiting)
-    files = sum(len(request.files) for request in waiting)
-    return bool(waiting) and size_bytes >= settings.ingest_bytes_min and files >= settings.ingest_files_min
+    return bool(waiting) and size_bytes >= settings.ingest_bytes_min
 
 
 def plan(
@@ -118,8 +120,7 @@ def _batches(waiting: Iterable[Request], settings: Settings) -> list[list[Reques
         fits = (
             held
             for held in filling
-            if held.size_bytes + size_bytes <= settings.ingest_bytes_max
-            and held.files + files <= settings.ingest_files_max
+            if held.size_bytes + size_bytes <= settings.ingest_bytes_max and held.files + files <= JOB_FILES_MAX
         )
         into = None if request.failures else next(fits, None)
         if into is not None:

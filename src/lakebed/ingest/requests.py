@@ -4,7 +4,7 @@ A request is for one file: the batcher joins them, and a file that cannot be rea
 made of the file's URL, size and version, so that who submits a folder again and again, from anywhere, puts each of its
 files on record once; a file that was written over is another. Who means the same file a second time says so.
 
-Ids are remembered for ``requests_s`` after they were carried out. Below the request watermark nobody knows whether a
+Ids are remembered for ``log_s`` after they were carried out. Below the request watermark nobody knows whether a
 file was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by
 goes with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
 """

@@ -75,7 +75,7 @@ def version_of(outcome: Outcome, what: str) -> int:
         case TooOld(base_version, request_watermark):
             raise UnknownOutcomeError(
                 f"{what}: the request was first proposed at version {base_version}, and request keys older than number "
-                f"{request_watermark} are forgotten (setting requests_s): an earlier proposal may have been committed. "
+                f"{request_watermark} are forgotten (setting log_s): an earlier proposal may have been committed. "
                 "This one was not. Look whether its rows are there; if not, write them under another request key",
                 base_version=base_version,
                 request_watermark=request_watermark,

@@ -18,7 +18,7 @@ INT64_MAX = 2**63 - 1
 """Every number in a log fits this: readers keep them in columns of int64."""
 
 REQUEST_KEY_CHARACTERS_MAX = 1_024
-"""The state keeps every request key for ``requests_s``."""
+"""The state keeps every request key for ``log_s``."""
 
 TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 TAG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)

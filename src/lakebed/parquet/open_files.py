@@ -340,8 +340,8 @@ class OpenFiles:
                 f"{url} is not there, and the table needs it: restore the object", name=name, file=file.id
             )
         return NotRetainedError(
-            f"{url} was deleted, for the table has had no use for it since the version read here. Ask the newest; "
-            "what takes long may hold its version by Table.pin or a tag, or the setting gc_delay_s be raised",
+            f"{url} was garbage-collected: the version read here is no longer retained. Read the latest version, or "
+            "keep old ones with Table.pin(), a tag, or a larger history_s",
             name=name,
             file=file.id,
         )

@@ -111,7 +111,7 @@ def _waiting(table: Table, *, dry_run: bool) -> str | None:
     # No entry follows that of the drop.
     if table.log.entry_last_modified(state.version) > cutoff(table.log.now(), in_force):
         return "it was dropped too short a time ago"
-    pins = read_pins(table.storage, table.id, in_force.pin_timeout_s)
+    pins = read_pins(table.storage, table.id)
     if not dry_run:
         table.storage.delete(pins.dead)
     return "readers hold it by pins" if pins.versions else None

@@ -44,7 +44,7 @@ class CollectionPlan:
 
 def cutoff(now: datetime, settings: Settings) -> datetime:
     """The time at or before which dropped files may be deleted; ``now`` is by the store's clock."""
-    return now - timedelta(seconds=max(settings.gc_delay_s, settings.history_s))
+    return now - timedelta(seconds=settings.history_s)
 
 
 def plan(state: TableState, last_modified_of: Callable[[int], datetime], before: datetime) -> CollectionPlan:
@@ -74,13 +74,13 @@ def request_watermark(
 ) -> int | None:
     """What the request watermark should be raised to; None: not yet, or no key has expired.
 
-    Keys committed in the last ``requests_s`` are kept, however low their base version, so a client can repeat a request
+    Keys committed in the last ``log_s`` are kept, however low their base version, so a client can repeat a request
     without knowing that version. ``last_modified_of`` gives the last-modified time of a log entry; None: the entry was
     truncated, so the age of requests before it is unknown.
     """
     if not state.requests and not state.fences:
         return None
-    retained = timedelta(seconds=settings.requests_s)
+    retained = timedelta(seconds=settings.log_retention_s)
     oldest = last_modified_of(min(state.request_watermark + 1, state.version))
     if (
         len(state.requests) <= REQUESTS_MAX

@@ -103,7 +103,7 @@ def _collect(table: Table) -> CollectionReport:
 
 def _unpinned(table: Table, doomed: Sequence[CommittedFile]) -> tuple[list[DataFile], Pins]:
     """Those of the files that no pin holds, and the pins."""
-    pins = read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s)
+    pins = read_pins(table.storage, table.id)
     return [committed.facts for committed in unpinned(doomed, pins.versions)], pins
 
 

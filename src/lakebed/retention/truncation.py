@@ -48,7 +48,7 @@ class Truncated:
 
 def window(settings: Settings) -> timedelta:
     """How long entries are kept: as long as their versions can be asked for, at least."""
-    return timedelta(seconds=max(settings.log_s, settings.history_s, settings.gc_delay_s))
+    return timedelta(seconds=settings.log_retention_s)
 
 
 def keep_due(retained: Sequence[int], head: int, last_modified_of: Callable[[int], datetime], before: datetime) -> bool:
@@ -105,7 +105,7 @@ def truncate(table: Table) -> Truncated:
 
 def _pinned(table: Table) -> Collection[int]:
     """The numbers that readers hold."""
-    return read_pins(table.storage, table.id, table.settings_in_force().pin_timeout_s).versions
+    return read_pins(table.storage, table.id).versions
 
 
 def _whole_cut(table: Table, retained: Sequence[int], before: datetime) -> int | None:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Listed, Storage
 
+TIMEOUT_S = 3600
+"""A pin that was not renewed for this long has expired. Not a setting: if readers and collectors disagreed about it,
+pinned files would be deleted."""
+
 RENEWALS = 3
 """Renewals per time-out: two may fail or come late, and the pin stays alive."""
 
@@ -52,7 +56,7 @@ class Pins:
     dead: tuple[str, ...]
 
 
-def read_pins(storage: Storage, table_id: str, timeout_s: float) -> Pins:
+def read_pins(storage: Storage, table_id: str) -> Pins:
     """The pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
 
     One request if there are none. Raises DamagedError or UnsupportedFormatError for a living pin that cannot be read:
@@ -61,7 +65,7 @@ def read_pins(storage: Storage, table_id: str, timeout_s: float) -> Pins:
     if not _listed(storage, table_id):
         return Pins(frozenset(), ())
     # The clock before the list: whoever is held up between the two finds pins younger than they are, never older.
-    before = storage.now() - timedelta(seconds=timeout_s)
+    before = storage.now() - timedelta(seconds=TIMEOUT_S)
     versions: set[int] = set()
     dead: list[str] = []
     for found in _listed(storage, table_id):
@@ -79,11 +83,9 @@ def _listed(storage: Storage, table_id: str) -> list[Listed]:
 class Pin:
     """One reader's pin: rewritten by a thread from the first :meth:`put` to the end of the ``with`` block."""
 
-    def __init__(self, storage: Storage, table_id: str, timeout_s: Callable[[], float]) -> None:
-        """``timeout_s`` is asked before each wait, for it may be changed meanwhile."""
+    def __init__(self, storage: Storage, table_id: str) -> None:
         self._storage = storage
         self._table_id = table_id
-        self._timeout_s = timeout_s
         self._name = pin_name(table_id, clock.new_id())
         self._data = b""
         self._released = threading.Event()
@@ -128,13 +130,13 @@ class Pin:
                 return state
             state = found
         raise ContentionError(
-            f"collections gave up the number of a pin {ROUNDS_MAX} times in a row before it was seen; try again, or "
-            "raise the setting gc_delay_s"
+            f"{ROUNDS_MAX} garbage collections in a row deleted files of the version before they saw the pin; try "
+            "again, or raise the setting history_s"
         )
 
     def _renew(self) -> None:
         renewed = True
-        while not self._released.wait(self._timeout_s() / (RENEWALS if renewed else RENEWALS * RETRIES)):
+        while not self._released.wait(TIMEOUT_S / (RENEWALS if renewed else RENEWALS * RETRIES)):
             with self._writing:
                 if self._released.is_set():
                     return

@@ -152,7 +152,7 @@ class TableReads:
         state = self.state()
         if version is not None:
             locate(state, self._log.entry_last_modified, version=version)
-        with Pin(self._storage, self._table_id, lambda: self._settings().pin_timeout_s) as pin:
+        with Pin(self._storage, self._table_id) as pin:
             if version is None:
                 state = pin.hold(state, self.state)
             else:

@@ -92,7 +92,7 @@ class Table(Exchange):
         accepted even if another process has altered the table since. No rows make no entry.
 
         ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
-        the first commit. Commit ids are remembered for ``requests_s``. To repeat a write later than that, pass the
+        the first commit. Commit ids are remembered for ``log_s``. To repeat a write later than that, pass the
         :attr:`version` of before the first call as ``base_version`` to every call: a repeat that is too old to be
         checked then raises UnknownOutcomeError and adds nothing. By default it is the version when the call begins.
 
@@ -130,7 +130,7 @@ class Table(Exchange):
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders, globs or URLs as requests, which the pipeline ingests later.
 
-        A file is identified by its URL, size and version. A file that is open, was ingested within ``requests_s``, or
+        A file is identified by its URL, size and version. A file that is open, was ingested within ``log_s``, or
         is older than that, is submitted again only with ``again``; the report lists such files.
 
         Raises:
@@ -287,8 +287,8 @@ class Table(Exchange):
     def pin(self, version: int | None = None) -> AbstractContextManager[Snapshot]:
         """A snapshot, of the newest version or an older one, that stays readable to the end of the ``with`` block.
 
-        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``gc_delay_s``. Costs
-        an object, rewritten every third of ``pin_timeout_s``. If that fails for so long, reads raise NotRetainedError.
+        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``history_s``. Costs
+        an object, rewritten every 20 minutes. If that fails for so long, reads raise NotRetainedError.
 
         Raises:
             NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are.

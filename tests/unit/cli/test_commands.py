@@ -173,15 +173,15 @@ def test_remove_says_what_would_go_and_asks_before_it_goes(
 
 def test_a_setting_of_the_instance_holds_until_a_table_has_its_own(cli: Cli, table: str) -> None:
     def in_force() -> object:
-        return cli("settings", "show", table, "--json").json["settings"]["gc_delay_s"]
+        return cli("settings", "show", table, "--json").json["settings"]["runs_max"]
 
-    assert in_force() == 900
-    cli("settings", "set", "gc_delay_s=5")
+    assert in_force() == 10_000
+    cli("settings", "set", "runs_max=5")
     assert in_force() == 5
-    cli("settings", "set", table, "gc_delay_s=7", "bloom_fpp=0.01")
+    cli("settings", "set", table, "runs_max=7", "bloom_fpp=0.01")
     assert in_force() == 7
-    assert cli("settings", "show", "--json").json["settings"]["gc_delay_s"] == 5
-    cli("settings", "set", table, "gc_delay_s=")
+    assert cli("settings", "show", "--json").json["settings"]["runs_max"] == 5
+    cli("settings", "set", table, "runs_max=")
     assert in_force() == 5
 
 
@@ -407,7 +407,7 @@ def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:
 
 def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
     assert cli("gc", "--dropped").out == "dropped tables have left nothing\n"
-    cli("settings", "set", "gc_delay_s=0", "history_s=3600")
+    cli("settings", "set", "history_s=3600")
     cli("table", "drop", table, "--yes")
     assert "stay: it was dropped too short a time ago" in cli("gc", "--dropped").out
     cli("settings", "set", "history_s=0")

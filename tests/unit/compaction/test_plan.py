@@ -3,6 +3,7 @@
 import pytest
 
 from lakebed.errors import UsageError
+from lakebed.maintenance.compaction import plan as compaction_plan
 from lakebed.maintenance.compaction.plan import (
     COMMITS_WAITING_MAX,
     SHARE_BYTES_MIN,
@@ -17,7 +18,7 @@ from lakebed.maintenance.compaction.plan import (
     why_wait,
 )
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import MIB, Settings, Strategy
+from lakebed.settings import Settings, Strategy
 from lakebed.state.transactions import ConcatenateRuns, OpenJob, ProposeFiles, ProposeOutput
 from tests.unit.state.cases import job, key, new_file, step, table
 
@@ -76,14 +77,13 @@ def test_the_table_says_which_strategy_unless_the_caller_does():
     ]
 
 
-def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_partition_is_not():
+def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_partition_is_not(monkeypatch):
     state = step(several("f1", "f2", "f3", "f4"), OpenJob(job("job-1", "f1", "f4")))
     state = step(state, ProposeFiles((new_file("f5", "a"),)))
     basic = {"strategy": Strategy.BASIC, "compaction_batch_runs": 3}
     assert planned(state, **basic) == ["1: f2 f3 f5 (3 runs, 3 rows)"]
-    assert planned(state, **basic, compaction_partition_jobs_max=1) == [
-        "1 waits: 1 jobs are open there; with others before it at most 1"
-    ]
+    monkeypatch.setattr(compaction_plan, "PARTITION_JOBS_MAX", 1)
+    assert planned(state, **basic) == ["1 waits: 1 jobs are open there; with others before it at most 1"]
 
 
 def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first():
@@ -110,10 +110,10 @@ def test_partitions_are_merged_whole_on_demand_even_of_a_single_run():
 def test_runs_that_do_not_overlap_are_chained_and_a_chain_that_is_merged_is_not():
     """100 bytes a row: files of at least two rows are worth keeping apart here."""
     state = step(table(), ProposeFiles((new_file("f1", "ab"), new_file("f2", "cd"), new_file("f3", "ef"))))
-    keep = {"compaction_concatenate_bytes": 200}
+    keep = {"file_bytes": 1600}
     for strategy in Strategy:
         assert planned(state, strategy, **keep) == ["1 concatenated: f1 f2 f3 (3 runs)"]
-    assert planned(state, compaction_concatenate_bytes=201) == ["1: f1 f2 f3 (3 runs, 6 rows)"]
+    assert planned(state, file_bytes=1608) == ["1: f1 f2 f3 (3 runs, 6 rows)"]
     state = step(state, ProposeFiles((new_file("f4", "bc"),)))
     assert planned(state, **keep) == ["1: f1 f2 f3 f4 (4 runs, 8 rows)"]
     assert planned(state, Strategy.BASIC, **keep) == [
@@ -128,7 +128,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(strategy):
     letters = "abcdefghijklmnopqrst"
     new = tuple(new_file(f"f{n:02}", letters[n : n + 1 + n % 3]) for n in range(20))
     state = step(table("k"), ProposeFiles(new))
-    changes = {"compaction_batch_runs": 3, "compaction_run_bytes": 500, "compaction_concatenate_bytes": 200}
+    changes = {"compaction_batch_runs": 3, "compaction_run_bytes": 500, "file_bytes": 1600}
     contents = {one.file.id: letters[n : n + 1 + n % 3] for n, one in enumerate(new)}
     settings, rounds = Settings(**changes), 0
     while (found := plan(state, settings, strategy)).merges or found.concatenations:
@@ -154,10 +154,9 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(strategy):
 
 
 def test_nothing_is_begun_while_requests_or_commits_pile_up():
-    settings = Settings(compaction_requests_max=5)
-    assert why_wait(5, COMMITS_WAITING_MAX, settings) is None
-    assert why_wait(6, 0, settings) == "6 requests are open; compaction goes on when they are 5"
-    assert why_wait(0, 257, settings) == "257 commits wait in this process; compaction goes on when they are 256"
+    assert why_wait(1_000, COMMITS_WAITING_MAX) is None
+    assert why_wait(1_001, 0) == "1001 requests are open; compaction goes on when they are 1000"
+    assert why_wait(0, 257) == "257 commits wait in this process; compaction goes on when they are 256"
 
 
 def test_a_strategy_that_does_not_exist_is_refused_by_name():
@@ -183,7 +182,7 @@ def merge(size_bytes):
     ids=["tiny", "one share", "two shares", "all cores", "one core, but several GiB"],
 )
 def test_a_merge_is_shared_among_cores_if_it_is_large_and_by_size_in_any_case(size_bytes, cores, tasks):
-    assert tasks_of(merge(size_bytes), Settings(merge_task_bytes=800 * MIB), cores) == tasks
+    assert tasks_of(merge(size_bytes), cores) == tasks
 
 
 def test_tasks_tile_the_partition_and_take_only_the_files_that_reach_them():

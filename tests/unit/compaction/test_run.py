@@ -97,8 +97,8 @@ def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
     assert compact(table, prepared, execute, cores=1).jobs == PARTITIONS
 
 
-def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
-    table.set(compaction_requests_max=1)
+def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "REQUESTS_OPEN_MAX", 1)
     submitted(table, "a", "b")
     report = compact(table, prepare(table, "full"), partial(pytest.fail, "a task ran"), cores=1)
     assert (report.jobs, report.version) == (0, None)
@@ -108,8 +108,10 @@ def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
     assert (report.jobs, report.waits) == (PARTITIONS, None)
 
 
-def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path, one_by_one):
-    table.set(compaction_requests_max=1)
+def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(
+    table, tmp_path, one_by_one, monkeypatch
+):
+    monkeypatch.setattr(plan, "REQUESTS_OPEN_MAX", 1)
 
     def execute(tasks):
         submitted(table, "a", "b")
@@ -173,9 +175,7 @@ def test_two_that_compact_at_once_merge_each_partition_once(table, tmp_path):
 
 def test_keys_that_grow_with_time_compact_without_being_rewritten(tmp_path):
     schema = lakebed.Schema({"k": "int64"})
-    table = lakebed.create(str(tmp_path / "lake")).create_table(
-        "t", schema, settings={"compaction_concatenate_bytes": 1}
-    )
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings={"file_bytes": 4096})
     for day in range(5):
         table.write(pa.table({"k": range(10 * day, 10 * day + 10)}))
     files = set(table.state().files)

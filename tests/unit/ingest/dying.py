@@ -7,6 +7,7 @@ import os
 import signal
 
 import lakebed
+from lakebed.ingest import plan
 from lakebed.testing.faults import CountingStorage
 from tests.unit.ingest.cases import ingested
 from tests.unit.retention.cases import on
@@ -28,6 +29,7 @@ class Watched(CountingStorage):
 
 def ingest_until(step_of_death, url, inbox):
     """Submit all of the inbox and ingest it; the process does not survive the step of that number."""
+    plan.JOB_FILES_MAX = 2
     steps = itertools.count(1)
 
     def step():

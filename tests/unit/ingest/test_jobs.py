@@ -265,7 +265,7 @@ def test_a_fenced_job_is_sorted_by_one_task_however_large(table, inbox):
 
 
 def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, monkeypatch):
-    table.set(ingest_files_max=1)
+    table.set(ingest_bytes_max=1)
     put(inbox, *"abcdef")
     table.submit(inbox)
     before, waves = table.version, []
@@ -279,14 +279,15 @@ def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, 
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])
-def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after):
+def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after, monkeypatch):
     """The submission, the failure, the rejection, the add: killed at each."""
+    monkeypatch.setattr("lakebed.ingest.plan.JOB_FILES_MAX", 2)
     put(inbox, "ab", "cd", "e")
     poison(inbox, "e")
     change, died = 0, True
     while died:
         change += 1
-        table = made(ingest_tries_max=1, ingest_files_max=2)
+        table = made(ingest_tries_max=1)
         try:
             mortal = on(table, Mortal(table.storage, change, after=after))
             mortal.submit(inbox)
@@ -306,7 +307,7 @@ def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after):
 def test_a_store_that_loses_answers_doubles_nothing(inbox, seed):
     """Whoever hears of an unknown outcome, or none, asks again."""
     put(inbox, "ab", "cd", "ef", "gh")
-    table = made(ingest_files_max=1)
+    table = made(ingest_bytes_max=1)
     plan = FaultPlan([Rule(Fault.FAIL_AFTER, name="*/log/*", probability=0.15)], seed=seed)
     faulty = on(table, FaultyStorage(table.storage, plan))
     for _ in range(40):

@@ -27,7 +27,7 @@ def killed_at(step, processes, tmp_path):
     inbox = tmp_path / f"inbox-{step}"
     put(inbox, "ab", "cd", "ef")
     pq.write_table(pa.table({"v": [1]}), inbox / "poison.parquet")
-    table = made(url=str(tmp_path / f"lake-{step}"), ingest_files_max=2, ingest_tries_max=1)
+    table = made(url=str(tmp_path / f"lake-{step}"), ingest_tries_max=1)
     process = processes.Process(target=ingest_until, args=(step, str(tmp_path / f"lake-{step}"), str(inbox)))
     process.start()
     process.join()

@@ -1,8 +1,11 @@
 """The batcher: requests of so many MiB in, a word a job out."""
 
+from unittest.mock import patch
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakebed.ingest import plan as ingest_plan
 from lakebed.ingest.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, due, job_of, parted, plan
 from lakebed.settings import GIB, MIB, Settings
 from lakebed.state.transactions import Request, Source
@@ -40,11 +43,6 @@ def test_enough_bytes_are_due_at_once():
     assert planned("a:512 b:512") == "ab |"
 
 
-def test_enough_bytes_in_too_few_files_wait():
-    assert planned("a:1024 b:1024", ingest_files_min=3) == "| ab"
-    assert planned("a:1024 b:1 c:1", ingest_files_min=3) == "abc |"
-
-
 def test_what_is_old_takes_all_else_along():
     assert planned("a:1 b:1", oldest_s=300) == "ab |"
 
@@ -53,10 +51,11 @@ def test_who_forces_it_waits_for_nothing():
     assert planned("a:1 b:1", force=True) == "ab |"
 
 
-def test_a_job_is_full_at_so_many_bytes_or_files():
+def test_a_job_is_full_at_so_many_bytes_or_files(monkeypatch):
     """And a later request that is small enough still goes into the first that has room."""
     assert planned("a:3 b:3 c:2 d:1", force=True, ingest_bytes_max=5 * MIB) == "ac bd |"
-    assert planned("a:1 b:1 c:1", force=True, ingest_files_max=2) == "ab c |"
+    monkeypatch.setattr(ingest_plan, "JOB_FILES_MAX", 2)
+    assert planned("a:1 b:1 c:1", force=True) == "ab c |"
 
 
 def test_a_request_that_is_larger_than_a_job_may_be_is_one_by_itself():
@@ -95,11 +94,12 @@ SIZES = st.lists(st.tuples(st.integers(0, 8 * MIB), st.integers(0, 1)), max_size
 
 @given(sizes=SIZES, bytes_max=st.integers(1, 12 * MIB), files_max=st.integers(1, 6), oldest_s=st.integers(0, 600))
 def test_every_request_is_in_one_job_or_waits_and_no_job_is_too_large(sizes, bytes_max, files_max, oldest_s):
-    settings = Settings(ingest_bytes_max=bytes_max, ingest_files_max=files_max, ingest_bytes_min=64 * MIB)
+    settings = Settings(ingest_bytes_max=bytes_max, ingest_bytes_min=64 * MIB)
     held = [
         Request(str(i), (Source(f"/in/{i}", size, "1"),), 1, 1, failures) for i, (size, failures) in enumerate(sizes)
     ]
-    found = plan(held, settings, oldest_s)
+    with patch.object(ingest_plan, "JOB_FILES_MAX", files_max):
+        found = plan(held, settings, oldest_s)
     placed = [r.id for job in found.jobs for r in job.requests] + [r.id for r in found.waiting]
     assert sorted(placed) == sorted(r.id for r in held)
     assert bool(found.jobs) == bool(held and (oldest_s >= 300 or due(held, settings)))
@@ -113,7 +113,7 @@ def test_every_request_is_in_one_job_or_waits_and_no_job_is_too_large(sizes, byt
 @given(mib=st.lists(st.integers(1, 5), min_size=OPEN_JOBS_MAX * 2, max_size=200))
 def test_jobs_are_filled_about_as_well_as_they_can_be(mib):
     """No two of those that may still be filled could be one."""
-    settings = Settings(ingest_bytes_max=5 * MIB, ingest_files_max=100)
+    settings = Settings(ingest_bytes_max=5 * MIB)
     jobs = plan([request(f"{i:03}", size) for i, size in enumerate(mib)], settings, 0, force=True).jobs
     sizes = [sum(r.size_bytes for r in job.requests) for job in jobs][-OPEN_JOBS_MAX:]
     assert all(a + b > 5 * MIB for i, a in enumerate(sizes) for b in sizes[i + 1 :])
@@ -121,4 +121,4 @@ def test_jobs_are_filled_about_as_well_as_they_can_be(mib):
 
 def test_the_defaults_are_a_gibibyte_or_five_minutes_and_jobs_of_five():
     assert (DEFAULTS.ingest_bytes_min, DEFAULTS.ingest_age_s, DEFAULTS.ingest_bytes_max) == (GIB, 300, 5 * GIB)
-    assert (DEFAULTS.ingest_files_min, DEFAULTS.ingest_files_max, DEFAULTS.ingest_tries_max) == (1, 100, 3)
+    assert DEFAULTS.ingest_tries_max == 3

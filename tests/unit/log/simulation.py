@@ -17,7 +17,7 @@ from lakebed.storage import probe, retries
 from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
 from tests.unit.log.schedule import Lock
-from tests.unit.log.world import GC_DELAY_S, KEYS, TABLE_ID, Process, World, expect
+from tests.unit.log.world import HISTORY_S, KEYS, TABLE_ID, Process, World, expect
 from tests.unit.state.cases import SCHEMA
 
 PROCESSES = 4
@@ -85,7 +85,7 @@ def run_seed(seed, monkeypatch):
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
-    settings = {"gc_delay_s": GC_DELAY_S, "history_s": 0, "log_s": 0, "requests_s": 1}
+    settings = {"history_s": HISTORY_S, "log_s": 0}
     create = CreateTable(TABLE_ID, SCHEMA, settings, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
     world.processes[0].log = first

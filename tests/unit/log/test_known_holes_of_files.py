@@ -28,7 +28,7 @@ from tests.unit.retention.cases import Killed, Mortal, let_time_pass
 from tests.unit.state.cases import known_files
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
-AT_ONCE = {"gc_delay_s": 0, "history_s": 0}
+AT_ONCE = {"history_s": 0}
 LOW, HIGH = KeyRange(max=("m",)), KeyRange(("m",))
 
 
@@ -123,7 +123,7 @@ def test_a_merge_that_commits_while_cleanup_runs_is_not_undone_by_it(table):
 
 def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(instance, monkeypatch):
     """Cleanup by a clock an hour ahead leaves others an empty table for that hour, and deletes an hour too early."""
-    table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 1800, "history_s": 0})
+    table = instance.create_table("t", SCHEMA, settings={"history_s": 1800})
     table.write(rows("ab"))
     table.write(rows("cd"))
     merge(table, KeyRange())
@@ -137,7 +137,7 @@ def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(in
 
 def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     """After a cleanup a look back inside the declared time fails, or finds less than there was."""
-    table = instance.create_table("t", SCHEMA, settings={"gc_delay_s": 0, "history_s": 3600})
+    table = instance.create_table("t", SCHEMA, settings={"history_s": 3600})
     table.write(rows("ab"))
     version = table.write(rows("cd"))
     merge(table, KeyRange())
@@ -152,9 +152,9 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
 def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instance):
     """A file is deleted under the query that reads it.
 
-    Here the delay protects it; a query that takes longer fails with a clear error, or holds its files by a pin.
+    Here the history protects it; a query that takes longer fails with a clear error, or holds its files by a pin.
     """
-    table = instance.create_table("t", SCHEMA, settings={"history_s": 0})
+    table = instance.create_table("t", SCHEMA, settings={"history_s": 900})
     for text in ("ab", "cd"):
         table.write(rows(text))
     query = on(table, table.storage).scan()

@@ -53,7 +53,7 @@ TABLE_ID = "table-00"
 PREFIX = table_prefix(TABLE_ID)
 LETTERS = "abcdefghijkl"
 KEYS = {letter: key(letter) for letter in LETTERS}
-GC_DELAY_S = 5
+HISTORY_S = 5
 FAULT_SHARES = (0, 0, 0.02, 0.1, 0.35)
 
 
@@ -390,10 +390,10 @@ def read(world, process):
     asked_at = world.inner.time
     state = process.table.state()
     for _ in range(world.schedule.random.choice([0, 10, 40])):
-        if (world.inner.time - asked_at).total_seconds() < GC_DELAY_S - 2:
+        if (world.inner.time - asked_at).total_seconds() < HISTORY_S - 2:
             world.schedule.pause("reads slowly")
     for file in state.referenced().values():
         if world.storage.get(data_name(TABLE_ID, file)) is None:
             passed_s = (world.inner.time - asked_at).total_seconds()
-            expect(passed_s >= GC_DELAY_S, f"{file.id} was deleted under a reader after {passed_s} seconds")
+            expect(passed_s >= HISTORY_S, f"{file.id} was deleted under a reader after {passed_s} seconds")
             return

@@ -21,7 +21,7 @@ from lakebed.table.table import Table
 from tests.unit.cases import compact
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
-AT_ONCE = {"gc_delay_s": 0, "history_s": 0}
+AT_ONCE = {"history_s": 0}
 
 
 def rows(letters, first=0):

@@ -15,7 +15,7 @@ from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
-SMALL = {"gc_delay_s": 0, "history_s": 0, "page_rows": 100, "row_group_rows": 1000}
+SMALL = {"history_s": 0, "page_rows": 100, "row_group_rows": 1000}
 TEXTS = ["", "a", "a\0", "ab", "b", "ü", "😀"]
 NUMBERS = range(-3, 40)
 

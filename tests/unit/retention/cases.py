@@ -12,7 +12,7 @@ from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
-AT_ONCE = {"gc_delay_s": 0, "history_s": 0, "orphan_age_s": 0}
+AT_ONCE = {"history_s": 0, "orphan_age_s": 0}
 
 
 def made(*texts, url=None, **settings):

@@ -104,7 +104,7 @@ from lakebed.retention.run import collect_garbage
 
 root = sys.argv[1]
 schema = Schema({"k": "int64"}, values={"v": "binary"})
-table = lakebed.create(f"{root}/lake").create_table("t", schema, settings={"gc_delay_s": 0, "history_s": 0})
+table = lakebed.create(f"{root}/lake").create_table("t", schema, settings={"history_s": 0})
 for key in range(4):
     table.write(pa.table({"k": [key], "v": [os.urandom(1_000_000)]}))
 table.remove(KeyRange())

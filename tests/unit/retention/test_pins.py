@@ -126,7 +126,7 @@ def test_a_reader_who_is_always_overtaken_gives_up(table):
                 cleaned(table)
             super().replace(name, data)
 
-    with pytest.raises(ContentionError, match="gc_delay_s"), on(table, Busy(table.storage, "", "", None)).pin():
+    with pytest.raises(ContentionError, match="history_s"), on(table, Busy(table.storage, "", "", None)).pin():
         pytest.fail("pinned")
     assert pins(table) == []
 
@@ -142,7 +142,7 @@ def test_pins_are_read_after_the_state_whose_marks_are_acted_upon(table, marks):
     held = []
 
     def pin_late():
-        pin = Pin(table.storage, table.id, lambda: 3600)
+        pin = Pin(table.storage, table.id)
         pin.put(4)
         held.append(pin)
 
@@ -163,20 +163,22 @@ def test_a_pin_is_dead_by_the_stores_clock_alone(table, monkeypatch):
         true = clock.now
         for wrong in (dt.timedelta(days=3650), -dt.timedelta(days=3650)):
             monkeypatch.setattr(clock, "now", lambda wrong=wrong: true() + wrong)
-            assert read_pins(table.storage, table.id, 3600).versions == {4}
+            assert read_pins(table.storage, table.id).versions == {4}
         ahead = Ahead(table.storage, HOUR + dt.timedelta(seconds=60))
-        dead = read_pins(ahead, table.id, 3600)
+        dead = read_pins(ahead, table.id)
         assert (dead.versions, list(dead.dead)) == (frozenset(), pins(table))
-        assert read_pins(ahead, table.id, 7200).versions == {4}
+        monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 7200)
+        assert read_pins(ahead, table.id).versions == {4}
 
 
-def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table):
+def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table, monkeypatch):
     """Between its look at the clock and its list of pins, hours may pass: the pins are renewed meanwhile."""
-    pin = Pin(table.storage, table.id, lambda: 3600)
+    pin = Pin(table.storage, table.id)
     pin.put(4)
     with pin:
         clocked = Meanwhile(table.storage, "list", "*/pins", lambda: pin.put(3), call=2)
-        assert read_pins(clocked, table.id, 0).versions == {3}
+        monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 0)
+        assert read_pins(clocked, table.id).versions == {3}
 
 
 def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
@@ -193,9 +195,10 @@ def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
             snapshot.get("a")
 
 
-def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon():
+def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypatch):
     """The first two renewals fail; of a time-out of a second, the third still comes in time."""
-    table = made("abc", pin_timeout_s=1)
+    monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 1)
+    table = made("abc")
     refusing = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "replace", "*/pins/*", calls={2, 3})]))
     renewed = threading.Event()
     watched = Meanwhile(refusing, "replace", "*/pins/*", renewed.set, call=4)
@@ -208,8 +211,9 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon():
     assert pins(table) == []
 
 
-def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him():
-    table = made("abc", pin_timeout_s=1)
+def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him(monkeypatch):
+    monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 1)
+    table = made("abc")
     renewing, go = threading.Event(), threading.Event()
 
     def held_up():

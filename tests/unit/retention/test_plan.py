@@ -19,7 +19,7 @@ from lakebed.state.transactions import (
 )
 from tests.unit.state.cases import job, new_file, step, table
 
-AT_ONCE = Settings(requests_s=0)
+AT_ONCE = Settings(log_s=0, history_s=0)
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -81,9 +81,9 @@ def test_a_pin_holds_what_its_number_refers_to_and_nothing_else(state):
     assert unpinned(due, {3, 5}) == []
 
 
-def test_the_longer_of_delay_and_history_decides():
-    assert cutoff(minute(60), Settings(gc_delay_s=600, history_s=0)) == minute(50)
-    assert cutoff(minute(60), Settings(gc_delay_s=600, history_s=3000)) == minute(10)
+def test_files_are_kept_for_the_history_and_the_log_at_least_as_long():
+    assert cutoff(minute(60), Settings(history_s=600)) == minute(50)
+    assert [Settings(history_s=600, log_s=log_s).log_retention_s for log_s in (0, 600, 900)] == [600, 600, 900]
 
 
 def test_few_last_modified_times_are_asked_for():
@@ -145,7 +145,7 @@ def test_no_more_request_keys_are_kept_than_there_is_room_for(monkeypatch):
 
 def test_the_line_is_not_raised_for_every_key():
     """Of eighty minutes that keys are remembered, ten more pass; a fence is time's as well."""
-    hour = Settings(requests_s=80 * 60)
+    hour = Settings(log_s=80 * 60, history_s=0)
     state = answered((2, 1), (3, 2), (4, 3), (5, 4))
     assert [request_watermark(state, minute, minute(now), hour) for now in (81, 82, 90, 91, 94)] == [
         None,

@@ -30,7 +30,7 @@ def instance(tmp_path):
 
 @pytest.fixture
 def table(instance):
-    return instance.create_table("t", SCHEMA, split_points=["b"], settings={"gc_delay_s": 0, "history_s": 0})
+    return instance.create_table("t", SCHEMA, split_points=["b"], settings={"history_s": 0})
 
 
 def source(table, **options):

@@ -131,7 +131,7 @@ def run_job_batches(
         if stopped.is_set():
             return
         state, settings = table.log.head.state, table.settings_in_force()
-        waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+        waits = why_wait(len(state.open_requests), len(table.log.waiting))
         if waits is not None and not pressing(state, settings):
             progress.waits = waits
             return
@@ -143,9 +143,7 @@ def run_job_batches(
 
     with ThreadPoolExecutor(BATCHES_AT_ONCE) as pool:
         try:
-            for ended in as_completed(
-                [pool.submit(run, job_batch) for job_batch in _job_batches(merges, table, cores)]
-            ):
+            for ended in as_completed([pool.submit(run, job_batch) for job_batch in _job_batches(merges, cores)]):
                 ended.result()
         except BaseException:
             stopped.set()
@@ -163,16 +161,15 @@ def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return list(pool.map(work, items))
 
 
-def _job_batches(merges: Sequence[PartitionMerge], table: Table, cores: int) -> Iterator[list[Planned]]:
+def _job_batches(merges: Sequence[PartitionMerge], cores: int) -> Iterator[list[Planned]]:
     """Merges to hand over together."""
-    settings = table.settings_in_force()
     share = -(-cores // max(1, len(merges)))
     limit = max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores)
     left = iter(merges)
     while first := next(left, None):
-        job_batch = [(first, tasks_of(first, settings, share))]
+        job_batch = [(first, tasks_of(first, share))]
         room = limit - job_batch[0][1]
-        job_batch += [(merge, tasks_of(merge, settings, share)) for merge in islice(left, max(0, room))]
+        job_batch += [(merge, tasks_of(merge, share)) for merge in islice(left, max(0, room))]
         yield job_batch
 
 

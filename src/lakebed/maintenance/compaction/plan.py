@@ -40,6 +40,19 @@ if TYPE_CHECKING:
 COMMITS_WAITING_MAX = 256
 """Proposals that wait in this process: more than go into one entry, so that others wait for a whole commit already."""
 
+REQUESTS_OPEN_MAX = 1_000
+"""More open requests than this are ten ingest jobs or more, which need the cores before any merge does."""
+
+PARTITION_JOBS_MAX = 100
+"""Open jobs of one partition: more would leave none of ``compaction_jobs_max`` to a hundred partitions like it."""
+
+CONCATENATED_SHARE = 8
+"""Runs that do not overlap stay as they are if their files average this fraction of ``file_bytes``: rewriting them
+would make at most eight times fewer files."""
+
+TASK_BYTES_MAX = 1024 * 1024 * 1024
+"""Input of one task, which is what is read and written again if the task is lost."""
+
 SHARE_BYTES_MIN = 32 * 1024 * 1024
 """A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
 
@@ -168,10 +181,10 @@ def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
     )
 
 
-def why_wait(open_requests: int, commits_waiting: int, settings: Settings) -> str | None:
+def why_wait(open_requests: int, commits_waiting: int) -> str | None:
     """Why no job should be begun now; None: go on. But see :func:`pressing`."""
-    if open_requests > settings.compaction_requests_max:
-        return f"{open_requests} requests are open; compaction goes on when they are {settings.compaction_requests_max}"
+    if open_requests > REQUESTS_OPEN_MAX:
+        return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
     if commits_waiting > COMMITS_WAITING_MAX:
         return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
     return None
@@ -201,9 +214,9 @@ def _plan_partition(
         return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open there"),))
     busy = {name for job in jobs for name in job.inputs}.union(claimed)
     free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
-    whole = concatenated(free, settings.compaction_concatenate_bytes)
+    whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
     found = batches(strategy, whole, settings) or overdue(strategy, whole, settings)
-    room = max(0, settings.compaction_partition_jobs_max - len(jobs))
+    room = max(0, PARTITION_JOBS_MAX - len(jobs))
     merged = {one.file.id for batch in found[:room] for run in batch for one in run.held}
     return _PartitionPlan(
         len(runs),
@@ -211,12 +224,12 @@ def _plan_partition(
         tuple(
             _concatenate(partition, run) for run in whole if run.concatenated > 1 and run.held[0].file.id not in merged
         ),
-        (Skipped(partition, _crowded(len(jobs), settings)),) if len(found) > room else (),
+        (Skipped(partition, _crowded(len(jobs))),) if len(found) > room else (),
     )
 
 
-def _crowded(jobs: int, settings: Settings) -> str:
-    return f"{jobs} jobs are open there; with others before it at most {settings.compaction_partition_jobs_max}"
+def _crowded(jobs: int) -> str:
+    return f"{jobs} jobs are open there; with others before it at most {PARTITION_JOBS_MAX}"
 
 
 def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
@@ -239,9 +252,9 @@ def _concatenate(partition: int, run: Run) -> Concatenation:
     return Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
 
 
-def tasks_of(merge: PartitionMerge, settings: Settings, cores: int) -> int:
+def tasks_of(merge: PartitionMerge, cores: int) -> int:
     """How many tasks should share a merge if ``cores`` are free for it."""
-    needed = -(-merge.size_bytes // settings.merge_task_bytes)
+    needed = -(-merge.size_bytes // TASK_BYTES_MAX)
     useful = merge.size_bytes // SHARE_BYTES_MIN
     return max(1, needed, min(cores, useful))
 

@@ -105,7 +105,7 @@ def prepare(table: Table, strategy: str | None = None) -> Prepared:
     chosen = check_strategy(strategy)
     released = release_jobs(table)
     state, settings = table.state(), table.settings_in_force()
-    waits = why_wait(len(state.open_requests), len(table.log.waiting), settings)
+    waits = why_wait(len(state.open_requests), len(table.log.waiting))
     if waits and pressing(state, settings):
         waits = None
     planned = CompactionPlan() if waits else plan(state, settings, chosen)

@@ -8,7 +8,7 @@ view, and takes it for every later query of it, whatever filters that one has: r
 the option ``push_filters`` is for a frame that is used once; by default Spark does the filtering, and key ranges are
 said outright by the option ``ranges``, which belongs to the frame.
 
-A file that is no longer there was given up in between (``gc_delay_s`` and ``history_s`` after the last reference to it
+A file that is no longer there was given up in between (``history_s`` after the last reference to it
 went), which a task is told, and tells. Spark has no place at the end of a scan to take a pin away, so none is put.
 """
 

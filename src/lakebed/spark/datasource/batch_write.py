@@ -6,7 +6,7 @@ table is as it was.
 
 *A stream* writes under a request key made of the id of the query, which its checkpoint keeps, and the number of the
 batch; Spark tells both to the tasks. A batch that is tried again after a crash is then the same request: it is
-committed once, for as long as ``requests_s`` remembers it.
+committed once, for as long as ``log_s`` remembers it.
 """
 
 from __future__ import annotations
