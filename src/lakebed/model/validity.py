@@ -94,6 +94,8 @@ def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def free(kind: pa.DataType) -> pa.DataType:
     """The type with members of structs that may be null, at any depth."""
+    if not (kind.num_fields or pa.types.is_dictionary(kind)):
+        return kind
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(free(member.type)).with_nullable(nullable=True) for member in kind])
     for is_kind, remade in _NESTED:

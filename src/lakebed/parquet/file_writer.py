@@ -282,7 +282,9 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
     """Columns worth a dictionary, by a sample of the first row group. Nested columns and floats never are."""
     step = max(1, first.num_rows // _SAMPLE_ROWS)
     sample = first.take(pa.array(range(0, first.num_rows, step))) if step > 1 else first
-    chosen = []
+    chosen: list[str] = []
+    if sample.num_rows < _DICTIONARY_REPEATS:
+        return chosen
     for field in schema.fields:
         if pa.types.is_nested(field.type) or pa.types.is_floating(field.type) or pa.types.is_boolean(field.type):
             continue

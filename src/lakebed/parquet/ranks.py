@@ -92,14 +92,11 @@ class RankNotes:
         if not len(positions):
             return
         # Where the rows beside have other keys, the position tells both ranks; that is all rows of most tables.
-        wanted = self._encode(keys, positions)
-        before = (
-            [b"", *self._encode(keys, positions[1:] - 1)] if not positions[0] else self._encode(keys, positions - 1)
-        )
-        inside = positions[positions < count - 1]
-        after = self._encode(keys, inside + 1)
+        places = np.unique(np.clip(np.concatenate([positions - 1, positions, positions + 1]), 0, count - 1))
+        encoded = self._encode(keys, places)
+        wanted = [encoded[place] for place in np.searchsorted(places, positions).tolist()]
         begins, ends = positions, positions + 1
-        if any(map(eq, wanted, before)) or any(map(eq, wanted, after)):
+        if any(map(eq, encoded, encoded[1:])):
             edges = _edges(keys)
             at = np.searchsorted(edges, positions, side="right")
             begins, ends = edges[at - 1], edges[at]

@@ -55,6 +55,8 @@ def row_ends(rows: pa.RecordBatch) -> Integers:
 
 def size_of(rows: pa.RecordBatch) -> int:
     """A size that the rows do not exceed, about."""
+    if all(map(_is_plain, rows.schema.types)):
+        return int(rows.nbytes)
     return sum(map(_column_size, rows.columns))
 
 
@@ -256,7 +258,7 @@ def _is_view(kind: pa.DataType) -> bool:
 
 def _is_plain(kind: pa.DataType) -> bool:
     """Whether the bytes of a column's buffers are at least those of its values."""
-    if pa.types.is_nested(kind) and not pa.types.is_dictionary(kind):
+    if kind.num_fields:
         inner = [kind.field(index).type for index in range(kind.num_fields)]
         views = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
         return not views and all(map(_is_plain, inner))
