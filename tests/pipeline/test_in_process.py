@@ -14,8 +14,7 @@ import pytest
 
 import lakebed
 from lakebed import UsageError
-from lakebed.spark import InProcess, Pipeline
-from lakebed.spark.launcher import launcher_of
+from lakebed.spark import Pipeline
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 WAIT_S = 120
@@ -68,10 +67,6 @@ def is_gone(pid: str) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def test_a_text_names_the_launcher() -> None:
-    assert launcher_of("in-process") == InProcess()
 
 
 def test_tables_are_maintained_and_exported_where_spark_is_not_installed(

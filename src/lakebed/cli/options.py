@@ -95,18 +95,26 @@ def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
 
 _MASTER = "Where Spark runs: a master, or sc://… (Spark Connect). Default: as spark-submit says, or local[*,4]."
 
-_IN_PROCESS = "Run on this machine's cores, without Spark and Java. Not for import."
+_IN_PROCESS = "Run on this machine's cores, without Spark and Java."
+_WORKERS = "With --in-process: tasks that run at once, at most. Default: one a core, as far as memory allows."
+
+master = click.option("--master", "launcher", metavar="URL", help=_MASTER)
+"""Where Spark runs, for what cannot run without it."""
 
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:
-    """Where tasks run: ``--master`` and ``--in-process``, as one parameter ``launcher``."""
+    """Where tasks run: ``--master``, or ``--in-process`` and ``--workers``, as one parameter ``launcher``."""
 
     @click.option("--master", metavar="URL", help=_MASTER)
     @click.option("--in-process", is_flag=True, help=_IN_PROCESS)
+    @click.option("--workers", metavar="N", type=click.IntRange(min=1), help=_WORKERS)
     @functools.wraps(function)
-    def with_launcher(*args: Any, master: str | None, in_process: bool, **others: Any) -> None:
+    def with_launcher(*args: Any, master: str | None, in_process: bool, workers: int | None, **others: Any) -> None:
         check_at_most_one({"--master": master, "--in-process": in_process})
-        function(*args, launcher="in-process" if in_process else master, **others)
+        if workers is not None and not in_process:
+            raise UsageError("--workers is the number of processes of --in-process: add --in-process, or leave it out")
+        within = "in-process" if workers is None else f"in-process[{workers}]"
+        function(*args, launcher=within if in_process else master, **others)
 
     return with_launcher
 

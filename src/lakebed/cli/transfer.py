@@ -36,7 +36,7 @@ sources_argument = click.argument("sources", metavar="SOURCE...", nargs=-1, requ
 @click.option(
     "--partition-rows", metavar="N", type=int, help="Split partitions that would get more rows. Default: split_rows."
 )
-@options.launcher
+@options.master
 def import_rows(
     cli: Invocation,
     *,

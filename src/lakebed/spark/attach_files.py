@@ -79,7 +79,8 @@ def attach(tasks: Tasks, table: Table, place: Place, source: Any, job_id: str | 
         settings.memory_limit_bytes,
     )
     stop = current_stop()
-    results = tasks.run([asdict(file) for file in found], partial(_attach_one, target, place), stop)
+    work, limit = partial(_attach_one, target, place), target.memory_limit_bytes
+    results = tasks.run([asdict(file) for file in found], work, stop, memory_limit_bytes=limit)
     failed = next((result for result in results if isinstance(result, Error)), None)
     sent = [new for result in results if not isinstance(result, Error) for new in wire.decode_new_files(result)]
     if failed is not None:

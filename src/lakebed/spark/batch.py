@@ -23,7 +23,9 @@ import pyarrow as pa
 
 from lakebed.errors import Error, UsageError, decode_error, encode_error
 from lakebed.spark import wire
+from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.session import cores_of
 from lakebed.storage import connect
 from lakebed.version import VERSION
 
@@ -70,24 +72,50 @@ Work = Callable[[Any], Any]
 class Tasks(Protocol):
     """Where tasks run: on Spark, or in worker processes (:class:`lakebed.spark.worker_pool.WorkerPool`)."""
 
-    def run(
-        self, documents: Sequence[Any], work: Work, stop: Stop, *, progress: Callback | None = None, rows: int = 0
-    ) -> list[Any | Error]:
-        """Run ``work`` on every document, a task each; its result or its error, in the order of the documents.
+    def cores(self, memory_limit_bytes: int) -> int:
+        """How many tasks with this memory limit run at once."""
 
-        ``progress`` is told how many of so many ``rows`` are done. Raises KeyboardInterrupt if the call was asked to
-        stop.
+    def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
+        self,
+        documents: Sequence[Any],
+        work: Work,
+        stop: Stop,
+        *,
+        memory_limit_bytes: int,
+        progress: Callback | None = None,
+        rows: int = 0,
+    ) -> list[Any | Error]:
+        """Run ``work`` on every document, a task each; return its result or its error, in the order of the documents.
+
+        A task may use ``memory_limit_bytes``. ``progress`` is called with how many of the ``rows`` are done. Raises
+        KeyboardInterrupt if the call was asked to stop.
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SparkTasks:
-    """Runs tasks on the session, which is asked for when there are any."""
+    """Runs tasks on the session, which is started when there are any."""
 
     session: Callable[[], SparkSession]
+    _counted: tuple[SparkSession, int] | None = None
 
-    def run(
-        self, documents: Sequence[Any], work: Work, stop: Stop, *, progress: Callback | None = None, rows: int = 0
+    def cores(self, memory_limit_bytes: int) -> int:  # noqa: ARG002 - how much memory a core has is up to the cluster
+        """As :meth:`Tasks.cores`; counted once a session, because that takes Spark jobs on a cluster."""
+        session = self.session()
+        if self._counted is None or self._counted[0] is not session:
+            with current_stop().job(session):
+                self._counted = session, cores_of(session)
+        return self._counted[1]
+
+    def run(  # noqa: PLR0913 - as Tasks.run
+        self,
+        documents: Sequence[Any],
+        work: Work,
+        stop: Stop,
+        *,
+        memory_limit_bytes: int,  # noqa: ARG002 - as above
+        progress: Callback | None = None,
+        rows: int = 0,
     ) -> list[Any | Error]:
         """As :meth:`Tasks.run`, as one Spark job. Raises Error if Spark gave up on a task."""
         stop.check()

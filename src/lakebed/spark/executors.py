@@ -40,7 +40,9 @@ def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_t
         documents = [wire.encode_task(merge) for merge in merges]
         report = None if together is None else together.part()
         rows = sum(merge.rows for merge in merges)
-        found = tasks.run(documents, partial(_merge, place), stop, progress=report, rows=rows)
+        # The tasks of one call are of one table.
+        limit = max((merge.memory_limit_bytes for merge in merges), default=0)
+        found = tasks.run(documents, partial(_merge, place), stop, memory_limit_bytes=limit, progress=report, rows=rows)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute
@@ -60,7 +62,10 @@ def export_executor(
     def execute(exports: Sequence[ExportTask]) -> Sequence[ExportResult]:
         documents = [wire.encode_export_task(task) for task in exports]
         rows = sum(task.rows for task in exports)
-        found = tasks.run(documents, partial(_export, source, target), stop, progress=progress, rows=rows)
+        limit = max((task.memory_limit_bytes for task in exports), default=0)
+        found = tasks.run(
+            documents, partial(_export, source, target), stop, memory_limit_bytes=limit, progress=progress, rows=rows
+        )
         return [result if isinstance(result, Error) else tuple(ExportedFile(**f) for f in result) for result in found]
 
     return execute
@@ -97,7 +102,8 @@ def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
         if not jobs:
             return []
         documents = [wire.encode_ingest_task(task) for task in jobs]
-        found = tasks.run(documents, partial(_sort, target, importer.place), importer.stop)
+        work, limit = partial(_sort, target, importer.place), target.memory_limit_bytes
+        found = tasks.run(documents, work, importer.stop, memory_limit_bytes=limit)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute

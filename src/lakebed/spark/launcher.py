@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from lakebed.model.checks import check_text
@@ -34,24 +35,27 @@ class Remote:
 class InProcess:
     """No Spark: tasks run in at most ``workers`` processes of this machine, by default one a core.
 
-    For what one machine can do in the time there is. A bulk import and :meth:`Pipeline.read` need Spark.
+    Each task may use its table's ``memory_limit_bytes`` and 300 MiB beside it. ``memory_bytes`` bounds what the tasks
+    that run at once may use together, by default 80% of the memory of the machine or container: fewer run at once if
+    that is less than ``workers`` of them need. A bulk import and :meth:`Pipeline.read` need Spark.
     """
 
     workers: int | None = None
+    memory_bytes: int | None = None
 
-
-IN_PROCESS = "in-process"
 
 Launcher = Local | Remote | InProcess
 
+_IN_PROCESS = re.compile(r"in-process(?:\[(\d{1,9})\])?")
+
 
 def launcher_of(given: Launcher | str | None) -> Launcher:
-    """A launcher from a text: ``in-process``, the URL of a Spark Connect server (``sc://…``), or else a master."""
-    if isinstance(given, str) and given == IN_PROCESS:
-        return InProcess()
+    """The launcher of a text: ``in-process``, ``in-process[workers]``, the ``sc://`` URL of a server, or a master."""
     if given is None:
         return Local()
     if isinstance(given, Launcher):
         return given
     check_text("launcher", given)
+    if within := _IN_PROCESS.fullmatch(given):
+        return InProcess(None if within[1] is None else int(within[1]))
     return Remote(given) if given.startswith("sc://") else Local(given)

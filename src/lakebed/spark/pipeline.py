@@ -38,7 +38,7 @@ from lakebed.spark.interrupt import current_stop, interruptible
 from lakebed.spark.job_progress import Callback
 from lakebed.spark.launcher import InProcess, Launcher, Local, launcher_of
 from lakebed.spark.maintenance_report import MaintenanceReport
-from lakebed.spark.session import active_session, cores_of, start_session
+from lakebed.spark.session import active_session, start_session
 from lakebed.spark.worker_pool import WorkerPool
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
@@ -87,7 +87,7 @@ class Pipeline:
         self._started: SparkSession | None = None
         self._active: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options, instance.log_url)
-        self._pool = WorkerPool(self.launcher.workers) if isinstance(self.launcher, InProcess) else None
+        self._pool = _pool_of(self.launcher)
         self._tasks: Tasks = self._pool or SparkTasks(lambda: self.session)
 
     def __enter__(self) -> Self:
@@ -106,7 +106,6 @@ class Pipeline:
             self._started.stop()
             self._started = None
             self.__dict__.pop("session", None)
-            self.__dict__.pop("cores", None)
 
     @cached_property
     def session(self) -> SparkSession:
@@ -125,14 +124,6 @@ class Pipeline:
             if session is None:
                 session = self._started = start_session(self.launcher)
             return session
-
-    @cached_property
-    def cores(self) -> int:
-        """How many tasks run at once."""
-        if self._pool is not None:
-            return self._pool.cores
-        with current_stop().job(self.session):
-            return cores_of(self.session)
 
     def existing_session(self) -> SparkSession | None:
         """The session that is there already; None if the first call that needs one would start it."""
@@ -326,7 +317,7 @@ class Pipeline:
             DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
         """
         target = self._table(table)
-        wanted = ExportRequest(tuple(ranges), where, format, partitions, self.cores)
+        wanted = ExportRequest(tuple(ranges), where, format, partitions, self._cores(target))
         place = place_of(url, self.instance)
         with target.pin(at) as snapshot:
             execute = export_executor(self._tasks, self._place, place, progress)
@@ -400,22 +391,30 @@ class Pipeline:
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self.instance.table(table)
 
+    def _cores(self, table: Table) -> int:
+        """How many tasks of the table run at once."""
+        return self._tasks.cores(table.settings_in_force().memory_limit_bytes)
+
     def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
         if self._pool is not None:
             method = Method.SORT
         planned = prepare_ingest(table, force=force, method=method)
         # With nothing to ingest no session is started.
         execute = ingest_executor(self._tasks, Importer(lambda: self.session, table, self._place))
-        return ingest(table, planned, execute, cores=self.cores if planned.jobs else 1)
+        return ingest(table, planned, execute, cores=self._cores(table) if planned.jobs else 1)
 
     def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
         merges = (*prepared.planned.whole, *prepared.planned.merges)
         rows = sum(merge.rows for merge in merges)
         # With nothing to merge no session is started; else it is here, before several threads ask for it.
         execute = merge_executor(self._tasks, self._place, progress, rows)
-        return compact(table, prepared, execute, cores=self.cores if merges else 1)
+        return compact(table, prepared, execute, cores=self._cores(table) if merges else 1)
 
 
 def _raise_failed(report: CompactionReport) -> None:
     if report.failed:
         raise report.failed[0].error
+
+
+def _pool_of(launcher: Launcher) -> WorkerPool | None:
+    return WorkerPool(launcher.workers, launcher.memory_bytes) if isinstance(launcher, InProcess) else None

@@ -1,13 +1,19 @@
-"""Tasks on this machine without Spark: worker processes, one a core, that run the same tasks as Spark's workers.
+"""Runs tasks in worker processes of this machine, without Spark: at most one a core, and as many as memory allows.
 
-A worker is a fresh Python (:mod:`lakebed.spark.task_worker`), started when the first task needs it and kept for the
-next. It reads tasks from its stdin, so no list of processes shows a storage option, and answers on its stdout. Only
-metadata passes through: a task reads and writes files itself. As on Spark, each task may use the table's
-``memory_limit_bytes``, and about 300 MiB beside it.
+:class:`WorkerPool` hands each task to a worker, a fresh Python that runs :func:`main`. Workers are started when the
+first tasks need them, and kept for the next. A worker reads tasks from its stdin, so that no list of processes shows a
+storage option, and answers on its stdout. Only metadata passes through: a task reads and writes files itself.
 
-* A task that fails, or whose worker dies, has an error as its result; the other tasks go on.
-* An interrupted call kills the workers that run its tasks.
-* Workers end with this process, however it ends: their stdin does. What they left in scratch is deleted with the pool.
+Rules:
+
+* *Memory.* A task may use its table's ``memory_limit_bytes`` and :data:`BESIDE_BYTES` beside it. Tasks wait while those
+  that run take up the pool's ``memory_bytes``. A task that needs more than all of it runs alone.
+* *Failures.* A task that fails, or whose worker dies, has an error as its result; the other tasks go on.
+* *Interrupts.* An interrupted call kills the workers that run its tasks.
+* *Lifetime.* Workers end with this process, however it ends, because their stdin does. Their scratch files are deleted
+  with the pool.
+
+Errors: UsageError for arguments and for a closed pool; Error for a worker that died or cannot be started.
 
 Source: docs/decisions/0039-tasks-run-in-worker-processes.md.
 """
@@ -20,83 +26,106 @@ import os
 import pickle
 import queue
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from lakebed.errors import Error, UsageError, decode_error
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark import wire
-from lakebed.spark.frames import read_frame, write_frame
+from lakebed.spark.batch import attempt, on_one_core
 from lakebed.spark.job_progress import Callback, Progress
 
 if TYPE_CHECKING:
     from lakebed.spark.batch import Work
     from lakebed.spark.interrupt import Stop
 
+BESIDE_BYTES = 300 * 1024 * 1024
+"""What a task takes beside its memory limit: Python, Arrow, DataFusion and its threads."""
+
+MEMORY_SHARE = 0.8
+"""The share of the machine's memory that tasks may use together by default; the rest is for other processes."""
+
 _START = """
 import json, sys
 sys.path[:] = json.loads(sys.stdin.buffer.readline())
-from lakebed.spark.task_worker import main
+from lakebed.spark.worker_pool import main
 main()
 """
-"""Finds modules where this process finds them, and not in the current folder (``-P``)."""
+"""The worker finds modules where this process finds them, and not in the current folder (``-P``)."""
 
 _EXIT_S = 10
 """How long a worker that closed its stdout may take to exit."""
+
+_LENGTH = struct.Struct("<Q")
 
 
 class WorkerPool:
     """Runs batches of tasks in at most ``workers`` processes, by default one a core. Several threads may use it.
 
-    Raises UsageError for fewer than one worker.
+    ``memory_bytes`` bounds what the tasks that run at once may use together; by default :data:`MEMORY_SHARE` of the
+    machine's memory, or of the container's.
+
+    Raises UsageError for fewer than one worker or byte.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
-        if workers is not None and not is_whole(workers, 1):
-            raise UsageError(f"workers = {shown(workers)}: must be 1 or more", workers=workers)
-        self.cores = workers or available_cores()
+    def __init__(self, workers: int | None = None, memory_bytes: int | None = None) -> None:
+        for name, given in (("workers", workers), ("memory_bytes", memory_bytes)):
+            if given is not None and not is_whole(given, 1):
+                raise UsageError(f"{name} = {shown(given)}: must be 1 or more", name=name)
+        self._workers = workers or available_cores()
+        self._memory = _MemoryBudget(memory_bytes or int(MEMORY_SHARE * available_memory_bytes()))
         self._scratch = tempfile.TemporaryDirectory(prefix="lakebed-", ignore_cleanup_errors=True)
         # The last one used is the first one used again: no more workers are started than run at once.
         self._idle: queue.LifoQueue[_TaskWorker | None] = queue.LifoQueue()
-        for _ in range(self.cores):
+        for _ in range(self._workers):
             self._idle.put(None)
         self._started: set[_TaskWorker] = set()
-        # Also when nobody closes the pool.
+        # Also if the pool is never closed.
         self._end = weakref.finalize(self, _end_all, self._started, self._scratch)
 
     def close(self) -> None:
         """Kill the workers and delete their scratch."""
         self._end()
 
-    def run(
-        self, documents: Sequence[Any], work: Work, stop: Stop, *, progress: Callback | None = None, rows: int = 0
+    def cores(self, memory_limit_bytes: int) -> int:
+        """How many tasks with this memory limit run at once."""
+        return max(1, min(self._workers, self._memory.total_bytes // (memory_limit_bytes + BESIDE_BYTES)))
+
+    def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
+        self,
+        documents: Sequence[Any],
+        work: Work,
+        stop: Stop,
+        *,
+        memory_limit_bytes: int,
+        progress: Callback | None = None,
+        rows: int = 0,
     ) -> list[Any | Error]:
-        """Run ``work``, which can be pickled, on each document; its result or its error, in the documents' order.
+        """As :meth:`lakebed.spark.batch.Tasks.run`; ``progress`` is called whenever a task finishes.
 
-        ``progress`` is called as tasks finish, with their share of ``rows``.
-
-        Raises:
-            UsageError: the pool is closed.
-            KeyboardInterrupt: the call was asked to stop.
+        Raises UsageError if the pool is closed.
         """
         if not self._end.alive:
             raise UsageError("the pipeline is closed, and its workers have ended; make another")
         batch = _TaskBatch(len(documents), progress, rows)
 
         def run_one(document: Any) -> Any | Error:
-            result = self._run_one(pickle.dumps((work, wire.dump(document))), batch, stop)
+            with self._memory.reserved(memory_limit_bytes + BESIDE_BYTES):
+                result = self._run_one(pickle.dumps((work, wire.dump(document))), batch, stop)
             batch.finish_one()
             return result
 
         with (
             stop.cancelling(batch.kill_workers),
-            ThreadPoolExecutor(min(self.cores, max(1, len(documents))), "lakebed-task") as threads,
+            ThreadPoolExecutor(min(self._workers, max(1, len(documents))), "lakebed-task") as threads,
         ):
             return list(threads.map(run_one, documents))
 
@@ -105,7 +134,7 @@ class WorkerPool:
         try:
             stop.check()
             if worker is not None and worker.has_ended():
-                # Killed while it was idle, or by an interrupt just as it had answered: no fault of this task.
+                # Killed while it was idle, or by an interrupt just after it had answered: not a failure of this task.
                 self._started.discard(worker)
                 worker.end()
                 worker = None
@@ -121,7 +150,7 @@ class WorkerPool:
             died, worker = worker, None
             self._started.discard(died)
             error = died.death()
-            # One that the interrupt killed is no failure of its task.
+            # A worker that the interrupt killed is not a failure of its task.
             stop.check()
             return error
         finally:
@@ -135,8 +164,47 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """The memory of this machine, or of this container if that has less. ``root`` holds ``sys`` and ``proc``."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    groups = root / "sys/fs/cgroup"
+    with contextlib.suppress(OSError):
+        # The group of this process (cgroup v2), and those around it, each of which may have a limit.
+        path = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
+        folders = [groups / path, *(groups / path).parents] if path else [groups]
+        files = [folder / "memory.max" for folder in folders if folder.is_relative_to(groups)]
+        for file in (*files, groups / "memory/memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                # ValueError: "max", which is no limit.
+                limits.append(int(file.read_text()))
+    return min(limits)
+
+
+class _MemoryBudget:
+    """A number of bytes that several threads reserve parts of, and wait for."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self._free_bytes = total_bytes
+        self._released = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserved(self, size_bytes: int) -> Iterator[None]:
+        """Hold so many bytes during the block, or all of them if they are fewer."""
+        size_bytes = min(size_bytes, self.total_bytes)
+        with self._released:
+            self._released.wait_for(lambda: self._free_bytes >= size_bytes)
+            self._free_bytes -= size_bytes
+        try:
+            yield
+        finally:
+            with self._released:
+                self._free_bytes += size_bytes
+                self._released.notify_all()
+
+
 class _TaskBatch:
-    """The tasks of one call of ``run``: which workers are busy with them, and how many are done."""
+    """The tasks of one call of ``run``: the workers that are busy with them, and how many are done."""
 
     def __init__(self, tasks: int, progress: Callback | None, rows: int) -> None:
         self.busy: set[_TaskWorker] = set()
@@ -158,19 +226,19 @@ class _TaskBatch:
 
 
 class _TaskWorker:
-    """One worker process. Used by one thread at a time, but for :meth:`kill`."""
+    """One worker process. Used by one thread at a time, except :meth:`kill`."""
 
     def __init__(self, scratch: str) -> None:
         if not sys.executable:
-            raise UsageError("this Python does not know its own program, so it can start no workers: use Spark")
+            raise UsageError("sys.executable is empty, so worker processes cannot be started: use Spark")
         inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
+            self._process = subprocess.Popen(  # noqa: S603 - this Python, with the program above
                 [sys.executable, "-P", "-c", _START],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=inherited | {"TMPDIR": scratch},
-                # A Ctrl-C is for this process, which ends the workers.
+                # Ctrl-C is a matter of this process, which ends the workers.
                 process_group=0,
             )
         except OSError as error:
@@ -185,13 +253,13 @@ class _TaskWorker:
         try:
             stdin.write(self._greeting)
             self._greeting = b""
-            write_frame(stdin, message)
+            _write_frame(stdin, message)
         except BrokenPipeError:
             return None
-        return read_frame(stdout)
+        return _read_frame(stdout)
 
     def death(self) -> Error:
-        """What became of a worker that gave no answer."""
+        """Why a worker gave no answer."""
         try:
             code = self._process.wait(_EXIT_S)
         except subprocess.TimeoutExpired:
@@ -201,7 +269,7 @@ class _TaskWorker:
         if code == -signal.SIGKILL:
             return Error(
                 "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
-                "workers, lower the table's memory_limit_bytes, or run it on Spark",
+                "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
                 exit_code=code,
             )
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
@@ -213,11 +281,11 @@ class _TaskWorker:
 
     def kill(self) -> None:
         """Kill the process, from any thread. May be called again."""
-        # Popen kills no process that it has waited for, whose number may be another's by now.
+        # Popen does not kill a process that it has waited for, whose number may be reused.
         self._process.kill()
 
     def end(self) -> None:
-        """Kill the process, and leave nothing of it."""
+        """Kill the process, wait for it and close its pipes."""
         self.kill()
         self._process.wait()
         self._close_pipes()
@@ -225,7 +293,7 @@ class _TaskWorker:
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                # What it was sent and did not read.
+                # Closing flushes what the worker did not read.
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
 
@@ -234,3 +302,47 @@ def _end_all(workers: set[_TaskWorker], scratch: tempfile.TemporaryDirectory[str
     while workers:
         workers.pop().end()
     scratch.cleanup()
+
+
+# -- in the worker ----------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run the tasks that come on stdin, one at a time, on one core. Ends with stdin, also in the middle of a task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    on_one_core()
+    # What a library prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, messages), daemon=True).start()
+    while True:
+        # Written by the process that started this one, to a pipe of its own.
+        work, payload = pickle.loads(messages.get())  # noqa: S301
+        ok, answer = attempt(work, payload)
+        _write_frame(answers, (b"+" if ok else b"-") + answer)
+
+
+def _receive(pipe: IO[bytes], messages: queue.SimpleQueue[bytes]) -> None:
+    while (message := _read_frame(pipe)) is not None:
+        messages.put(message)
+    os._exit(0)
+
+
+# -- messages: their length in eight bytes, then their bytes ----------------------------------------------------
+
+
+def _write_frame(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()
+
+
+def _read_frame(pipe: IO[bytes]) -> bytes | None:
+    """The next message; None if the pipe ended before it was whole."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    data = pipe.read(length)
+    return data if len(data) == length else None

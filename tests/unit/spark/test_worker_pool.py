@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ import pytest
 from lakebed import Error, UsageError
 from lakebed.spark.interrupt import Stop, call, current_stop
 from lakebed.spark.job_progress import Progress
-from lakebed.spark.worker_pool import WorkerPool, available_cores
+from lakebed.spark.worker_pool import BESIDE_BYTES, WorkerPool, available_cores, available_memory_bytes
 
 ROOT = Path(__file__).parents[3]
 PID = "__import__('os').getpid()"
 DIE = "__import__('os').kill(__import__('os').getpid(), 9)"
 SLEEP = "__import__('time').sleep(600)"
 WAIT_S = 60
+MIB = 2**20
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def run(pool: WorkerPool, *expressions: str) -> list[Any]:
-    return pool.run(expressions, eval, Stop())
+    return pool.run(expressions, eval, Stop(), memory_limit_bytes=MIB)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -121,7 +123,7 @@ def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
 
 def test_progress_is_told_as_tasks_finish(pool: WorkerPool) -> None:
     told: list[Progress] = []
-    pool.run(["1", "2", "3", "4"], eval, Stop(), progress=told.append, rows=100)
+    pool.run(["1", "2", "3", "4"], eval, Stop(), memory_limit_bytes=MIB, progress=told.append, rows=100)
     assert [one.rows_done for one in told] == [0, 25, 50, 75, 100]
     assert {one.rows_total for one in told} == {100}
 
@@ -139,7 +141,7 @@ def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt) as caught:
-        call(lambda: pool.run([asleep] * 5, eval, current_stop()), None)
+        call(lambda: pool.run([asleep] * 5, eval, current_stop(), memory_limit_bytes=MIB), None)
     assert caught.value.__cause__ is None, "a worker that was killed is no error of its own"
     assert all(is_gone(int(pid)) for pid in mark.read_text().split())
     assert run(pool, "1", "2", "3") == [1, 2, 3]
@@ -150,7 +152,7 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     asleep = f"[open({str(mark)!r}, 'w').write(str({PID})), {SLEEP}]"
     program = (
         "from lakebed.spark.worker_pool import WorkerPool\nfrom lakebed.spark.interrupt import Stop\n"
-        f"WorkerPool(1).run([{asleep!r}], eval, Stop())"
+        f"WorkerPool(1).run([{asleep!r}], eval, Stop(), memory_limit_bytes=1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT)
     until(lambda: mark.exists() and bool(mark.read_text()))
@@ -159,7 +161,67 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     until(lambda: is_gone(int(mark.read_text())))
 
 
-def test_fewer_than_one_worker_is_refused() -> None:
-    with pytest.raises(UsageError, match="workers = 0: must be 1 or more"):
-        WorkerPool(0)
-    assert WorkerPool().cores == available_cores()
+def test_fewer_than_one_worker_or_byte_is_refused() -> None:
+    for given in ({"workers": 0}, {"memory_bytes": 0}):
+        (name,) = given
+        with pytest.raises(UsageError, match=f"{name} = 0: must be 1 or more"):
+            WorkerPool(**given)
+    assert WorkerPool().cores(1) == available_cores()
+
+
+@pytest.mark.parametrize(
+    ("tasks_in_memory", "at_once"), [(3, 2), (2, 2), (1.9, 1), (0.1, 1)], ids=["room", "just", "for one", "for none"]
+)
+def test_only_as_many_tasks_run_at_once_as_memory_allows(tmp_path: Path, tasks_in_memory: float, at_once: int) -> None:
+    """Over all calls: the tasks of two threads share what there is. One task always runs."""
+    limit = 64 * MIB
+    pool = WorkerPool(2, int(tasks_in_memory * (limit + BESIDE_BYTES)))
+    assert pool.cores(limit) == at_once
+    running = (
+        f"[open({str(tmp_path)!r} + '/%d', 'w').close(), __import__('time').sleep(0.3), "
+        f"len(__import__('os').listdir({str(tmp_path)!r})), __import__('os').remove({str(tmp_path)!r} + '/%d')][2]"
+    )
+
+    def call_of(numbers: range) -> list[Any]:
+        return pool.run([running % (n, n) for n in numbers], eval, Stop(), memory_limit_bytes=limit)
+
+    with ThreadPoolExecutor(2) as threads:
+        seen = [count for counts in threads.map(call_of, [range(3), range(3, 6)]) for count in counts]
+    pool.close()
+    assert len(seen) == 6
+    assert max(seen) == at_once
+
+
+def test_an_interrupt_ends_the_wait_for_memory(tmp_path: Path) -> None:
+    pool = WorkerPool(2, 1)
+    mark = tmp_path / "began"
+    asleep = f"[open({str(mark)!r}, 'a').write('x'), {SLEEP}]"
+    main = threading.main_thread().ident or 0
+
+    def interrupt() -> None:
+        until(mark.exists)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        call(lambda: pool.run([asleep] * 3, eval, current_stop(), memory_limit_bytes=MIB), None)
+    assert mark.read_text() == "x"
+    assert run(pool, "1") == [1]
+    pool.close()
+
+
+def test_the_memory_of_a_container_bounds_that_of_the_machine(tmp_path: Path) -> None:
+    machine = available_memory_bytes(tmp_path)
+    assert machine == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    groups = tmp_path / "sys/fs/cgroup"
+    inner = groups / "pod/worker"
+    inner.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/pod/worker\n")
+    (inner / "memory.max").write_text("max\n")
+    assert available_memory_bytes(tmp_path) == machine
+    (groups / "pod/memory.max").write_text("1000000\n")
+    assert available_memory_bytes(tmp_path) == 1_000_000
+    (groups / "memory").mkdir()
+    (groups / "memory/memory.limit_in_bytes").write_text("900000\n")
+    assert available_memory_bytes(tmp_path) == 900_000
