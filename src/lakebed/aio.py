@@ -1,4 +1,4 @@
-"""Reads for servers that run an event loop: each in a thread of its own, so that the loop goes on.
+"""Reads for servers that run an event loop: each in a thread of its own, so that the loop is never blocked.
 
     from lakebed import aio
 
@@ -6,8 +6,7 @@
     async for batch in aio.scan(table, KeyRange.prefix("N14228")):
         ...
 
-Tables and snapshots may be used from many threads at once. How many reads run at a time is the loop's default
-executor's to say; give it another one for more.
+The loop's default executor bounds how many reads run at once; set another one for more.
 """
 
 from __future__ import annotations
@@ -21,22 +20,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.keys import KeyRange
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.snapshot.snapshot import Readable
     from lakebed.table.instance import Instance
-    from lakebed.table.table import Table
 
 
-async def get(table: Table | Snapshot, *key: Any, **options: Any) -> pa.Table:
+async def get(table: Readable, *key: Any, **options: Any) -> pa.Table:
     """As :meth:`Table.get`."""
     return await asyncio.to_thread(table.get, *key, **options)
 
 
-async def get_many(table: Table | Snapshot, keys: Any, **options: Any) -> pa.Table:
+async def get_many(table: Readable, keys: Any, **options: Any) -> pa.Table:
     """As :meth:`Table.get_many`."""
     return await asyncio.to_thread(table.get_many, keys, **options)
 
 
-async def scan(table: Table | Snapshot, *ranges: KeyRange, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+async def scan(table: Readable, *ranges: KeyRange, **options: Any) -> AsyncIterator[pa.RecordBatch]:
     """As :meth:`Table.scan`, batch by batch; ends the scan when the loop over it ends, however it does."""
     reader = await asyncio.to_thread(table.scan, *ranges, **options)
     try:

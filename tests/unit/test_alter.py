@@ -391,7 +391,7 @@ def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(RenameField("k", "key"), WidenField("n", "int64"), AddField("w", "int8"))
     table.write(rows(1, 3, v=["x"] * 2, n=[1] * 2, w=[1] * 2).rename_columns({"k": "key"}))
-    state, reader = table.state(), table._reads.reader
+    state, reader = table.state(), table.reader
     opened = [reader._files.open(file, state.created) for file in state.referenced().values()]
     codec = state.created.codec
     request = ReadRequest(state.created, EncodedRange(codec.encode((1,)), codec.encode((3,))), ("n", "w"), 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import lakebed
 import lakebed.spark
 from lakebed.cli.run import exit_code
 from lakebed.errors import Error
+from lakebed.snapshot.snapshot import Readable, Snapshot
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
@@ -31,6 +33,14 @@ def test_the_api_reference_has_every_public_name():
     public += [f"lakebed.spark.{name}" for name in lakebed.spark.__all__]
     assert not set(public) - set(page)
     assert len(set(page)) == len(page)
+
+
+@pytest.mark.parametrize("cls", [lakebed.Table, Snapshot])
+def test_every_read_of_tables_and_snapshots_is_declared_once_and_shown_for_both(cls):
+    reads = {name for name, value in vars(Readable).items() if callable(value) and not name.startswith("_")}
+    assert {"get", "scan", "count", "explain", "to_arrow", "files"} <= reads
+    assert all(inspect.getdoc(getattr(cls, name)) for name in reads)
+    assert [name for name in reads if getattr(cls, name) is not getattr(Readable, name)] == ["snapshot"]
 
 
 @pytest.mark.parametrize("cls", public_error_classes(), ids=lambda cls: cls.__name__)

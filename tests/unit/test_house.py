@@ -38,7 +38,6 @@ LONG_MODULES = {
     "lakebed/spark/pipeline.py": "the public face of the pipeline",
     "lakebed/state/transactions.py": "one closed union",
     "lakebed/storage/local.py": "one store",
-    "lakebed/table/table.py": "the public face of a table",
     "lakebed/testing/logs.py": "one conformance suite",
 }
 

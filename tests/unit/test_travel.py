@@ -138,6 +138,20 @@ def test_a_text_names_a_number_a_time_or_a_tag(table, text, meant):
         table.at(**meant)
 
 
+def test_a_snapshot_is_read_by_the_calls_of_its_table(table):
+    """With their arguments: it is as fresh as it is, and refuses a version that it does not have."""
+    snapshot = table.at(version=3)
+    for read in (lambda **fresh: snapshot.get(1, **fresh), lambda **fresh: snapshot.get_many([1], **fresh),
+                 lambda **fresh: snapshot.scan(limit=1, **fresh).read_all()):  # fmt: skip
+        assert read(max_staleness=0, at_least=3).num_rows == 1
+        with pytest.raises(NotFoundError, match="at_least = 4: this snapshot is of version 3"):
+            read(at_least=4)
+        for wrong in ({"max_staleness": "x"}, {"at_least": -1}):
+            with pytest.raises(UsageError, match=next(iter(wrong))):
+                read(**wrong)
+    assert snapshot.snapshot() is snapshot
+
+
 def test_what_a_collection_deleted_cannot_be_read_and_the_window_is_named(table, tmp_path):
     before = table.at(version=3)
     compacted(table, tmp_path)

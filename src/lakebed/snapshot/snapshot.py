@@ -1,40 +1,317 @@
-"""A table as it was after one version: what is read from it never changes.
+"""Every read of a table: of its latest version, through its handle, or of a snapshot, which never changes.
 
-The newest snapshot is made for each read of a :class:`~lakebed.table.table.Table`; older ones are given by
-``Table.at``.
+Core types: :class:`Readable` declares every read once, for handles and snapshots; :class:`Snapshot` is the value that
+plans and reads.
+
+Lazy results (a Polars frame, a relation, a registered table) read one version, that of the call. Libraries that take
+rows (pandas, Polars, DuckDB, DataFusion) are imported by the method that needs them; none is required.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import UsageError
-from lakebed.model.checks import INT64_MAX, check_flag, check_whole_number, is_whole, shown
-from lakebed.model.keys import EncodedRange, KeyRange, successor
-from lakebed.read.plan import ROWS_A_RANGE, coarser, plan
-from lakebed.snapshot.conversions import Exchange, encoded
+from lakebed.errors import NotFoundError, UsageError
+from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
+from lakebed.model.foreign_errors import extras
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
+from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import duckdb
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
+    from datafusion import SessionContext
 
     from lakebed.engine.predicate import Predicate
     from lakebed.model.schema import Schema
-    from lakebed.parquet.read_statistics import ReadStatistics
     from lakebed.read.counting import Count
     from lakebed.read.explain import Explanation
-    from lakebed.read.plan import QueryPlan
     from lakebed.read.reader import Reader
     from lakebed.read.row_stream import RowStream
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
 
+SHOWN_ROWS = 10
+"""Rows that a notebook shows: few enough for a page read."""
+
+_SHOWN_CHARACTERS = 80
+
+
+class Readable(ABC):
+    """What can be read of a table.
+
+    A :class:`~lakebed.table.table.Table` reads its latest version, each method looking for a newer one first. A
+    :class:`Snapshot` reads the version that it is of.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """The latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+
+        A snapshot returns itself.
+        """
+
+    @abstractmethod
+    def _get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        """As :meth:`get`."""
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """All rows of one key (a value for each row key field), ordered by sort key; an empty table if there are none.
+
+        ``max_staleness`` accepts a version that was the latest at most so many seconds ago; by default every read looks
+        for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another: the
+        read waits until the log has it. A snapshot ignores the first, and refuses a version later than its own.
+
+        Raises:
+            BadKeyError: too few or many values, or one of a wrong type.
+            UsageError: a column that the table does not have.
+            NotFoundError: the version does not come within ten seconds.
+        """
+        return self._get(key, columns, max_staleness, at_least)
+
+    def get_many(
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """All rows of many keys, in key order; a key that is given twice counts once.
+
+        ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
+        name, or a single column, of the fields' types or narrower ones.
+
+        Raises as :meth:`get`, and BadKeyError for a null.
+        """
+        from lakebed.read.multi_get import encoded_keys
+
+        now = self.snapshot(max_staleness, at_least)
+        names = now.schema.project(columns)
+        return now.reader.get_many(now.state, encoded_keys(keys, now.schema), names)
+
+    def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> RowStream:
+        """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
+
+        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
+        which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+
+        A stream: close it, or read it to its end. Memory does not grow with the number of rows. A scan holds a slice
+        of each file that it merges, about 12 MiB. Where many files overlap, as many are merged at once as fit the
+        setting ``memory_limit_bytes``, the others by way of local disk. A reverse scan spills the rows of a key to
+        local disk if they do not fit.
+
+        Raises:
+            BadKeyError: a range is upside down or does not fit the key.
+            UsageError: a column that the table does not have, a negative limit, or an invalid predicate.
+            NotFoundError: the version ``at_least`` does not come within ten seconds.
+        """
+        now = self.snapshot(max_staleness, at_least)
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        names = now.schema.project(columns)
+        planned, predicate = now.planned(now.encoded(ranges), where)
+        return now.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
+
+        Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
+        ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
+        Raises BadKeyError for a range that is upside down or does not fit the key.
+        """
+        from lakebed.read.counting import count
+
+        now = self.snapshot()
+        check_flag("exact", exact)
+        return count(now.state, now.encoded(ranges), now.reader, None if exact else now.storage)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """Random rows, in key order: ``rows`` of them, or all if there are fewer.
+
+        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most some
+        thousands. The same ``seed`` gives the same rows of a version, as long as its files are not compacted.
+
+        Raises UsageError for a negative number of rows, or a column that the table does not have.
+        """
+        from lakebed.read.sampling import sample
+
+        now = self.snapshot()
+        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
+            raise UsageError(f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more")
+        names = now.schema.project(columns)
+        found = sample(now.state, rows, names, now.reader, clock.chance(seed))
+        return now.scan(columns=columns).read_all() if found is None else found
+
+    def explain(
+        self,
+        *asked: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
+        """Read what :meth:`get` or :meth:`scan` would, and return what that took.
+
+        ``asked`` are the values of a key, or ranges, or nothing for all rows; the options are those of :meth:`scan`.
+        The read is a real one, to its end, and its rows are dropped.
+
+        Raises:
+            UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
+            BadKeyError: as these.
+        """
+        from lakebed.parquet.read_statistics import ReadStatistics
+        from lakebed.read.explain import Explanation
+
+        seen = ReadStatistics()
+        with seen.step("probe"):
+            now = self.snapshot()
+        if now is self:
+            # A snapshot probes nothing.
+            seen.steps.clear()
+        are_ranges = {isinstance(one, KeyRange) for one in asked}
+        if len(are_ranges) > 1:
+            raise UsageError("explain takes the values of one key, or KeyRange values, not both")
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        with seen.step("plan"):
+            ranges = [now.point(asked)] if are_ranges == {False} else now.encoded(asked)
+            planned, predicate = now.planned(ranges, where)
+        names = now.schema.project(columns)
+        for _ in now.reader.scan(planned, names, limit, where=predicate, reverse=reverse, statistics=seen):
+            pass
+        return Explanation.of(now.version, planned, seen)
+
+    # -- for other libraries ------------------------------------------------------------------------------------
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``, ``pl.DataFrame(snapshot)``."""
+        return self.snapshot().scan().__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
+        return self.snapshot().scan(*ranges, columns=columns).read_all()
+
+    def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The same as a pandas frame. Raises UsageError where pandas is missing."""
+        rows = self.to_arrow(*ranges, columns=columns)
+        with extras():
+            return rows.to_pandas()
+
+    def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The same as a Polars frame. Raises UsageError where Polars is missing."""
+        from lakebed.adapters.polars import frame
+
+        return frame(self.to_arrow(*ranges, columns=columns))
+
+    def lazy_polars(self) -> pl.LazyFrame:
+        """A Polars lazy frame: columns and limits go down to the table, and what predicates say of the key.
+
+        Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
+        missing.
+        """
+        from lakebed.adapters.polars import lazy_frame
+
+        now = self.snapshot()
+
+        def rows(asked: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
+            return now.reader.scan(plan(now.state, *asked), columns, limit)
+
+        return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
+
+    def to_duckdb(
+        self, *ranges: KeyRange, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
+
+        DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
+        that happens later is not found. Large files on a store are read through PyArrow when rows are asked for, and
+        verified then; the connection needs no access of its own.
+
+        Rows come in no order. Raises UsageError where DuckDB is missing, and as ``scan``.
+        """
+        from lakebed.adapters.duckdb import relation
+
+        now = self.snapshot()
+        return relation(plan(now.state, now.encoded(ranges)), now.reader, connection)
+
+    def files(self, *ranges: KeyRange) -> pa.Table:
+        """The files that hold the rows of some ranges (all if none is given), for engines that read Parquet themselves.
+
+        A row for each reference, in key order: the file, its URL, the partition, and which keys of it count there. Only
+        where ``whole`` is true do all rows of a file count, and its URL alone will do; see
+        :func:`lakebed.inspect.report.files_table`.
+
+        Nothing is verified: an engine that reads the files by itself checks no digests, so a damaged byte may change
+        its answer without an error. ``to_arrow``, ``register`` and ``to_duckdb`` hand over verified rows.
+        """
+        from lakebed.inspect.report import files_table
+
+        now = self.snapshot()
+        return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
+
+    def partitions(self) -> pa.Table:
+        """One row a partition, in key order: its range, rows, bytes, files and runs."""
+        from lakebed.inspect.report import partitions_table
+
+        return partitions_table(self.snapshot().state)
+
+    def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
+        """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
+
+        The engine checks no digests, so the files are verified here: a process reads each of them once, whole. Large
+        files on a store are read through PyArrow when rows are asked for, and verified then.
+        Raises as ``scan``.
+        """
+        from lakebed.read.datafusion_frames import register
+
+        now = self.snapshot()
+        register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
+
+    def _repr_html_(self) -> str:
+        """The fields and the first rows, for notebooks."""
+        now = self.snapshot()
+        keys = {f.name: "row key" for f in now.schema.row_key} | {f.name: "sort key" for f in now.schema.sort_key}
+        rows = now.scan(limit=SHOWN_ROWS).read_all()
+        heads = [f"<b>{_shown(f.name)}</b><br>{_shown(f.type)}<br>{keys.get(f.name, '')}" for f in now.schema.fields]
+        columns = [[_shown(value) for value in column.to_pylist()] for column in rows.columns]
+        body = [_row("td", cells) for cells in zip(*columns, strict=True)]
+        if rows.num_rows == SHOWN_ROWS:
+            body.append(_row("td", ["…"] * len(heads)))
+        return f"<p>{_shown(repr(self))}</p><table>{_row('th', heads)}{''.join(body)}</table>"
+
 
 @dataclass(frozen=True, slots=True)
-class Snapshot(Exchange):
+class Snapshot(Readable):
     """The rows, files and partitions of a table at ``state.version``. Safe to use from many threads."""
 
     state: TableState
@@ -46,7 +323,7 @@ class Snapshot(Exchange):
 
     @property
     def version(self) -> int:
-        """The version that this is the table after."""
+        """The version of the table that this snapshot shows."""
         return self.state.version
 
     @property
@@ -54,94 +331,42 @@ class Snapshot(Exchange):
         """The table's schema at that version."""
         return self.state.created
 
-    def snapshot(self) -> Snapshot:
-        """This snapshot: what is taken from it is of its version."""
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """This snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
+        check_seconds("max_staleness", max_staleness)
+        check_whole_number("at_least", at_least)
+        if at_least is not None and at_least > self.version:
+            raise NotFoundError(
+                f"at_least = {at_least}: this snapshot is of version {self.version}; read the table itself, or take a "
+                "new snapshot",
+                version=at_least,
+            )
         return self
 
-    def get(self, *key: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of one key; see :meth:`lakebed.table.table.Table.get`."""
+    def _get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        self.snapshot(max_staleness, at_least)
         return self.reader.points.get(self.state, key, columns)
 
-    def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of many keys; see :meth:`lakebed.table.table.Table.get_many`."""
-        from lakebed.read.multi_get import encoded_keys
+    # -- plans --------------------------------------------------------------------------------------------------
 
-        names = self.schema.project(columns)
-        return self.reader.get_many(self.state, encoded_keys(keys, self.schema), names)
+    def encoded(self, ranges: Sequence[KeyRange]) -> list[EncodedRange]:
+        """The ranges as a plan takes them: all keys if none is given. Raises UsageError, BadKeyError."""
+        return [self.schema.codec.encode_range(one) for one in ranges] or [ALL_KEYS]
 
-    def scan(
-        self,
-        *ranges: KeyRange,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> RowStream:
-        """All rows of some ranges; see :meth:`lakebed.table.table.Table.scan`."""
-        check_whole_number("limit", limit)
-        check_flag("reverse", reverse)
-        names = self.schema.project(columns)
-        planned, predicate = self.planned(encoded(self, ranges), where)
-        return self.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
-
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """How many rows some ranges have; see :meth:`lakebed.table.table.Table.count`."""
-        from lakebed.read.counting import count
-
-        check_flag("exact", exact)
-        return count(self.state, encoded(self, ranges), self.reader, None if exact else self.storage)
-
-    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """Random rows; see :meth:`lakebed.table.table.Table.sample`."""
-        from lakebed.read.sampling import sample
-
-        if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
-            raise UsageError(f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more")
-        names = self.schema.project(columns)
-        found = sample(self.state, rows, names, self.reader, clock.chance(seed))
-        return self.scan(columns=columns).read_all() if found is None else found
-
-    def explain(
-        self,
-        *asked: Any,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        statistics: ReadStatistics | None = None,
-    ) -> Explanation:
-        """Read what :meth:`get` or :meth:`scan` would, and say what that took.
-
-        ``asked`` are the values of a key, or ranges, or nothing for all rows; the options are those of :meth:`scan`.
-        The read is a real one, to its end, and its rows are dropped. ``statistics`` may have steps that went before.
-
-        Raises:
-            UsageError: some of what is asked for are ranges and some are not; or as :meth:`get` and :meth:`scan`.
-            BadKeyError: as these.
-        """
-        from lakebed.parquet.read_statistics import ReadStatistics
-        from lakebed.read.explain import Explanation
-
-        seen = statistics or ReadStatistics()
-        are_ranges = {isinstance(one, KeyRange) for one in asked}
-        if len(are_ranges) > 1:
-            raise UsageError("explain takes the values of one key, or KeyRange values, not both")
-        check_whole_number("limit", limit)
-        check_flag("reverse", reverse)
-        with seen.step("plan"):
-            ranges = [self._point(asked)] if are_ranges == {False} else encoded(self, asked)
-            planned, predicate = self.planned(ranges, where)
-        names = self.schema.project(columns)
-        for _ in self.reader.scan(planned, names, limit, where=predicate, reverse=reverse, statistics=seen):
-            pass
-        return Explanation.of(self.version, planned, seen)
+    def point(self, key: Sequence[Any]) -> EncodedRange:
+        """The range of one key. Raises BadKeyError."""
+        key_bytes = self.schema.codec.encode_key(key)
+        return EncodedRange(key_bytes, successor(key_bytes))
 
     def planned(
         self, ranges: Sequence[EncodedRange], where: str | None, *, rows_a_range: int = ROWS_A_RANGE
     ) -> tuple[QueryPlan, Predicate | None]:
-        """What to read of the ranges, without keys and files of which the predicate cannot be true; and the predicate.
+        """What to read of the ranges, and the checked predicate.
 
-        To begin another range costs as much as ``rows_a_range`` rows. Raises UsageError: the predicate means nothing.
+        Keys and files for which the predicate cannot be true are left out. To begin another range costs as much as
+        ``rows_a_range`` rows. Raises UsageError for an invalid predicate.
         """
         if where is None:
             return plan(self.state, ranges), None
@@ -152,6 +377,13 @@ class Snapshot(Exchange):
         narrower, keys = narrowed(ranges, predicate.parts, self.schema)
         return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate
 
-    def _point(self, key: Sequence[Any]) -> EncodedRange:
-        key_bytes = self.schema.codec.encode_key(key)
-        return EncodedRange(key_bytes, successor(key_bytes))
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def _shown(value: Any) -> str:
+    from html import escape
+
+    text = "" if value is None else str(value)
+    return escape(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")

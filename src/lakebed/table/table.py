@@ -1,7 +1,7 @@
-"""A table: what users hold. Reads and writes in the caller's process; maintenance is the pipeline's.
+"""The handle of a table: write, administer, and read the latest version. Maintenance is the pipeline's.
 
-Every method that reads first probes the log for newer entries (one request) unless ``max_staleness`` allows an older
-version; what this process wrote is always seen. Methods may be called from many threads.
+Reads are declared in :class:`~lakebed.snapshot.snapshot.Readable`. Each of them first probes the log for newer entries
+(one request) unless ``max_staleness`` allows an older version; what this process wrote is always seen.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import version_of
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
-from lakebed.parquet.read_statistics import ReadStatistics
-from lakebed.snapshot.conversions import Exchange
 from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
@@ -24,8 +22,6 @@ from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
@@ -39,19 +35,17 @@ if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
-    from lakebed.read.counting import Count
-    from lakebed.read.explain import Explanation
-    from lakebed.read.row_stream import RowStream
     from lakebed.settings import Settings
-    from lakebed.snapshot.snapshot import Snapshot
     from lakebed.state.evolution import SchemaChange
-    from lakebed.state.table_state import TableState
     from lakebed.state.transactions import Proposal
     from lakebed.storage.contract import Storage
 
 
-class Table(Exchange):
-    """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`."""
+class Table(TableReads):
+    """One table of an instance; made by :meth:`Instance.table` and :meth:`Instance.create_table`.
+
+    Safe to use from many threads.
+    """
 
     def __init__(
         self,
@@ -61,13 +55,11 @@ class Table(Exchange):
         logs: LogLocation,
         defaults: Callable[[], dict[str, Any]],
     ) -> None:
-        self.id = table_id
-        self.name = name
-        self.storage = storage
         prefix = table_prefix(table_id)
-        self.log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
+        log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
+        super().__init__(table_id, storage, log)
+        self.name = name
         self._defaults = defaults
-        self._reads = TableReads(storage, self.log, table_id, self.settings_in_force)
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version}>"
@@ -152,117 +144,7 @@ class Table(Exchange):
 
         return withdraw(self.log, self.name, requests)
 
-    def get(
-        self,
-        *key: Any,
-        columns: Sequence[str] | None = None,
-        max_staleness: float | None = None,
-        at_least: int | None = None,
-    ) -> pa.Table:
-        """All rows of one key (a value for each row key field), ordered by sort key; an empty table if there are none.
-
-        ``max_staleness`` accepts a version that was the latest so many seconds ago; by default every read looks for a
-        newer one. ``at_least`` is a version that :meth:`write` returned, in this process or another: the read waits
-        until the log has it.
-
-        Raises:
-            BadKeyError: too few or many values, or one of a wrong type.
-            UsageError: a column that the table does not have.
-            NotFoundError: the version does not come within ten seconds.
-        """
-        return self._reads.get(key, columns, max_staleness, at_least)
-
-    def get_many(
-        self,
-        keys: Any,
-        *,
-        columns: Sequence[str] | None = None,
-        max_staleness: float | None = None,
-        at_least: int | None = None,
-    ) -> pa.Table:
-        """All rows of many keys, in key order; a key that is given twice counts once.
-
-        ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
-        name, or a single column, of the fields' types or narrower ones.
-
-        Raises as :meth:`get`, and BadKeyError for a null.
-        """
-        return self.snapshot(max_staleness, at_least).get_many(keys, columns=columns)
-
-    def scan(  # noqa: PLR0913 - which, what of them, which way, how fresh: each is the caller's to say
-        self,
-        *ranges: KeyRange,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        max_staleness: float | None = None,
-        at_least: int | None = None,
-    ) -> RowStream:
-        """All rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
-
-        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows of
-        which it is not true are left out, and do not count for ``limit``. With ``reverse`` the last row comes first.
-        ``at_least`` is as for :meth:`get`.
-
-        A stream: close it, or read it to its end. Memory does not grow with the rows read. What it holds is a slice of
-        each file that is merged, some 12 MiB; where many files overlap, no more of them are merged at once than fit the
-        setting ``memory_limit_bytes``, the others by way of local disk. Of a key with very many rows, read in reverse,
-        what does not fit waits on local disk, too.
-
-        Raises:
-            BadKeyError: a range is upside down or does not fit the key.
-            UsageError: a column that the table does not have, a negative limit, or a predicate that means nothing.
-            NotFoundError: the version ``at_least`` does not come within ten seconds.
-        """
-        snapshot = self.snapshot(max_staleness, at_least)
-        return snapshot.scan(*ranges, columns=columns, where=where, limit=limit, reverse=reverse)
-
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """How many rows have a key in any of the ranges (all rows if none is given); each counts once.
-
-        Where a range cuts a file and its summary has no exact rank there, it is an estimate, which ``rows_min`` and
-        ``rows_max`` bound: off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys there instead.
-        Raises BadKeyError for a range that is upside down or does not fit the key.
-        """
-        return self.snapshot().count(*ranges, exact=exact)
-
-    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """Random rows, in key order: ``rows`` of them, or all if there are fewer.
-
-        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most some
-        thousands. The same ``seed`` gives the same rows of a version, as long as its files are not compacted.
-
-        Raises UsageError for a negative number of rows, or a column that the table does not have.
-        """
-        return self.snapshot().sample(rows, columns=columns, seed=seed)
-
-    def explain(
-        self,
-        *asked: Any,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> Explanation:
-        """What a read of a key's values, or of ranges, takes; see
-        :meth:`lakebed.snapshot.snapshot.Snapshot.explain`.
-        """
-        with (statistics := ReadStatistics()).step("probe"):
-            snapshot = self.snapshot()
-        return snapshot.explain(
-            *asked, columns=columns, where=where, limit=limit, reverse=reverse, statistics=statistics
-        )
-
     # -- what there is ------------------------------------------------------------------------------------------
-
-    def state(self, max_staleness: float | None = None) -> TableState:
-        """The newest state, or with ``max_staleness`` (seconds) one that was the newest at most so long ago."""
-        return self._reads.state(max_staleness)
-
-    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """The table as it is now, as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
-        return self._reads.snapshot(self._reads.state(max_staleness, at_least))
 
     def requests(self) -> pa.Table:
         """One row a request: the open ones, then the last that were rejected, with the reason of their last failure."""
@@ -270,31 +152,7 @@ class Table(Exchange):
 
         return requests_table(self.state(), self.log.last_modified_or_epoch)
 
-    # -- as it was ----------------------------------------------------------------------------------------------
-
-    def at(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> Snapshot:
-        """The table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
-
-        Reads the log up to there, from its checkpoint if that is older. ``time`` is aware, or ISO 8601 with an offset.
-        A time after the newest entry means the newest version. One still to come is waited for, at most ten seconds.
-
-        Raises:
-            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
-            NotRetainedError: files of that version may be deleted; names the versions that are kept.
-        """
-        return self._reads.at(version, time, tag)
-
-    def pin(self, version: int | None = None) -> AbstractContextManager[Snapshot]:
-        """A snapshot, of the newest version or an older one, that stays readable to the end of the ``with`` block.
-
-        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``history_s``. Costs
-        an object, rewritten every 20 minutes. If that fails for so long, reads raise NotRetainedError.
-
-        Raises:
-            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are.
-            ContentionError: collections kept overtaking; try again.
-        """
-        return self._reads.pin(version)
+    # -- versions and tags -------------------------------------------------------------------------------------------
 
     def tag(self, name: str, version: int | None = None) -> int:
         """Name a version, by default the latest, and keep it readable while the tag exists; returns the version.
@@ -304,7 +162,7 @@ class Table(Exchange):
             NotFoundError, NotRetainedError: there is no such version, or not any more.
             RejectedError: the tag stands at another version, or files of that version may be deleted.
         """
-        found, stands = self._reads.keep(check_tag(name), version)
+        found, stands = self._taggable(check_tag(name), version)
         if not stands:
             self.commit(SetTag(name, found))
         return found

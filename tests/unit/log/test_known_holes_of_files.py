@@ -145,7 +145,7 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     head = Head(0, "", TABLE.empty)
     while head.version < version:
         head, _ = advance(head, table.log.entry(head.version + 1), table.id, TABLE, table.log.read_sidecars)
-    past = table._reads.reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
+    past = table.reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
     assert past.column("k").to_pylist() == list("abcd")
 
 

@@ -201,7 +201,7 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
     table.write(pa.table({"k": range(4000), "v": ["x" * 50] * 4000}))
     monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
     assert table.scan(where="k = 1234").read_all().num_rows == 1
-    reader = table._reads.reader
+    reader = table.reader
     (opened,) = (reader._files.open(file, table.schema) for file in table.state().files_of(1))
     from lakebed.engine.predicate import check_where
     from lakebed.model.keys import ALL_KEYS
