@@ -44,6 +44,10 @@ class Code(StrEnum):
         self._value_, self.group = code, group
         return self
 
+    def __call__(self, message: str, **facts: Unpack[Facts]) -> Error:
+        """The error, of the class of its group: ``raise Code.TABLE_NOT_FOUND("…", table=name)``."""
+        return _CLASSES[self.group](message, code=self, **facts)
+
     # UsageError
     ARGUMENT_INVALID = "argument_invalid", "usage"
     ARGUMENT_MISSING = "argument_missing", "usage"
@@ -85,6 +89,7 @@ class Code(StrEnum):
     INSTANCE_IN_MEMORY = "instance_in_memory", "usage"
     SPARK_REQUIRED = "spark_required", "usage"
     SPARK_NOT_STARTED = "spark_not_started", "usage"
+    JAVA_MISSING = "java_missing", "usage"
     SPARK_MODE_UNSUPPORTED = "spark_mode_unsupported", "usage"
     TABLE_CHANGED = "table_changed", "usage"
 
@@ -178,6 +183,8 @@ class Code(StrEnum):
     CHECKPOINT_NOT_WRITTEN = "checkpoint_not_written", "storage"
     EXPORT_INCOMPLETE = "export_incomplete", "storage"
     SOURCE_UNREADABLE = "source_unreadable", "storage"
+    SOURCE_CHANGED = "source_changed", "storage"
+    OUTPUT_NOT_WRITTEN = "output_not_written", "storage"
     TEMPORARY_STORAGE_FAILED = "temporary_storage_failed", "storage"
     MEMORY_LIMIT_EXCEEDED = "memory_limit_exceeded", "storage"
 
@@ -422,6 +429,27 @@ class UnsupportedFormatError(Error):
     """Written in a storage format that this version does not read, a newer or an older one."""
 
     kind = "unsupported_format"
+
+
+_CLASSES: dict[str, type[Error]] = {
+    cls.kind: cls
+    for cls in (
+        UsageError,
+        SchemaMismatchError,
+        BadKeyError,
+        NotFoundError,
+        NotRetainedError,
+        ExistsError,
+        RejectedError,
+        ContentionError,
+        UnknownOutcomeError,
+        StorageError,
+        UnsafeStoreError,
+        DamagedError,
+        UnsupportedFormatError,
+        Error,
+    )
+}
 
 
 def encode_error(error: BaseException) -> dict[str, Any]:

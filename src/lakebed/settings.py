@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
     for name, value in changes.items():
         setting = known.get(name)
         if name in REMOVED:
-            raise UsageError(f"there is no setting {name} any more: {REMOVED[name]}", setting=name)
+            raise Code.SETTING_UNKNOWN(f"there is no setting {name} any more: {REMOVED[name]}", setting=name)
         if setting is None:
-            raise UsageError(f"no setting {shown(name)}; the settings are: {', '.join(NAMES)}", setting=name)
+            raise Code.SETTING_UNKNOWN(f"no setting {shown(name)}; the settings are: {', '.join(NAMES)}", setting=name)
         if value is None:
             valid[name] = None
         else:
@@ -188,7 +188,7 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
 
 def _name(setting: Described, value: Any) -> str:
     if not isinstance(value, str) or value not in setting.choices:
-        raise UsageError(
+        raise Code.SETTING_INVALID(
             f"{setting.name} must be one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name
         )
     return str(value)
@@ -206,7 +206,7 @@ def _number(setting: Described, value: Any) -> int | float:
         raise _not_a_number(setting, value)
     # Before the conversion to int, which fails for infinity and NaN.
     if not setting.minimum <= number <= setting.maximum:
-        raise UsageError(
+        raise Code.SETTING_INVALID(
             f"{setting.name} = {shown(value)}: must lie between {setting.minimum} and {setting.maximum} {setting.unit}",
             setting=setting.name,
         )
@@ -215,8 +215,10 @@ def _number(setting: Described, value: Any) -> int | float:
     return kind(number)
 
 
-def _not_a_number(setting: Described, value: Any) -> UsageError:
-    return UsageError(f"{setting.name} must be a number of {setting.unit}, not {shown(value)}", setting=setting.name)
+def _not_a_number(setting: Described, value: Any) -> Error:
+    return Code.SETTING_INVALID(
+        f"{setting.name} must be a number of {setting.unit}, not {shown(value)}", setting=setting.name
+    )
 
 
 def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
@@ -230,11 +232,13 @@ def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
         described = _FIELDS.get(name)
         if described is None:
             by = "a development version" if name in REMOVED else "a newer Lakebed; upgrade to use the table"
-            raise UnsupportedFormatError(f"the stored setting {name} is unknown: set by {by}")
+            raise Code.FORMAT_TOO_NEW(f"the stored setting {name} is unknown: set by {by}")
         if "choices" in described.metadata:
             values[name] = _chosen(name, described.metadata["choices"], value)
         elif type(value) is not type(described.default) and type(value) is not int:
-            raise DamagedError(f"setting {name} is stored as {value!r}, which is not such a number; set it again")
+            raise Code.SETTING_DAMAGED(
+                f"setting {name} is stored as {value!r}, which is not such a number; set it again"
+            )
     return Settings(**values)
 
 
@@ -242,6 +246,6 @@ def _chosen(name: str, choices: type[StrEnum], value: str) -> StrEnum:
     try:
         return choices(value)
     except ValueError:
-        raise UnsupportedFormatError(
+        raise Code.FORMAT_TOO_NEW(
             f"{name} is {shown(value)}: set by a newer Lakebed; upgrade to use the table"
         ) from None

@@ -9,7 +9,7 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
@@ -80,4 +80,6 @@ def _type(text: str) -> Any:
     try:
         return types.from_json(load(text))
     except UNREADABLE as error:
-        raise UsageError(f"not a type: {shown(text)} ({said(error)}); see `lakebed table alter --help`") from error
+        raise Code.TYPE_INVALID(
+            f"not a type: {shown(text)} ({said(error)}); see `lakebed table alter --help`"
+        ) from error

@@ -8,7 +8,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import count_text, plain, size_text
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 
 @command
@@ -29,9 +29,9 @@ def collect(cli: Invocation, *, table: str | None, orphans: bool, dropped: bool,
     """
     options.check_one({"TABLE": table, "--dropped": dropped})
     if dropped and orphans:
-        raise UsageError("--orphans goes with TABLE, not with --dropped")
+        raise Code.ARGUMENTS_CONFLICT("--orphans goes with TABLE, not with --dropped")
     if force and not orphans:
-        raise UsageError("--force goes with --orphans")
+        raise Code.ARGUMENTS_CONFLICT("--force goes with --orphans")
     if table is None:
         _collect_dropped(cli, dry_run=dry_run)
     elif orphans:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import lakebed
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
@@ -76,7 +76,7 @@ class Invocation:
         """The root of the instance. Raises UsageError if neither ``--instance`` nor the environment names it."""
         url = self.instance_url or os.environ.get(INSTANCE_VARIABLE)
         if not url:
-            raise UsageError(f"which instance? Give --instance URL or set {INSTANCE_VARIABLE}")
+            raise Code.ARGUMENT_MISSING(f"which instance? Give --instance URL or set {INSTANCE_VARIABLE}")
         return url
 
     def instance(self) -> lakebed.Instance:
@@ -93,7 +93,9 @@ class Invocation:
             found = None
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
             # Without the value, which may be a secret.
-            raise UsageError(f'{OPTIONS_VARIABLE} is not a JSON object of texts, such as {{"aws_region": "eu-west-1"}}')
+            raise Code.ARGUMENT_INVALID(
+                f'{OPTIONS_VARIABLE} is not a JSON object of texts, such as {{"aws_region": "eu-west-1"}}'
+            )
         return found | self.storage_options
 
     def table(self, name: str) -> lakebed.Table:

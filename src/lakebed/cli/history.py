@@ -10,7 +10,7 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import count_text, plain, shown, size_text
-from lakebed.errors import NotFoundError
+from lakebed.errors import Code
 from lakebed.inspect.failed_calls import read_failures
 from lakebed.inspect.history import detail
 from lakebed.state.codec import outline
@@ -67,7 +67,7 @@ def _cells(row: HistoryRow) -> tuple[Any, ...]:
 def _entry(table: lakebed.Table, version: int) -> StoredEntry:
     found = table.log.read(version)
     if found is None:
-        raise NotFoundError(
+        raise Code.VERSION_NOT_FOUND(
             f"table {table.name} has no entry {version}; its newest is {table.state().version}",
             table=table.name,
             version=version,

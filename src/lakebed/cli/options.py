@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli.grammar import KEY, KEY_WORD
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from lakebed.cli.render import Output
@@ -112,7 +112,9 @@ def launcher(function: Callable[..., None]) -> Callable[..., None]:
     def with_launcher(*args: Any, master: str | None, in_process: bool, workers: int | None, **others: Any) -> None:
         check_at_most_one({"--master": master, "--in-process": in_process})
         if workers is not None and not in_process:
-            raise UsageError("--workers is the number of processes of --in-process: add --in-process, or leave it out")
+            raise Code.CONFIRMATION_MISSING(
+                "--workers is the number of processes of --in-process: add --in-process, or leave it out"
+            )
         within = "in-process" if workers is None else f"in-process[{workers}]"
         function(*args, launcher=within if in_process else master, **others)
 
@@ -168,11 +170,13 @@ def setting_changes(pairs: Sequence[tuple[str, str]]) -> dict[str, str | None]:
 def check_answerable(question: str) -> None:
     """Raise UsageError if stdin is not a terminal."""
     if not sys.stdin.isatty():
-        raise UsageError(f"cannot ask {question}: stdin is not a terminal; give --yes to go on without asking")
+        raise Code.CONFIRMATION_MISSING(
+            f"cannot ask {question}: stdin is not a terminal; give --yes to go on without asking"
+        )
 
 
 def ask_for(name: str, warning: str, out: Output) -> None:
     """Go on only if the name is typed. Raises UsageError if it is not."""
     out.note(f"{warning}. Type its name to go on:")
     if sys.stdin.readline().strip() != name:
-        raise UsageError(f"that was not {name}; nothing was changed")
+        raise Code.CONFIRMATION_MISSING(f"that was not {name}; nothing was changed")

@@ -13,7 +13,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import ABOUT, Output
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -167,7 +167,7 @@ def explain(
     snapshot = cli.snapshot(table, at)
     wanted = ranges.of(snapshot.schema)
     if key and wanted:
-        raise UsageError("explain takes a KEY or ranges, not both")
+        raise Code.ARGUMENTS_CONFLICT("explain takes a KEY or ranges, not both")
     values = options.key_values(snapshot.schema, key) if key else ()
     found = snapshot.explain(*values, *wanted, columns=options.names(columns), **how)
     cli.out.document({"table": table, **found.to_dict()}, found.lines())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakebed.cli.render import json_text
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
@@ -25,7 +25,7 @@ class Report:
         absolute = url if "://" in url else str(Path(url).expanduser().absolute())
         folder, _, name = absolute.rpartition("/")
         if not name or url.endswith("/"):
-            raise UsageError(f"--report {url} names no file; give one such as s3://bucket/reports/monday.json")
+            raise Code.URL_INVALID(f"--report {url} names no file; give one such as s3://bucket/reports/monday.json")
         self._name = name
         self._storage = connect(f"{folder}/", options_for(url, home, options))
 

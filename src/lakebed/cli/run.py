@@ -91,7 +91,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
             invocation.begin_report()
         command = error.ctx.command_path if error.ctx is not None else "lakebed"
         message = f"{error.format_message().rstrip('.')}; see `{command} --help`"
-        return _print_error(errors.UsageError(message), invocation, as_json=as_json)
+        return _print_error(errors.Code.COMMAND_LINE_INVALID(message), invocation, as_json=as_json)
     except click.exceptions.Exit as stop:  # --help and --version
         return stop.exit_code, {}
     except errors.Error as error:
@@ -100,7 +100,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
         # Python would find the pipe broken once more when it flushes on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # stdout on a full disk, say; the library raises errors of its own
-        return _print_error(errors.StorageError(str(error)), invocation, as_json=as_json)
+        return _print_error(errors.Code.OUTPUT_NOT_WRITTEN(str(error)), invocation, as_json=as_json)
     except KeyboardInterrupt as stop:
         notes: list[str] = getattr(stop, "__notes__", [])[:1]
         print(": ".join(["lakebed: interrupted", *notes]), file=sys.stderr)
@@ -126,7 +126,7 @@ def _write_report(invocation: Invocation, code: int, outcome: Mapping[str, Any])
         invocation.report.write(code, outcome)
     except errors.Error as error:
         print(f"lakebed: cannot write the report to {invocation.report_url}: {error.message}", file=sys.stderr)
-        return code or exit_code(errors.UnknownOutcomeError(error.message))
+        return code or exit_code(errors.Code.REPORT_NOT_WRITTEN(error.message))
     return code
 
 

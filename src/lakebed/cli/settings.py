@@ -11,7 +11,7 @@ from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import columns
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 
 @command
@@ -43,7 +43,9 @@ def change(cli: Invocation, *, words: tuple[str, ...]) -> None:
     """
     table, texts = (None, words) if "=" in words[0] else (words[0], words[1:])
     if not texts:
-        raise UsageError(f"give NAME=VALUE after {table}; `lakebed settings show --defaults` lists the names")
+        raise Code.ARGUMENT_MISSING(
+            f"give NAME=VALUE after {table}; `lakebed settings show --defaults` lists the names"
+        )
     changes = options.setting_changes([name_value(text) for text in texts])
     settings.validate(changes)
     instance = cli.instance()

@@ -18,7 +18,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
 from lakebed.engine.tokens import split_statements
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model.checks import check_seconds
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _print(reader: pa.RecordBatchReader, out: Output, *, as_csv: bool) -> None:
     names = reader.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if out.as_json and twice:
-        raise UsageError(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
+        raise Code.COLUMN_DUPLICATE(f"two columns are named {', '.join(twice)}; give one of them another name with AS")
     if as_csv:
         out.csv(reader, names)
     elif not out.rows(reader, names):

@@ -11,7 +11,7 @@ import lakebed
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
 from lakebed.state.sums import file_sizes, table_rows
 
@@ -80,11 +80,13 @@ def _schema(
 
     if file is not None:
         if row_key or sort_key:
-            raise UsageError("--row-key and --sort-key go with --schema-from; a schema file names its keys itself")
+            raise Code.ARGUMENTS_CONFLICT(
+                "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
+            )
         return lakebed.Schema.from_json(read_text(file))
     assert data is not None
     if not row_key:
-        raise UsageError("--schema-from needs --row-key: the columns of the row key")
+        raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
     return lakebed.Schema.from_arrow(arrow_schema(data), row_key, sort_key or [])
 
 

@@ -10,7 +10,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.pipelines import open_pipeline, progress_bar
 from lakebed.cli.render import count_text, plain, size_text
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def import_rows(
     columns = dict(column)
     if len(columns) < len(column):
         texts = ", ".join("=".join(pair) for pair in column)
-        raise UsageError(f"--column names a field twice: {texts}; give each field one column")
+        raise Code.COLUMN_DUPLICATE(f"--column names a field twice: {texts}; give each field one column")
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"import {table}") as progress:
         source = list(sources) if len(sources) > 1 else sources[0]
         casts = options.names(cast) or ()

@@ -10,7 +10,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text, key_text, plain, shown, size_text
-from lakebed.errors import DamagedError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.model.findings import Deep
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ def verify(
     """
     options.check_at_most_one({"--log": only_log, "--deep": deep, "--sample": sample})
     if seed is not None and sample is None:
-        raise UsageError("--seed goes with --sample")
+        raise Code.ARGUMENTS_CONFLICT("--seed goes with --sample")
     if digests and not deep and sample is None:
-        raise UsageError("--digests goes with --deep or --sample")
+        raise Code.ARGUMENTS_CONFLICT("--digests goes with --deep or --sample")
     found = cli.table(table)
     if not deep and sample is None:
         _print(found.verify(files=not only_log), cli.out)
@@ -63,7 +63,9 @@ def _print(report: VerificationReport, out: Output) -> None:
     out.document({"sound": report.sound, **plain(report)}, _report_lines(report))
     damages = sum(finding.damage for finding in report.findings)
     if damages:
-        raise DamagedError(f"table {report.table}: {count_text(damages, 'finding')} of damage", table=report.table)
+        raise Code.TABLE_DAMAGED(
+            f"table {report.table}: {count_text(damages, 'finding')} of damage", table=report.table
+        )
 
 
 def _report_lines(report: VerificationReport) -> Iterator[str]:

@@ -8,7 +8,7 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import ProgressBar
 from lakebed.cli.render import count_text
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
@@ -63,7 +63,7 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     found = cli.table(table)
     wanted = ranges.of(found.schema)
     if not wanted:
-        raise UsageError("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
+        raise Code.ARGUMENT_MISSING("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
     snapshot = found.snapshot()
     going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, wanted))
     rows = count_text(going.rows, "row", exact=going.exact)

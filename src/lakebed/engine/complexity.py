@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
 from lakebed.engine.tokens import Token, tokens_of
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 TEXT_MAX = 8 * 1024 * 1024
 """Characters of a statement: 100,000 values of 80 characters each."""
@@ -112,14 +112,14 @@ def fitted(text: str, what: str) -> Fitted:
     Raises UsageError if it is longer, deeper or wider than the engine is known to hold.
     """
     if len(text) > TEXT_MAX:
-        raise UsageError(
+        raise Code.SQL_TOO_COMPLEX(
             f"{what} has {len(text):,} characters; at most {TEXT_MAX:,} are allowed. Put long lists of values into a "
             "table, and join it"
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
+        raise Code.SQL_TOO_COMPLEX(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
     return _remembered(text, what) if len(text) <= _REMEMBERED_MAX else _Pass(listed(text), what).read()
 
 
@@ -208,13 +208,13 @@ class _Pass:
         self._check("grouping sets", self._sets, GROUPING_SETS_MAX, "Name the sets that are needed")
         self._check("operators in one chain", whole.depth, DEPTH_MAX, "Use IN for equalities, or a join, or split it")
         if self._opens and not self._matched:
-            raise UsageError(f"the brackets of {self._what}, or its CASE and END, do not match")
+            raise Code.SQL_TOO_COMPLEX(f"the brackets of {self._what}, or its CASE and END, do not match")
         # Plans are walked as expressions are.
         return Fitted(self._balanced() if self._opens else self._text, max(whole.depth, whole.queries, whole.joins))
 
     def _check(self, kind: str, found: int, allowed: int, remedy: str) -> None:
         if found > allowed:
-            raise UsageError(f"{self._what} has {found:,} {kind}; at most {allowed:,} are allowed. {remedy}")
+            raise Code.SQL_TOO_COMPLEX(f"{self._what} has {found:,} {kind}; at most {allowed:,} are allowed. {remedy}")
 
     # -- tokens -------------------------------------------------------------------------------------------------
 

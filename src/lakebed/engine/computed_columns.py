@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column, expression_context, forget_more_than_a_row
 from lakebed.engine.stack import on_deep_stack
-from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import told
 from lakebed.model.schema import Field, Schema
@@ -51,9 +51,9 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
     Raises SchemaMismatchError if the expression fails on a row.
     """
 
-    def failed(error: BaseException) -> SchemaMismatchError:
+    def failed(error: BaseException) -> Error:
         text = f"field {field.name} cannot be computed as {field.expression}: {_said(error)}"
-        return SchemaMismatchError(text, column=field.name)
+        return Code.VALUE_NOT_REPRESENTABLE(text, column=field.name)
 
     with told(failed):
         return _evaluated(field, rows.select(list(field.inputs))).cast(field.type)
@@ -63,7 +63,7 @@ def _checked(field: Field, schema: Schema) -> Field:
     plain = [f for f in schema.fields if not f.expression]
     found = _type_of(field, plain)
     if not types.widens(found, field.type):
-        raise UsageError(
+        raise Code.GENERATED_FIELD_INVALID(
             f"generated field {field.name} is {field.type}, and {field.expression} gives {types.canonical(found)}; "
             "cast it, or change the field's type",
             column=field.name,
@@ -71,7 +71,9 @@ def _checked(field: Field, schema: Schema) -> Field:
     # What it cannot do without is what it is computed from.
     inputs = tuple(f.name for f in plain if not _is_type_of(field, [other for other in plain if other is not f]))
     if not inputs:
-        raise UsageError(f"generated field {field.name}: {field.expression} names no other field", column=field.name)
+        raise Code.GENERATED_FIELD_INVALID(
+            f"generated field {field.name}: {field.expression} names no other field", column=field.name
+        )
     return replace(field, inputs=inputs)
 
 
@@ -79,8 +81,8 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
     """What the expression gives over no rows of these fields."""
     rows = pa.RecordBatch.from_pylist([], schema=pa.schema([f.arrow for f in plain]))
 
-    def refused(error: BaseException) -> UsageError:
-        return UsageError(
+    def refused(error: BaseException) -> Error:
+        return Code.GENERATED_FIELD_INVALID(
             f"generated field {field.name} cannot be computed as {field.expression}: {_said(error)}. The fields are: "
             f"{', '.join(f.name for f in plain)}; functions are DataFusion's that always give the same for a row",
             column=field.name,

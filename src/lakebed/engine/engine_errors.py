@@ -6,7 +6,7 @@ caller can act on: a statement to be changed, a limit to be raised, a fault to b
 
 from __future__ import annotations
 
-from lakebed.errors import Error, StorageError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import is_panic
 
 _ONLY_READS = ("DDL not supported", "DML not supported", "Statement not supported")
@@ -20,8 +20,8 @@ def refused(error: BaseException) -> Error:
     if (found := _known(error, text)) is not None:
         return found
     if any(mark in text for mark in _ONLY_READS):
-        return UsageError(f"SQL here only reads: {text}. Tables are changed by write, remove, alter and set")
-    return UsageError(f"not a query that can be run: {text}")
+        return Code.SQL_READ_ONLY(f"SQL here only reads: {text}. Tables are changed by write, remove, alter and set")
+    return Code.SQL_INVALID(f"not a query that can be run: {text}")
 
 
 def failed(error: BaseException) -> Error:
@@ -30,8 +30,10 @@ def failed(error: BaseException) -> Error:
     if (found := _known(error, text)) is not None:
         return found
     if any(mark in text for mark in ("Parquet error", "Object Store error", "IO error")):
-        return StorageError(f"the query could not read its files, or spill to disk, and no file is damaged: {text}")
-    return UsageError(f"the query failed on a row: {text}")
+        return Code.TEMPORARY_STORAGE_FAILED(
+            f"the query could not read its files, or spill to disk, and no file is damaged: {text}"
+        )
+    return Code.EXPRESSION_FAILED(f"the query failed on a row: {text}")
 
 
 def of_files(error: BaseException) -> bool:
@@ -53,13 +55,17 @@ def said(error: BaseException) -> str:
 
 def _known(error: BaseException, text: str) -> Error | None:
     if "Resources exhausted" in text:
-        return Error(f"the query needs more memory than memory_limit_bytes allows; raise it ({text})")
+        return Code.QUERY_MEMORY_EXCEEDED(
+            f"the query needs more memory than memory_limit_bytes allows; raise it ({text})"
+        )
     if "RecursionLimitExceeded" in text or isinstance(error, RecursionError):
-        return UsageError("the statement nests brackets, CASE or NOT too deep; name parts of it by WITH, or split it")
+        return Code.SQL_TOO_COMPLEX(
+            "the statement nests brackets, CASE or NOT too deep; name parts of it by WITH, or split it"
+        )
     if "Null byte" in text:
-        return UsageError("a column of the result has a NUL character in its name; give it another name with AS")
+        return Code.SQL_INVALID("a column of the result has a NUL character in its name; give it another name with AS")
     if _broke_off(error):
-        return Error(
+        return Code.ENGINE_PANICKED(
             f"the query engine broke off, which is a fault of its own: {text}. Nothing was changed. Ask in another "
             "way, and report it"
         )

@@ -24,7 +24,7 @@ from datafusion.expr import Filter, TableScan
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import context, forget_more_than_a_row
 from lakebed.engine.stack import on_deep_stack
-from lakebed.errors import UsageError
+from lakebed.errors import Code, Error, UsageError
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import told
 
@@ -66,21 +66,23 @@ class Predicate:
     sql: str = field(compare=False)
     flat: bool = field(compare=False)
 
-    def untold(self, error: BaseException) -> UsageError:
+    def untold(self, error: BaseException) -> Error:
         """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
         said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
-        return UsageError(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
+        return Code.EXPRESSION_FAILED(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
 
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
     """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
     if not is_text(where):
-        raise UsageError(f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"')
+        raise Code.PREDICATE_INVALID(
+            f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
+        )
     bounds = fitted(where, "the predicate")
     check = _checked if len(where) <= _REMEMBERED_MAX else _checked.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):
-        raise UsageError(
+        raise Code.PREDICATE_INVALID(
             f"not a predicate over a row of this table: {where!r} ({found}). Its columns are {', '.join(schema.names)}",
             where=where,
         )
@@ -106,7 +108,7 @@ def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or what is wrong with it."""
     try:
-        with told(lambda error: UsageError(_said(error))):
+        with told(lambda error: Code.PREDICATE_INVALID(_said(error))):
             frame = _engine().from_arrow(schema.empty_table())
             wanted = frame.filter(bounds.text)
             operators = _operators(wanted.execution_plan().display_indent())

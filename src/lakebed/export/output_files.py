@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.clock import random_token
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.export.plan import FORMATS
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout
@@ -42,7 +42,7 @@ class Written:
 def check_format(format: str, schema: Schema) -> str:
     """The name of a format that can hold the schema's rows. Raises UsageError."""
     if format not in FORMATS:
-        raise UsageError(f"no format {format!r} to export to; there are: {', '.join(FORMATS)}", format=format)
+        raise Code.FORMAT_UNKNOWN(f"no format {format!r} to export to; there are: {', '.join(FORMATS)}", format=format)
     if format == "csv":
         for field in schema.fields:
             if (
@@ -50,7 +50,7 @@ def check_format(format: str, schema: Schema) -> str:
                 or pa.types.is_binary(field.type)
                 or pa.types.is_fixed_size_binary(field.type)
             ):
-                raise UsageError(
+                raise Code.TYPE_UNSUPPORTED(
                     f"CSV has no form for field {field.name} of type {field.type}: export parquet or json",
                     column=field.name,
                 )

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import DamagedError, Error, ExistsError, StorageError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.export.output_files import check_format, write_export
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.log.entry import FORMAT
@@ -126,7 +126,7 @@ def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequ
     """
     check_format(wanted.format, snapshot.schema)
     if wanted.partitions is not None and wanted.partitions < 1:
-        raise UsageError(f"partitions = {wanted.partitions}: must be 1 or more")
+        raise Code.ARGUMENT_INVALID(f"partitions = {wanted.partitions}: must be 1 or more")
     ranges = [snapshot.schema.codec.encode_range(one) for one in wanted.ranges] or [ALL_KEYS]
     planned, _ = snapshot.planned(ranges, wanted.where, rows_a_range=ROWS_A_CELL)
     _check_empty(target)
@@ -172,7 +172,9 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
     manifest = target.get(MANIFEST)
     if manifest is not None and name not in _names(manifest):
         target.delete([name])
-        raise StorageError(f"the export was finished without {name}, which another attempt wrote as well", name=name)
+        raise Code.EXPORT_INCOMPLETE(
+            f"the export was finished without {name}, which another attempt wrote as well", name=name
+        )
     return (ExportedFile(name, written.rows, stored.size_bytes, stored.digest),)
 
 
@@ -213,7 +215,7 @@ def _check_empty(target: Storage) -> None:
     if found is not None:
         finished = target.get(SUCCESS) is not None
         what = "an export that was finished" if finished else "it may be what an export left that did not finish"
-        raise ExistsError(
+        raise Code.EXPORT_TARGET_NOT_EMPTY(
             f"{target.url} is not empty: there is {found.name} ({what}). Export to another place, or empty this one",
             url=target.url,
         )
@@ -227,7 +229,7 @@ def _check_results(
         raise failure
     rows, expected = sum(file.rows for file in files), sum(cell.rows for cell in held)
     if wanted.where is None and all(cell.exact for cell in held) and rows != expected:
-        raise DamagedError(
+        raise Code.ROW_COUNT_MISMATCH(
             f"the table has {expected} rows there, and {rows} were exported; verify its files", rows=rows
         )
 
@@ -264,7 +266,9 @@ def _publish(target: Storage, export_id: str, manifest: bytes, names: Sequence[s
 def _put(target: Storage, name: str, data: bytes) -> None:
     outcome = put_until_clear(lambda: target.create(name, data), name)
     if outcome is PutOutcome.EXISTS and target.get(name) != data:
-        raise ExistsError(f"{target.object_url(name)} is there: another export went to the same place", name=name)
+        raise Code.EXPORT_TARGET_NOT_EMPTY(
+            f"{target.object_url(name)} is there: another export went to the same place", name=name
+        )
 
 
 def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
+from lakebed.errors import Code
 from lakebed.model import types, validity
 from lakebed.model.keys import KEY_BYTES_MAX, KeyCodec
 from lakebed.parquet.layout import SortedFile
@@ -82,7 +82,7 @@ def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two 
         # The file may hold none, or those of a file that it was made of.
         summary = replace(notes.summary(), blocks=digests_of(path))
     except (pa.ArrowException, OSError) as error:
-        raise DamagedError(
+        raise Code.SOURCE_DAMAGED(
             f"{name} cannot be read as Parquet ({str(error)[:300]}); nothing was attached", name=name
         ) from error
     return SortedFile(path, notes.rows, notes.min_key, notes.max_key, summary, schema.version)
@@ -99,7 +99,7 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
         wanted = [(field.id, field.name, field.type) for field in schemas[-1].fields]
         shown = [", ".join(f"{field_id} {name} {kind}" for field_id, name, kind in some) for some in (given, wanted)]
         reason = f"its columns are {shown[0]}, and not {shown[1]}, nor those of an earlier schema"
-    raise SchemaMismatchError(
+    raise Code.SOURCE_NOT_ATTACHABLE(
         f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name
     )
 
@@ -111,7 +111,7 @@ def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordB
         try:
             columns.append(column.cast(field.type))
         except pa.ArrowInvalid as error:
-            raise SchemaMismatchError(
+            raise Code.VALUE_NOT_REPRESENTABLE(
                 f"{name} cannot be attached as it is: column {field.name} is {column.type} and holds a value that "
                 f"{field.type} cannot keep ({error})",
                 column=field.name,
@@ -124,7 +124,7 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
         bad = validity.invalid(column)
         if bad is not None:
             row = pc.index(bad, value=True).as_py()
-            raise SchemaMismatchError(
+            raise Code.VALUE_INVALID(
                 f"{name}: column {field.name} is {field.type} and holds {validity.reason(column, row)}; row "
                 f"{before + row}: {validity.shown(column, row)[:40]!r}. Mend the file, or import it with a quarantine",
                 column=field.name,
@@ -136,14 +136,14 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> None:
     for column in without:
         if batch.column(column).null_count:
-            raise SchemaMismatchError(f"{name} has a null in {column}, which may have none", column=column)
+            raise Code.VALUE_NULL(f"{name} has a null in {column}, which may have none", column=column)
 
 
 def _check_sizes(stored: pa.RecordBatch, value_bytes_max: int, name: str) -> None:
     # A batch of more has one row.
     size = size_of(stored)
     if size > value_bytes_max and stored.num_rows == 1:
-        raise SchemaMismatchError(
+        raise Code.ROW_TOO_LARGE(
             f"{name} has a row of {size} bytes, and at most {value_bytes_max} are allowed: split its values, or raise "
             "the table's setting value_bytes_max",
             name=name,
@@ -155,7 +155,9 @@ def _check_lengths(batch: pa.RecordBatch, schema: Schema, name: str) -> None:
         return
     longest = pc.max(pc.binary_length(schema.codec.encode_columns(batch))).as_py()
     if longest > KEY_BYTES_MAX:
-        raise BadKeyError(f"{name} has a key of {longest} bytes when encoded; at most {KEY_BYTES_MAX} are allowed")
+        raise Code.KEY_TOO_LONG(
+            f"{name} has a key of {longest} bytes when encoded; at most {KEY_BYTES_MAX} are allowed"
+        )
 
 
 def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, where: tuple[int, str]) -> bytes:
@@ -167,7 +169,7 @@ def _check_order(batch: pa.RecordBatch, codec: KeyCodec, last: bytes | None, whe
         first_wrong = pc.index(pc.less(keys[1:], keys[:-1]), value=True).as_py() + 1 or -1
     if first_wrong >= 0:
         by = ", ".join(field.name for field in codec.fields)
-        raise UsageError(
+        raise Code.SOURCE_NOT_SORTED(
             f"{name} is not sorted by {by}: row {rows + first_wrong + 1} is below the one before it. Import it, which "
             "sorts it",
             name=name,

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import BadKeyError, SchemaMismatchError, UsageError
+from lakebed.errors import BadKeyError, Code, SchemaMismatchError, UsageError
 from lakebed.model import types, validity
 from lakebed.model.keys import KEY_BYTES_MAX
 from lakebed.model.schema import Field, Schema
@@ -86,13 +86,15 @@ class Conformer:
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
         if strangers:
-            raise UsageError(
+            raise Code.COLUMN_UNKNOWN(
                 f"no field {', '.join(map(repr, strangers))}; the table has {', '.join(self.schema.names)}",
                 fields=strangers,
             )
         computed = [f.name for f in self.schema.generated if f.name in self.columns]
         if computed:
-            raise UsageError(f"field {computed[0]} is generated, and so is not read from a column", fields=computed)
+            raise Code.COLUMN_UNKNOWN(
+                f"field {computed[0]} is generated, and so is not read from a column", fields=computed
+            )
 
     @cached_property
     def _brought(self) -> tuple[Field, ...]:
@@ -135,14 +137,14 @@ class Conformer:
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
             if names:
-                raise SchemaMismatchError(
+                raise Code.COLUMN_MISSING(
                     f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
                     f"the table has {', '.join(self.schema.names)}" + self._said_of_columns(),
                     columns=names,
                     source=source,
                 )
         if not given:
-            raise SchemaMismatchError(
+            raise Code.COLUMN_MISSING(
                 f"{source}: it has no columns; the table has {', '.join(self.schema.names)}", columns=[], source=source
             )
         for wanted in self.schema.fields:
@@ -171,7 +173,7 @@ class Conformer:
             remedy = "and no cast makes it one"
         else:
             remedy = "which cannot keep every value" + ("; ask for a cast, if it should" if castable else "")
-        raise SchemaMismatchError(
+        raise Code.COLUMN_TYPE_MISMATCH(
             f"{source}: column {found.name} is {kind}; the table has {wanted.type}, {remedy}",
             column=wanted.name,
             source=source,
@@ -275,7 +277,7 @@ def _malformed(source: str, name: str, column: pa.Array) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(
+        raise Code.VALUE_INVALID(
             f"{source}: column {name} is not a valid {column.type} array ({error}); its producer is at fault",
             column=name,
             source=source,

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError, NotFoundError, SchemaMismatchError, StorageError, UsageError
+from lakebed.errors import Code, NotFoundError
 
 if TYPE_CHECKING:
     from lakebed.ingest.conformer import Conformer
@@ -101,8 +101,10 @@ def kind_of(path: InputFile) -> Kind:
         if start.startswith(magic):
             return kind
     if path.suffix.lower() in (".parquet", ".arrow", ".arrows", ".feather", ".ipc"):
-        raise DamagedError(f"{path} is named {path.suffix} but does not begin as such a file does", name=str(path))
-    raise UsageError(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
+        raise Code.SOURCE_DAMAGED(
+            f"{path} is named {path.suffix} but does not begin as such a file does", name=str(path)
+        )
+    raise Code.SOURCE_UNSUPPORTED(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
 
 
 def rows_known(paths: Sequence[InputFile]) -> int | None:
@@ -121,7 +123,9 @@ def rows_known(paths: Sequence[InputFile]) -> int | None:
 def arrow_schema(path: InputFile) -> pa.Schema:
     """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
     if kind_of(path) is Kind.CSV:
-        raise UsageError(f"{path}: CSV does not say its types; write a schema file, or take a Parquet or Arrow file")
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{path}: CSV does not say its types; write a schema file, or take a Parquet or Arrow file"
+        )
     with _reading(path), _open(path, None) as (schema, _):
         return schema
 
@@ -200,7 +204,7 @@ def _open_csv(path: InputFile, schema: Schema | None) -> Any:
     try:
         return csv.open_csv(_text_of(path), convert_options=options)
     except pa.ArrowInvalid as error:
-        raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
+        raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
 
 
 def _text_of(path: InputFile) -> Any:
@@ -217,17 +221,17 @@ def _reading(path: InputFile) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotFoundError) as error:
-        raise NotFoundError(f"no file {path}", name=str(path)) from error
+        raise Code.SOURCE_NOT_FOUND(f"no file {path}", name=str(path)) from error
     except pa.ArrowNotImplementedError as error:
-        raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
+        raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
     except pa.ArrowInvalid as error:
         if path.name.lower().endswith(_CSV_SUFFIXES):
-            raise SchemaMismatchError(f"{path}: {error}", source=str(path)) from error
-        raise DamagedError(f"{path} cannot be read: {error}", name=str(path)) from error
+            raise Code.SOURCE_UNPARSABLE(f"{path}: {error}", source=str(path)) from error
+        raise Code.SOURCE_DAMAGED(f"{path} cannot be read: {error}", name=str(path)) from error
     except OSError as error:
         if "Couldn't deserialize thrift" in str(error) or "Corrupt" in str(error) or error.errno is None:
-            raise DamagedError(f"{path} cannot be read: {error}", name=str(path)) from error
-        raise StorageError(f"{path}: {error.strerror or error}", name=str(path)) from error
+            raise Code.SOURCE_DAMAGED(f"{path} cannot be read: {error}", name=str(path)) from error
+        raise Code.SOURCE_UNREADABLE(f"{path}: {error.strerror or error}", name=str(path)) from error
 
 
 def read_text(path: Path) -> str:
@@ -236,4 +240,4 @@ def read_text(path: Path) -> str:
         try:
             return path.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise UsageError(f"{path} is not text in UTF-8", source=str(path)) from error
+            raise Code.SOURCE_UNSUPPORTED(f"{path} is not text in UTF-8", source=str(path)) from error

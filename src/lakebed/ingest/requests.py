@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, UsageError
+from lakebed.errors import Code, NotRetainedError
 from lakebed.ingest.sources import check_parquet, find_files, identity, modified_ns
 from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
@@ -152,7 +152,7 @@ def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
 def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
     """The ids of the open requests that are meant, by id or URL."""
     if not asked:
-        raise UsageError("withdraw which requests? Give their ids or URLs, as `requests` shows them")
+        raise Code.ARGUMENT_MISSING("withdraw which requests? Give their ids or URLs, as `requests` shows them")
     ids: dict[str, None] = {}
     by_url: dict[str, list[str]] = {}
     for request in state.open_requests.values():
@@ -160,10 +160,12 @@ def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
             by_url.setdefault(file.url, []).append(request.id)
     for text in asked:
         if not isinstance(text, str):
-            raise UsageError(f"not the id or URL of a request: {shown(text)}")
+            raise Code.ARGUMENT_INVALID(f"not the id or URL of a request: {shown(text)}")
         found = [text] if text in state.open_requests else by_url.get(text)
         if found is None:
-            raise NotFoundError(f"table {name} has no open request {text!r}; nothing was withdrawn", request=text)
+            raise Code.REQUEST_NOT_FOUND(
+                f"table {name} has no open request {text!r}; nothing was withdrawn", request=text
+            )
         ids |= dict.fromkeys(found)
     return list(ids)
 
@@ -255,7 +257,7 @@ def _remembered_ns(log: TableLog, state: TableState) -> int:
 def _check_room(state: TableState, count: int, name: str) -> None:
     held = len(state.open_requests)
     if held + count > OPEN_REQUESTS_MAX:
-        raise RejectedError(
+        raise Code.LIMIT_REACHED(
             f"table {name}: {held:,} requests are open and {count:,} would come, of at most {OPEN_REQUESTS_MAX:,}; "
             "ingest first, or submit fewer files at a time. Nothing was submitted",
             requests_open=held,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Error, SchemaMismatchError, StorageError, UsageError
+from lakebed.errors import Code, Error, SchemaMismatchError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
 from lakebed.model.foreign_errors import said, told
@@ -42,7 +42,7 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     if hasattr(data, "__arrow_c_stream__"):
         with told(partial(_unread, type(data).__name__)):
             return pa.RecordBatchReader.from_stream(data)
-    raise UsageError(
+    raise Code.SOURCE_UNSUPPORTED(
         f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
         "DuckDB relation, or anything else with __arrow_c_stream__"
     )
@@ -93,8 +93,10 @@ def _unread(source: str, error: BaseException) -> UsageError:
 def _unwritten(error: BaseException) -> Error:
     if isinstance(error, OSError):
         room = f"sorting needs room in {tempfile.gettempdir()}: {error}; free some, or point TMPDIR elsewhere"
-        return StorageError(room)
-    return Error(f"the rows cannot be sorted and written: {type(error).__name__}: {said(error)}; nothing was added")
+        return Code.TEMPORARY_STORAGE_FAILED(room)
+    return Code.MERGE_FAILED(
+        f"the rows cannot be sorted and written: {type(error).__name__}: {said(error)}; nothing was added"
+    )
 
 
 def write_files(

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.checks import is_text, shown
 from lakebed.parquet.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
@@ -54,14 +54,14 @@ def find_files(source: str | Path | Sequence[str | Path], home: Storage | None =
     """
     items = [source] if isinstance(source, str | Path) else list(source) if isinstance(source, list | tuple) else []
     if not items:
-        raise UsageError(f"no source was given ({shown(source)}): name Parquet files, folders or globs")
+        raise Code.ARGUMENT_MISSING(f"no source was given ({shown(source)}): name Parquet files, folders or globs")
     for item in items:
         if not isinstance(item, str | Path) or not is_text(str(item)) or "\0" in str(item) or not str(item):
-            raise UsageError(f"not a path or URI of a source: {shown(item)}")
+            raise Code.URL_INVALID(f"not a path or URI of a source: {shown(item)}")
     found = [file for item in items for file in sorted(_find(str(item), home), key=lambda f: f.url)]
     url, times = Counter(file.url for file in found).most_common(1)[0]
     if times > 1:
-        raise UsageError(f"{url} is named twice; its rows would be imported twice", name=url)
+        raise Code.SOURCE_DUPLICATE(f"{url} is named twice; its rows would be imported twice", name=url)
     return tuple(found)
 
 
@@ -79,12 +79,14 @@ def _find(item: str, home: Storage | None) -> list[Source]:
                 _check_file(match)
                 files.append(match)
     except OSError as error:
-        raise StorageError(f"cannot read {item}: {error}", name=item) from error
+        raise Code.SOURCE_UNREADABLE(f"cannot read {item}: {error}", name=item) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{item} has a file whose name is not UTF-8; give it another name", name=item) from error
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{item} has a file whose name is not UTF-8; give it another name", name=item
+        ) from error
     if not files:
         what = "nothing matches" if _GLOB.search(item) else "there is no file or folder with Parquet files at"
-        raise NotFoundError(f"{what} {item}", name=item)
+        raise Code.SOURCE_NOT_FOUND(f"{what} {item}", name=item)
     prefix = _prefix(item)
     return [Source(prefix + file.path, file.size_bytes, _version(file)) for file in files]
 
@@ -92,7 +94,9 @@ def _find(item: str, home: Storage | None) -> list[Source]:
 def _check_file(found: ExternalFile) -> None:
     """Raise UsageError for what has no end that could be read: a device, a pipe, a socket."""
     if not found.regular:
-        raise UsageError(f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike")
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike"
+        )
 
 
 def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
@@ -104,7 +108,9 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
         wrong = [reason for reason in pool.map(lambda file: _end_amiss(file, home), files) if reason is not None]
     if wrong:
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
-        raise UsageError(f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out what is no Parquet file")
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out what is no Parquet file"
+        )
 
 
 def _end_amiss(file: Source, home: Storage | None) -> str | None:
@@ -116,7 +122,7 @@ def _end_amiss(file: Source, home: Storage | None) -> str | None:
         with place.open(path) as source:
             end = source.read_at(8, file.size_bytes - 8)
     except OSError as error:
-        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
     if end[4:] == b"PARE":
         return f"{file.url} is an encrypted Parquet file, which cannot be read here"
     footer_bytes = int.from_bytes(end[:4], "little")
@@ -191,7 +197,7 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
     try:
         there = place.look(path)
     except OSError as error:
-        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
     if there is None:
         return f"{file.url} is not there any more"
     if there.is_folder or not there.regular:
@@ -204,7 +210,7 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
 def check_unchanged(file: Source, home: Storage | None = None) -> None:
     """Raise StorageError if the file is gone, or another by now."""
     if (reason := amiss(file, home)) is not None:
-        raise StorageError(f"{reason}. Nothing of it was taken in", name=file.url)
+        raise Code.SOURCE_CHANGED(f"{reason}. Nothing of it was taken in", name=file.url)
 
 
 @contextlib.contextmanager
@@ -237,14 +243,14 @@ def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.
         if error.errno is None:
             # Arrow's own: decompression that fails, a footer that is none.
             raise _unreadable(file, error) from error
-        raise StorageError(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
     except pa.ArrowException as error:
         check_unchanged(file, home)
         raise _unreadable(file, error) from error
 
 
-def _unreadable(file: Source, error: Exception) -> DamagedError:
-    return DamagedError(
+def _unreadable(file: Source, error: Exception) -> Error:
+    return Code.SOURCE_DAMAGED(
         f"{file.url} cannot be read as Parquet ({str(error)[:300]}); nothing of it was taken in. Restore the file, or "
         "leave it out",
         name=file.url,
@@ -273,7 +279,7 @@ def read_rows(
             yield plain(batch)
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
         if rows != told:
-            raise DamagedError(f"{file.url} has {rows} rows, and says {told}", name=file.url)
+            raise Code.SOURCE_DAMAGED(f"{file.url} has {rows} rows, and says {told}", name=file.url)
     check_unchanged(file, home)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.errors import DamagedError, Error, NotFoundError, StorageError
+from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
 from lakebed.inspect.rows_check import Problem, RowsCheck
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.findings import Deep, Finding, damage
@@ -96,7 +96,7 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, how: _How) -> It
         with storage.fetch(name) as path:
             amiss = _bytes_amiss(path, file, name)
             if amiss is not None:
-                error = located(DamagedError(amiss), storage, state.table, file)
+                error = located(Code.DATA_FILE_DAMAGED(amiss), storage, state.table, file)
                 yield damage("file_damaged", error.message, _RESTORE_OR_REMOVE)
                 return
             if how.rows:

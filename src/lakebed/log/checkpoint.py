@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotRetainedError, StorageError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.documents import reading
@@ -305,7 +305,9 @@ class Checkpoints(Generic[State]):
     def _codec(self, kind: str) -> ColumnarCodec[Any, Any]:
         codec = self._machine.codecs.get(kind)
         if codec is None:
-            raise DamagedError(f"the checkpoint of {self._identity} has segments of {kind}", log=self._identity)
+            raise Code.CHECKPOINT_DAMAGED(
+                f"the checkpoint of {self._identity} has segments of {kind}", log=self._identity
+            )
         return codec
 
     def _again(self, version: int) -> _Again | None:

@@ -27,7 +27,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.append import PendingEntry, append
 from lakebed.log.backoff import CommitBackoff
@@ -195,7 +195,7 @@ class Log(Generic[State, Proposed, Change]):
                     return
                 if found is None:
                     raise gone(self.identity, version)
-                raise DamagedError(
+                raise Code.ENTRY_DAMAGED(
                     f"entry {version} of {self.identity} is not the one that the entry after it was written behind; "
                     "restore the object from a copy",
                     log=self.identity,

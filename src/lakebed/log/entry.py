@@ -137,13 +137,13 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
         else None
     )  # fmt: skip
     if wrong:
-        raise DamagedError(f"{name} {wrong}; restore the object from a copy", log=log, version=version)
+        raise Code.ENTRY_DAMAGED(f"{name} {wrong}; restore the object from a copy", log=log, version=version)
     try:
         documents = tuple(map(load, lines))
     except ValueError as error:
-        raise DamagedError(f"{name} holds a line that is not JSON ({error})", log=log, version=version) from error
+        raise Code.ENTRY_DAMAGED(f"{name} holds a line that is not JSON ({error})", log=log, version=version) from error
     if not all(isinstance(document, dict) for document in documents):
-        raise DamagedError(f"{name} holds a line that is not a transaction", log=log, version=version)
+        raise Code.ENTRY_DAMAGED(f"{name} holds a line that is not a transaction", log=log, version=version)
     facts = (header["id"], header["time"], header["writer"], header["last_modified_us"])
     sidecars = tuple(SidecarReference(*sidecar) for sidecar in header["sidecars"])
     return Entry(version, *facts, digest_of(data), header["previous"], documents, sidecars)
@@ -181,19 +181,17 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
         header = load(line)
         version, features = header["format"], header["features"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedError(f"{name} has no readable header; restore the object from a copy", name=name) from error
+        raise Code.ENTRY_DAMAGED(f"{name} has no readable header; restore the object from a copy", name=name) from error
     if type(version) is int and version < FORMAT:
-        raise UnsupportedFormatError(
+        raise Code.FORMAT_TOO_OLD(
             f"{name} is of storage format {version}, which this Lakebed does not read: export the tables with the "
             "Lakebed that wrote them, and import them into a new instance",
-            code=Code.FORMAT_TOO_OLD,
             storage_format=version,
         )
     if type(version) is not int or version > FORMAT or features:
         needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
-        raise UnsupportedFormatError(
+        raise Code.FORMAT_TOO_NEW(
             f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade",
-            code=Code.FORMAT_TOO_NEW,
             storage_format=version,
         )
     return header  # type: ignore[no-any-return]
@@ -219,9 +217,9 @@ def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any
     header = parse_header(head, f"the checkpoint of {log}")
     name = f"the checkpoint of {log}"
     if header.get("log") != log or header.get("digest") != digest_of(body):
-        raise DamagedError(f"{name} is damaged or belongs to another log", log=log)
+        raise Code.ENTRY_DAMAGED(f"{name} is damaged or belongs to another log", log=log)
     with reading(f"{name} makes no sense", log=log):
         version, digest, document = header["version"], header["entry_digest"], load(body)
         if not is_whole(version) or not is_text(digest) or not isinstance(document, dict):
-            raise DamagedError(f"{name} makes no sense: version {version!r}", log=log)
+            raise Code.ENTRY_DAMAGED(f"{name} makes no sense: version {version!r}", log=log)
         return version, digest, document

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, NotRetainedError
+from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
     from lakebed.log.backend import LogBackend
@@ -31,9 +31,9 @@ def to_us(last_modified: datetime) -> int:
     return (last_modified - EPOCH) // timedelta(microseconds=1)
 
 
-def gone(log: str, version: int) -> DamagedError:
+def gone(log: str, version: int) -> Error:
     """For an entry that was there, or must have been, and is not."""
-    return DamagedError(
+    return Code.ENTRY_MISSING(
         f"entry {version} of {log} is gone from the store; restore the object from a copy", log=log, version=version
     )
 
@@ -66,7 +66,7 @@ class LastModifiedTimes:
         if found is not None:
             return self.note(version, found)
         if (log_start := self._backend.log_start()) >= version:
-            raise NotRetainedError(
+            raise Code.ENTRY_NOT_RETAINED(
                 f"entry {version} of {self._identity} is not kept any more: the log is truncated up to {log_start}",
                 log=self._identity,
                 version=version,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, UsageError
+from lakebed.errors import Code
 from lakebed.log.entry import FORMAT, digest_of, parse_header
 from lakebed.model.documents import dump, load, reading
 from lakebed.storage.contract import PutOutcome
@@ -37,11 +37,11 @@ def decode_log_start(data: bytes | None, log: str) -> int:
     head, _, body = data.partition(b"\n")
     name = f"the log start of {log}"
     if parse_header(head, name).get("digest") != digest_of(body):
-        raise DamagedError(f"{name} was changed after it was written; restore it from a copy as new", log=log)
+        raise Code.LOG_START_DAMAGED(f"{name} was changed after it was written; restore it from a copy as new", log=log)
     with reading(f"{name} makes no sense", log=log):
         log_start = load(body).get("log_start")
     if type(log_start) is not int or log_start < 1:
-        raise DamagedError(f"{name} makes no sense: {log_start!r}", log=log)
+        raise Code.LOG_START_DAMAGED(f"{name} makes no sense: {log_start!r}", log=log)
     return log_start
 
 
@@ -55,7 +55,7 @@ class Rise:
 
     def __post_init__(self) -> None:
         if not 0 <= self.expected < self.to:
-            raise UsageError(f"a log start only rises: it cannot go from {self.expected} to {self.to}")
+            raise Code.ARGUMENT_INVALID(f"a log start only rises: it cannot go from {self.expected} to {self.to}")
 
     def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], look: Callable[[], int]) -> bool:
         """Raise the log start if ``found``, its bytes, is the expected one; whether it is raised.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from lakebed.errors import ContentionError, RejectedError, UnknownOutcomeError
+from lakebed.errors import Code, Error
 from lakebed.state.transactions import TooManyRuns, TooOld
 
 
@@ -54,26 +54,26 @@ def version_of(outcome: Outcome, what: str) -> int:
         case Committed(version):
             return version
         case NotCommitted(reason):
-            raise RejectedError(f"{what}: {reason}", reason=reason)
+            raise Code.PROPOSAL_OUTDATED(f"{what}: {reason}", reason=reason)
         case Contended(attempts):
-            raise ContentionError(
+            raise Code.COMMIT_CONTENDED(
                 f"{what}: other writers won {attempts} times in a row; nothing was changed, try again",
                 attempts=attempts,
             )
         case Crowded(waiting):
-            raise ContentionError(
+            raise Code.COMMIT_QUEUE_FULL(
                 f"{what}: {waiting} commits of this process wait for the log already; nothing was changed, try again "
                 "later, or put more rows into each commit",
                 waiting=waiting,
             )
         case Unknown(version):
-            raise UnknownOutcomeError(
+            raise Code.COMMIT_UNKNOWN(
                 f"{what}: the store stopped answering while entry {version} was written; it may or may not be there. "
                 "Repeat the call with the same request key, which takes effect at most once",
                 version=version,
             )
         case TooOld(base_version, request_watermark):
-            raise UnknownOutcomeError(
+            raise Code.COMMIT_ID_TOO_OLD(
                 f"{what}: the request was first proposed at version {base_version}, and request keys older than number "
                 f"{request_watermark} are forgotten (setting log_s): an earlier proposal may have been committed. "
                 "This one was not. Look whether its rows are there; if not, write them under another request key",
@@ -86,9 +86,9 @@ def version_of(outcome: Outcome, what: str) -> int:
             assert_never(outcome)
 
 
-def refusal(outcome: TooManyRuns, what: str) -> ContentionError:
+def refusal(outcome: TooManyRuns, what: str) -> Error:
     """The error for files that were refused because a partition has too many runs."""
-    return ContentionError(
+    return Code.RUNS_MAX_EXCEEDED(
         f"{what}: partition {outcome.partition} has {outcome.runs} runs, more than {outcome.runs_max} (setting "
         "runs_max), and reads merge all of them; nothing was changed. Compact the table (lakebed maintain), then "
         "write again; write more rows at a time; or raise the setting (0: no limit)",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed.errors import DamagedError, NotRetainedError
+from lakebed.errors import Code, DamagedError, Error
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
 from lakebed.log.last_modified_times import gone
@@ -81,8 +81,8 @@ class Past(Generic[State]):
             head, _ = advance(head, data, self.identity, self.machine, self.read_sidecars)
         return head
 
-    def _truncated(self, version: int) -> NotRetainedError:
-        return NotRetainedError(
+    def _truncated(self, version: int) -> Error:
+        return Code.VERSION_NOT_RETAINED(
             f"version {version} of {self.identity} cannot be read any more: the log is truncated, and no checkpoint of "
             "it is kept",
             log=self.identity,

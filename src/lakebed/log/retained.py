@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import Code, DamagedError
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.state.machine import State
@@ -57,7 +57,7 @@ class RetainedCheckpoints(Generic[State]):
         except DamagedError:
             sound = False
         if not sound:
-            raise StorageError(
+            raise Code.CHECKPOINT_NOT_WRITTEN(
                 f"the checkpoint of {self._identity} at version {head.version} does not read back as it was written",
                 log=self._identity,
                 version=head.version,
@@ -68,7 +68,7 @@ class RetainedCheckpoints(Generic[State]):
         """One of them, all of it verified. Raises DamagedError if it is gone or cannot be trusted."""
         found = self._of(version).read_whole()
         if found is None or found.version != version:
-            raise DamagedError(
+            raise Code.CHECKPOINT_DAMAGED(
                 f"the checkpoint of {self._identity} at version {version} is gone; restore its objects from a copy",
                 log=self._identity,
                 version=version,
@@ -81,7 +81,7 @@ class RetainedCheckpoints(Generic[State]):
             if version >= least:
                 with suppress(DamagedError):
                     return self.read(version)
-        raise DamagedError(
+        raise Code.CHECKPOINT_DAMAGED(
             f"the log of {self._identity} is truncated up to {least}, and no checkpoint from there on can be read; "
             "restore one from a copy",
             log=self._identity,

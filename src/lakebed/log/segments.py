@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.log import entry as entries
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.ipc import open_within
@@ -103,7 +103,7 @@ def set_state_cache_bytes(size_bytes: int) -> None:
     UsageError.
     """
     if not is_whole(size_bytes):
-        raise UsageError(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
+        raise Code.ARGUMENT_INVALID(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
     STATE_CACHE.limit(size_bytes)
 
 
@@ -163,10 +163,12 @@ class SegmentStore:
                 check_get(name, source.size())
                 rows = SegmentRows(codec, batch_of(source, name))
         except NotFoundError as error:
-            raise DamagedError(f"{name}, a segment of a checkpoint, is gone", name=name) from error
+            raise Code.CHECKPOINT_DAMAGED(f"{name}, a segment of a checkpoint, is gone", name=name) from error
         found = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
         if found != (stored.count, stored.first, stored.last):
-            raise DamagedError(f"{name} is not the segment that its checkpoint describes: {found}", name=name)
+            raise Code.CHECKPOINT_DAMAGED(
+                f"{name} is not the segment that its checkpoint describes: {found}", name=name
+            )
         return rows
 
 
@@ -188,7 +190,11 @@ def batch_of(source: pa.NativeFile, name: str) -> pa.RecordBatch:
     try:
         batches = list(open_within(source, source.size(), name))
     except pa.ArrowException as error:
-        raise DamagedError(f"{name}, a segment of a checkpoint, is not an Arrow file: {error}", name=name) from error
+        raise Code.CHECKPOINT_DAMAGED(
+            f"{name}, a segment of a checkpoint, is not an Arrow file: {error}", name=name
+        ) from error
     if len(batches) != 1:
-        raise DamagedError(f"{name}, a segment of a checkpoint, has {len(batches)} record batches", name=name)
+        raise Code.CHECKPOINT_DAMAGED(
+            f"{name}, a segment of a checkpoint, has {len(batches)} record batches", name=name
+        )
     return batches[0]

@@ -16,7 +16,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.log.entry import NAMED_WITHIN, Entry, SidecarReference, digest_of, naming
 from lakebed.model.files import parse_sidecar_name, sidecar_folder, sidecar_name
 from lakebed.storage.retries import put_until_clear
@@ -101,9 +101,9 @@ class SidecarStore:
         name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)
         data = self._storage.get(name)
         if data is None:
-            raise DamagedError(f"its sidecar {name} is not there; restore the object from a copy", name=name)
+            raise Code.SIDECAR_DAMAGED(f"its sidecar {name} is not there; restore the object from a copy", name=name)
         if len(data) != sidecar.size_bytes or digest_of(data) != sidecar.digest:
-            raise DamagedError(
+            raise Code.SIDECAR_DAMAGED(
                 f"its sidecar {name} was changed after it was written; restore the object from a copy", name=name
             )
         return data

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us, gone
@@ -124,7 +124,7 @@ class LogTail(Generic[State]):
                 if self._may_be_behind:
                     self._move_on()
                 return self._head
-        raise StorageError(
+        raise Code.LOG_TRUNCATED(
             f"{self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
 

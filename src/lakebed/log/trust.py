@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lakebed.clock import random_token
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.documents import load
 
 
@@ -28,7 +28,7 @@ def check_trusted(root_url: str, log_url: str | None, given: str | None, *, trus
     """
     if given is not None and given != log_url:
         location = "beside its data" if log_url is None else f"at {log_url}"
-        raise UsageError(
+        raise Code.LOG_URL_MISMATCH(
             f"log_url = {given!r}: the instance at {root_url} keeps its log {location}; correct log_url, or leave it "
             "out",
             log_url=log_url,
@@ -38,7 +38,7 @@ def check_trusted(root_url: str, log_url: str | None, given: str | None, *, trus
     if _remembered().get(root_url) == log_url:
         return
     if given is None and not trusted:
-        raise UsageError(
+        raise Code.LOG_URL_UNTRUSTED(
             f"the instance at {root_url} keeps its log at {log_url}, and to open it is to connect there with your "
             f"credentials. If that is right, open it once with log_url={log_url!r} (or trust_log_url=True; in a shell "
             f"--log-url {log_url}); it is remembered in {_path()}",

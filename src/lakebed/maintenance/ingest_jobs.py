@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UsageError
+from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
 from lakebed.ingest.send import commit_files, send_run
@@ -220,15 +220,15 @@ def run_ingest_task(task: IngestTask, target: IngestTarget, storage: Storage, sc
 
     def failed(error: BaseException) -> Error:
         if isinstance(error, OSError):
-            return StorageError(f"sorting needs room in {scratch}: {error}; free some")
-        return Error(f"the rows cannot be sorted: {type(error).__name__}: {said(error)}")
+            return Code.TEMPORARY_STORAGE_FAILED(f"sorting needs room in {scratch}: {error}; free some")
+        return Code.MERGE_FAILED(f"the rows cannot be sorted: {type(error).__name__}: {said(error)}")
 
     with told(failed):
         run = sort_runs(
             batches(), target.layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts
         )
     if (written := sum(file.rows for file in run)) != taken:
-        raise Error(f"{taken} rows were read and {written} written; nothing was ingested")
+        raise Code.ROWS_LOST(f"{taken} rows were read and {written} written; nothing was ingested")
     return send_run(storage, target.table_id, run, job=task.job)
 
 
@@ -335,7 +335,9 @@ def _commit(table: Table, one: _Try, files: tuple[NewFile, ...], at: tuple[int, 
         if left and one.refusals < REFUSALS_MAX:
             return [_Try(job_of(left, one.job.method), one.refusals + 1)]
         if left:
-            progress.errors.append(RejectedError(f"table {table.name}: {outcome.reason}", reason=outcome.reason))
+            progress.errors.append(
+                Code.PROPOSAL_OUTDATED(f"table {table.name}: {outcome.reason}", reason=outcome.reason)
+            )
         return []
     if isinstance(outcome, TooManyRuns):
         # Nobody's fault: the requests stay open, and whoever maintains the table compacts it next.

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed import clock
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code, Error
 from lakebed.ingest.run import write_files
 from lakebed.maintenance.compaction.job_batches import (
     FailedMerge,
@@ -97,7 +97,7 @@ class _Removed:
         if not rows.num_rows:
             return
         if self.path is None:
-            raise UsageError("rows with an invalid key came since they were looked for; repair again")
+            raise Code.TABLE_CHANGED("rows with an invalid key came since they were looked for; repair again")
         # A null may stand where the table has none: that is why the row is here.
         free = pa.schema([column.with_nullable(True) for column in rows.schema])  # noqa: FBT003 - PyArrow's own
         if self.writer is None:
@@ -153,7 +153,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
     found = find(table)
     count = sum(one.in_keys for one in found)
     if count and removed is None:
-        raise UsageError(
+        raise Code.ARGUMENT_MISSING(
             f"table {table.name}: {count} rows have a key, or a value that may not be null, that is invalid; they are "
             "taken out of the table, so name a folder to keep them in (removed=, --removed)",
             rows=count,
@@ -243,7 +243,7 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
     finally:
         note.close()
     if sum(new.file.rows for new in files) + note.rows != read:
-        raise Error(f"{read} rows were read, and not as many written and taken out; nothing was changed")
+        raise Code.ROWS_LOST(f"{read} rows were read, and not as many written and taken out; nothing was changed")
     return files
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 INT64_MAX = 2**63 - 1
 """Every number in a log fits this: readers keep them in columns of int64."""
@@ -64,19 +64,19 @@ def shown(value: Any) -> str:
 def check_text(name: str, value: Any) -> None:
     """Raises UsageError for an argument that is no text, or one that UTF-8 cannot hold."""
     if not is_text(value):
-        raise UsageError(f"{name} = {shown(value)}: must be a text (UTF-8), not {type(value).__name__}")
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a text (UTF-8), not {type(value).__name__}")
 
 
 def check_flag(name: str, value: Any) -> None:
     """Raises UsageError for an argument that is neither True nor False."""
     if not isinstance(value, bool):
-        raise UsageError(f"{name} = {shown(value)}: must be True or False")
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be True or False")
 
 
 def check_whole_number(name: str, value: Any) -> None:
     """Raises UsageError for an argument that is neither None nor a whole number from 0 on (int64)."""
     if value is not None and not is_whole(value):
-        raise UsageError(f"{name} = {shown(value)}: must be a whole number, 0 or more")
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a whole number, 0 or more")
 
 
 def check_seconds(name: str, value: Any) -> None:
@@ -84,7 +84,7 @@ def check_seconds(name: str, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
-        raise UsageError(f"{name} = {shown(value)}: must be a number of seconds, 0 or more")
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a number of seconds, 0 or more")
 
 
 def check_request_key(name: str, value: Any) -> None:
@@ -93,6 +93,6 @@ def check_request_key(name: str, value: Any) -> None:
     An empty text is mostly a variable that was not set: two intentions would pass for one.
     """
     if not is_text(value) or not 1 <= len(value) <= REQUEST_KEY_CHARACTERS_MAX:
-        raise UsageError(
+        raise Code.ARGUMENT_INVALID(
             f"{name} = {shown(value)}: must be a text of 1 to {REQUEST_KEY_CHARACTERS_MAX:,} characters (UTF-8)"
         )

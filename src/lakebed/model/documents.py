@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from lakebed.errors import DamagedError, UsageError
+from lakebed.errors import Code, UsageError
 
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError)
 """What reading facts out of a document raises if it is another one than expected, or nested too deep."""
@@ -49,4 +49,4 @@ def reading(what: str, **facts: Any) -> Iterator[None]:
         yield
     except UNREADABLE as error:
         said = "it is nested too deep" if isinstance(error, RecursionError) else f"{type(error).__name__}: {error}"
-        raise DamagedError(f"{what} ({said[:300]})", **facts) from error
+        raise Code.DOCUMENT_DAMAGED(f"{what} ({said[:300]})", **facts) from error

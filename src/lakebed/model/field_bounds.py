@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.keys import EncodedRange, encode_content, successor
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
     while place < len(stored):
         end = place + 1 + stored[place]
         if end > len(stored):
-            raise DamagedError(f"the field bounds of a data file end too soon: {stored.hex()}")
+            raise Code.STATE_INCONSISTENT(f"the field bounds of a data file end too soon: {stored.hex()}")
         ends.append(stored[place + 1 : end])
         if len(ends) == 2:
             ranges.append(EncodedRange(ends[0], ends[1] or None))
             ends = []
         place = end
     if ends:
-        raise DamagedError(f"the field bounds of a data file lack an end: {stored.hex()}")
+        raise Code.STATE_INCONSISTENT(f"the field bounds of a data file lack an end: {stored.hex()}")
     return tuple(ranges)
 
 

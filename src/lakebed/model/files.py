@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.keys import EncodedRange
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class DataFile:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:
-            raise DamagedError(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
+            raise Code.STATE_INCONSISTENT(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
 
     @property
     def summarised(self) -> bool:
@@ -110,7 +110,9 @@ class CommittedFile:
     def facts(self) -> DataFile:
         """Those of a file that no partition refers to. Raises DamagedError if the state lacks them."""
         if self.file is None:
-            raise DamagedError(f"a file of sequence {self.sequence_lo} to {self.sequence_hi} has no facts of its own")
+            raise Code.STATE_INCONSISTENT(
+                f"a file of sequence {self.sequence_lo} to {self.sequence_hi} has no facts of its own"
+            )
         return self.file
 
     def needed_at(self, version: int) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_whole_number, shown
 
 Progress = Callable[[int, int], None]
@@ -36,10 +36,14 @@ class Deep:
     def __post_init__(self) -> None:
         check_flag("rows", self.rows)
         if not _is_share(self.share):
-            raise UsageError(f"share = {shown(self.share)}: must be a number above 0 and at most 1, such as 0.05")
+            raise Code.ARGUMENT_INVALID(
+                f"share = {shown(self.share)}: must be a number above 0 and at most 1, such as 0.05"
+            )
         check_whole_number("seed", self.seed)
         if self.progress is not None and not callable(self.progress):
-            raise UsageError(f"progress = {shown(self.progress)}: must be a function of two numbers of bytes")
+            raise Code.ARGUMENT_INVALID(
+                f"progress = {shown(self.progress)}: must be a function of two numbers of bytes"
+            )
 
 
 @dataclass(frozen=True, slots=True)

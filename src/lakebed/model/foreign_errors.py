@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code, Error
 
 PASSED = (Error, StopIteration, MemoryError)
 """Errors that are not the library's: raised as they are."""
@@ -68,6 +68,6 @@ def extras() -> Iterator[None]:
         if module not in EXTRAS:
             raise
         extra = EXTRAS[module]
-        raise UsageError(
+        raise Code.PACKAGE_MISSING(
             f"this needs {module}, which is not installed: pip install 'lakebed[{extra}]'", module=module, extra=extra
         ) from error

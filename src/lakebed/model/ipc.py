@@ -14,7 +14,7 @@ import struct
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 
 _MAGIC = b"ARROW1\x00\x00"
 _CONTINUATION = 0xFFFFFFFF
@@ -33,17 +33,17 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
         # Not copied where the source is in memory, or mapped.
         data = memoryview(source.read_buffer(source.size()))
         if bytes(data[: len(_MAGIC)]) != _MAGIC or bytes(data[-6:]) != _MAGIC[:6]:
-            raise DamagedError(f"{name} is not a whole Arrow file", name=name)
+            raise Code.OBJECT_DAMAGED(f"{name} is not a whole Arrow file", name=name)
         declared = _declared_bytes(data)
         if declared > bytes_max:
-            raise DamagedError(
+            raise Code.OBJECT_DAMAGED(
                 f"{name} says that it decodes to {declared} bytes, and can have at most {bytes_max}: it is not what "
                 "was written",
                 name=name,
             )
         return pa.ipc.open_stream(pa.py_buffer(data[len(_MAGIC) :]))
     except (struct.error, pa.ArrowException, OSError, IndexError) as error:
-        raise DamagedError(f"{name} is not an Arrow file: {error}", name=name) from error
+        raise Code.OBJECT_DAMAGED(f"{name} is not an Arrow file: {error}", name=name) from error
 
 
 def _declared_bytes(data: memoryview) -> int:

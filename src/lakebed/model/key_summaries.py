@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.keys import shortest_separator, successor
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Summary:
         for key, rank in ranks.items():
             low, high = self.bounds(key)
             if not low <= rank <= high:
-                raise DamagedError(
+                raise Code.SUMMARY_DAMAGED(
                     f"{rank} rows of a file have a key below {key.hex()}, where its summary has {low} to {high}; "
                     "delete the summary to have it made again, and run a deep verification of the table"
                 )
@@ -133,7 +133,9 @@ class Summary:
         # Also decoded so: a key may hold the placeholder.
         content = data.replace(mark + stored, mark + _NO_DIGEST) if mark else b""
         if not mark or _digest(content) != stored:
-            raise DamagedError(f"{name} is damaged: its digest differs; delete it to have it made again", name=name)
+            raise Code.SUMMARY_DAMAGED(
+                f"{name} is damaged: its digest differs; delete it to have it made again", name=name
+            )
         try:
             table = open_within(pa.BufferReader(content), _BYTES_MAX + _DENSE * len(content), name).read_all()
             metadata = table.schema.metadata or {}
@@ -145,10 +147,14 @@ class Summary:
                 base64.b64decode(metadata.get(b"lakebed.block_digests", b"")),
             )
         except (pa.ArrowException, KeyError, ValueError, OSError, SystemError) as error:
-            raise DamagedError(f"{name} is not a summary; delete it to have it made again", name=name) from error
+            raise Code.SUMMARY_DAMAGED(
+                f"{name} is not a summary; delete it to have it made again", name=name
+            ) from error
         steps = zip(found.ranks, (*found.ranks[1:], found.rows), strict=True)
         if any(a > b for a, b in steps) or list(found.keys) != sorted(set(found.keys)):
-            raise DamagedError(f"{name}: keys and ranks do not ascend; delete it to have it made again", name=name)
+            raise Code.SUMMARY_DAMAGED(
+                f"{name}: keys and ranks do not ascend; delete it to have it made again", name=name
+            )
         return found
 
 

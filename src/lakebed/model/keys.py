@@ -24,7 +24,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import BadKeyError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model.checks import check_flag, shown
 
 if TYPE_CHECKING:
@@ -115,10 +115,10 @@ class KeyRange:
     def starts_with(cls, *values: Any) -> KeyRange:
         """All keys whose first fields equal the values, the last of which (text or bytes) need only begin so."""
         if not values:
-            raise BadKeyError("starts_with needs a value; for all keys give KeyRange()")
+            raise Code.KEY_RANGE_INVALID("starts_with needs a value; for all keys give KeyRange()")
         *fields, stem = values
         if not isinstance(stem, str | bytes):
-            raise BadKeyError(
+            raise Code.KEY_RANGE_INVALID(
                 f"starts_with needs text or bytes as its last value, not {shown(stem)}; use KeyRange.prefix for others"
             )
         end = _stem_successor(stem)
@@ -179,10 +179,10 @@ class KeyCodec:
         """Encode the first ``len(values)`` fields. Raises BadKeyError on too many values, a wrong type or length."""
         if len(values) > len(self.fields):
             names = ", ".join(field.name for field in self.fields)
-            raise BadKeyError(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
+            raise Code.KEY_LENGTH_MISMATCH(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
         encoding = b"".join(map(_encode_value, self.fields, values))
         if len(encoding) > KEY_BYTES_MAX:
-            raise BadKeyError(
+            raise Code.KEY_TOO_LONG(
                 f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed",
                 bytes=len(encoding),
             )
@@ -192,13 +192,13 @@ class KeyCodec:
         """Encode a whole key. Raises BadKeyError unless there is one value for every row key field."""
         if len(values) != len(self.fields):
             names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
-            raise BadKeyError(f"a key has {len(self.fields)} values ({names}); {len(values)} were given")
+            raise Code.KEY_LENGTH_MISMATCH(f"a key has {len(self.fields)} values ({names}); {len(values)} were given")
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:
         """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
         if not isinstance(key_range, KeyRange):
-            raise UsageError(
+            raise Code.ARGUMENT_INVALID(
                 f"a range of keys is a KeyRange, not {shown(key_range)}; KeyRange.prefix({shown(key_range)})?"
             )
         check_flag("max_inclusive", key_range.max_inclusive)
@@ -207,7 +207,7 @@ class KeyCodec:
         if upper is not None and key_range.max_inclusive:
             upper = successor(upper)
         if upper is not None and upper < lower:
-            raise BadKeyError(
+            raise Code.KEY_RANGE_INVALID(
                 f"the range is upside down: it runs from {shown(key_range.min)} to {shown(key_range.max)}; swap them"
             )
         return EncodedRange(lower, upper)
@@ -337,7 +337,7 @@ def encode_content(field: Field, content: int | bytes) -> bytes:
 
 def _encode_value(field: Field, value: Any) -> bytes:
     if value is None:
-        raise BadKeyError(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
+        raise Code.KEY_NULL(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
     if field.width:
         return _encode_integer(_key_integer(field, value), field.width)
     if field.is_text:
@@ -346,7 +346,7 @@ def _encode_value(field: Field, value: Any) -> bytes:
         try:
             return _escape(value.encode("utf-8"))
         except UnicodeEncodeError as error:
-            raise BadKeyError(
+            raise Code.KEY_NOT_REPRESENTABLE(
                 f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which is not text",
                 column=field.name,
             ) from error
@@ -367,12 +367,14 @@ def _key_integer(field: Field, value: Any) -> int:
         raise _wrong_type(field, value) from error
     limit = 1 << (8 * field.width - 1)
     if not -limit <= number < limit:
-        raise BadKeyError(f"key field {field.name}: {number} does not fit {field.type}", column=field.name)
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name}: {number} does not fit {field.type}", column=field.name
+        )
     return number
 
 
-def _wrong_type(field: Field, value: Any) -> BadKeyError:
-    return BadKeyError(
+def _wrong_type(field: Field, value: Any) -> Error:
+    return Code.KEY_TYPE_MISMATCH(
         f"key field {field.name} is {field.type}; {shown(value)} is {type(value).__name__}", column=field.name
     )
 

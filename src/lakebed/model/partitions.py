@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from rpds import HashTrieMap
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.keys import EncodedRange
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Partitions:
         lows = (b"", *boundaries)
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
         if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
-            raise DamagedError(
+            raise Code.STATE_INCONSISTENT(
                 "the partitions do not tile the key space", partitions=len(ids), boundaries=len(boundaries)
             )
         return cls(boundaries, ids, next_id, HashTrieMap(parents), HashTrieMap(zip(ids, lows, strict=True)))
@@ -91,7 +91,7 @@ class Partitions:
         for partition, keys in cuts.items():
             refused = self.refuses(partition, keys)
             if refused is not None:
-                raise DamagedError(refused, partition=partition)
+                raise Code.TRANSACTION_IMPOSSIBLE(refused, partition=partition)
             low = lower[partition]
             parts = range(next_id, next_id + len(keys) + 1)
             next_id = parts.stop
@@ -133,7 +133,9 @@ class Partitions:
         """
         first = self.position_of(partitions[0]) if partitions else None
         if first is None or len(partitions) < 2 or self.ids[first : first + len(partitions)] != partitions:
-            raise DamagedError(f"partitions {', '.join(map(str, partitions))} are no neighbours in key order to join")
+            raise Code.STATE_INCONSISTENT(
+                f"partitions {', '.join(map(str, partitions))} are no neighbours in key order to join"
+            )
         lower = self._lower
         for partition in partitions:
             lower = lower.remove(partition)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import BadKeyError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
 from lakebed.model.documents import UNREADABLE, load
@@ -46,7 +46,9 @@ class Generated:
 
     def __post_init__(self) -> None:
         if not is_text(self.expression) or not self.expression.strip():
-            raise UsageError(f"a generated field needs an SQL expression, not {shown(self.expression)}")
+            raise Code.GENERATED_FIELD_INVALID(
+                f"a generated field needs an SQL expression, not {shown(self.expression)}"
+            )
         object.__setattr__(self, "type", types.parse(self.type))
 
 
@@ -71,12 +73,14 @@ class Field:
     def __post_init__(self) -> None:
         check_field(self.name)
         if not is_whole(self.id, 1, FIELD_ID_MAX):
-            raise UsageError(f"field {self.name}: id = {shown(self.id)} must be a whole number above 0")
+            raise Code.SCHEMA_INVALID(f"field {self.name}: id = {shown(self.id)} must be a whole number above 0")
         if not isinstance(self.type, pa.DataType):
-            raise UsageError(f"field {self.name}: {shown(self.type)} is no Arrow type")
+            raise Code.SCHEMA_INVALID(f"field {self.name}: {shown(self.type)} is no Arrow type")
         check_flag("nullable", self.nullable)
         if not is_text(self.expression) or not all(map(is_text, self.inputs)):
-            raise UsageError(f"field {self.name}: {shown(self.expression)} is no SQL expression over named fields")
+            raise Code.GENERATED_FIELD_INVALID(
+                f"field {self.name}: {shown(self.expression)} is no SQL expression over named fields"
+            )
         # Every key that is encoded asks for them, and Arrow compares types by their names.
         object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
@@ -92,21 +96,23 @@ class Field:
             return self._timestamp_integer(value)
         if pa.types.is_date32(self.type) and not isinstance(value, dt.datetime):
             return (value - _EPOCH_DAY).days
-        raise BadKeyError(
+        raise Code.KEY_TYPE_MISMATCH(
             f"key field {self.name} is {self.type}; {value!r} is {type(value).__name__}", column=self.name
         )
 
     def _timestamp_integer(self, value: dt.datetime) -> int:
         if (value.tzinfo is None) != (self.type.tz is None):
             wanted = "a datetime with a time zone" if self.type.tz else "a datetime without a time zone"
-            raise BadKeyError(
+            raise Code.KEY_TYPE_MISMATCH(
                 f"key field {self.name} is {self.type} and needs {wanted}, not {value!r}", column=self.name
             )
         since = value - (_EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None))
         microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
         number, rest = divmod(microseconds * _PER_SECOND[self.type.unit], 1_000_000)
         if rest:
-            raise BadKeyError(f"key field {self.name}: {value!r} is finer than {self.type}", column=self.name)
+            raise Code.KEY_NOT_REPRESENTABLE(
+                f"key field {self.name}: {value!r} is finer than {self.type}", column=self.name
+            )
         return number
 
     def from_integer(self, value: int) -> Any:
@@ -140,7 +146,7 @@ class Field:
                 case _:
                     return text
         except ValueError as error:
-            raise BadKeyError(
+            raise Code.KEY_UNPARSABLE(
                 f"key field {self.name} is {self.type}: cannot read {text!r}", column=self.name
             ) from error
 
@@ -168,7 +174,7 @@ class Schema:
         version: int = 1,
     ) -> None:
         if not is_whole(version, 1):
-            raise UsageError(f"version = {shown(version)}: the schemas of a table are counted from 1")
+            raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: the schemas of a table are counted from 1")
         object.__setattr__(self, "version", version)
         next_id = 1
         for name, group in (("row_key", row_key), ("sort_key", sort_key), ("values", values)):
@@ -181,18 +187,20 @@ class Schema:
     def from_arrow(cls, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str] = ()) -> Schema:
         """A schema from an Arrow schema; columns that are not keys become values, as nullable as they are there."""
         if not isinstance(schema, pa.Schema):
-            raise UsageError(f"not an Arrow schema: {shown(schema)}")
+            raise Code.SCHEMA_INVALID(f"not an Arrow schema: {shown(schema)}")
         for group in (row_key, sort_key):
             if not isinstance(group, list | tuple) or not all(map(is_text, group)):
-                raise UsageError(f"key columns are a list of names, not {shown(group)}")
+                raise Code.SCHEMA_INVALID(f"key columns are a list of names, not {shown(group)}")
         for name in (*row_key, *sort_key):
             if schema.get_field_index(name) < 0:
-                raise UsageError(f"key column {name!r} is not in the data; its columns: {', '.join(schema.names)}")
+                raise Code.COLUMN_UNKNOWN(
+                    f"key column {name!r} is not in the data; its columns: {', '.join(schema.names)}"
+                )
         keys = {*row_key, *sort_key}
         plain = {name: types.canonical(schema.field(name).type) for name in keys}
         values = {f.name: f.with_type(types.canonical(f.type)) for f in schema if f.name not in keys}
         if len(values) + len(keys) != len(schema):
-            raise UsageError("duplicate column names: " + ", ".join(sorted(_duplicates(schema.names))))
+            raise Code.SCHEMA_INVALID("duplicate column names: " + ", ".join(sorted(_duplicates(schema.names))))
         return cls({n: plain[n] for n in row_key}, {n: plain[n] for n in sort_key}, values)
 
     @classmethod
@@ -203,12 +211,12 @@ class Schema:
             groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
             strangers = set(document) - set(groups) - {"version"}
         except UNREADABLE as error:
-            raise UsageError(
+            raise Code.SCHEMA_INVALID(
                 f"not a schema: expected JSON with row_key, sort_key and values ({said(error)})"
             ) from error
         if strangers:
             names = ", ".join(sorted(map(shown, strangers)))
-            raise UsageError(f"not part of a schema: {names}; use row_key, sort_key, values")
+            raise Code.SCHEMA_INVALID(f"not part of a schema: {names}; use row_key, sort_key, values")
         version = document.get("version", 1)
         return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
 
@@ -278,20 +286,22 @@ class Schema:
         if columns is None:
             return self.names
         if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-            raise UsageError(f"columns is a list of names, not {shown(columns)}")
+            raise Code.ARGUMENT_INVALID(f"columns is a list of names, not {shown(columns)}")
         columns = tuple(columns)
         if not all(isinstance(name, str) for name in columns):
-            raise UsageError(f"columns is a list of names, not {shown(columns)}")
+            raise Code.ARGUMENT_INVALID(f"columns is a list of names, not {shown(columns)}")
         strangers = [name for name in columns if name not in self.names]
         if strangers or not columns:
-            raise UsageError(f"no column {', '.join(map(repr, strangers))}; the columns are: {', '.join(self.names)}")
+            raise Code.COLUMN_UNKNOWN(
+                f"no column {', '.join(map(repr, strangers))}; the columns are: {', '.join(self.names)}"
+            )
         return columns
 
 
 def check_field(name: Any) -> None:
     """Raise UsageError for what names no field of any table; a new one is held to :func:`types.check_name`."""
     if not is_text(name) or not name:
-        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
+        raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
 
 
 def _duplicates(names: Sequence[str]) -> set[str]:
@@ -301,7 +311,7 @@ def _duplicates(names: Sequence[str]) -> set[str]:
 def _fields(group: Mapping[str, Any] | Sequence[Field], next_id: int, *, nullable: bool) -> tuple[Field, ...]:
     if not isinstance(group, Mapping):
         if not isinstance(group, list | tuple) or not all(isinstance(field, Field) for field in group):
-            raise UsageError(f"fields are names with types, such as {{'k': 'int64'}}, not {shown(group)}")
+            raise Code.SCHEMA_INVALID(f"fields are names with types, such as {{'k': 'int64'}}, not {shown(group)}")
         return tuple(group)
     fields = []
     for offset, (name, kind) in enumerate(group.items()):
@@ -322,7 +332,7 @@ def _fields_from_json(group: Any) -> Any:
     except UsageError:
         raise
     except UNREADABLE as error:
-        raise UsageError(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
+        raise Code.SCHEMA_INVALID(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
 
 
 def _kind_from_json(document: Any) -> Any:
@@ -360,24 +370,26 @@ def check_new(schema: Schema) -> None:
 
 def _check(schema: Schema) -> None:
     if not schema.row_key:
-        raise UsageError("a schema needs at least one row key field")
+        raise Code.SCHEMA_INVALID("a schema needs at least one row key field")
     if repeated := _duplicates(schema.names):
-        raise UsageError(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
+        raise Code.SCHEMA_INVALID(f"column names must be unique: {', '.join(map(shown, sorted(repeated)))}")
     if len({f.id for f in schema.fields}) != len(schema.fields):
-        raise UsageError("field ids must be unique")
+        raise Code.SCHEMA_INVALID("field ids must be unique")
     for field in (*schema.row_key, *schema.sort_key):
         if types.key_kind(field.type) is None:
-            raise UsageError(
+            raise Code.SCHEMA_INVALID(
                 f"key field {field.name} is {field.type}; keys are int32, int64, string, binary, date32, timestamp"
             )
         if field.nullable:
-            raise UsageError(f"key field {field.name} cannot be nullable")
+            raise Code.SCHEMA_INVALID(f"key field {field.name} cannot be nullable")
     for field in schema.values:
         types.check_value_type(field.name, field.type)
         if field.expression:
-            raise UsageError(f"field {field.name} is a value; only key fields are generated")
+            raise Code.GENERATED_FIELD_INVALID(f"field {field.name} is a value; only key fields are generated")
     plain = {field.name for field in schema.fields if not field.expression}
     for field in schema.generated:
         strangers = [name for name in field.inputs if name not in plain]
         if strangers:
-            raise UsageError(f"field {field.name} is generated from {', '.join(strangers)}, which is no field of rows")
+            raise Code.GENERATED_FIELD_INVALID(
+                f"field {field.name} is generated from {', '.join(strangers)}, which is no field of rows"
+            )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.model.checks import shown
 
 KEY_WIDTHS = {"int32": 4, "int64": 8, "date": 4, "timestamp": 8}
@@ -63,10 +63,10 @@ def parse(kind: Any) -> pa.DataType:
         try:
             return canonical(kind)
         except RecursionError:
-            raise UsageError("a type is nested too deeply", levels_max=NESTING_MAX) from None
+            raise Code.TYPE_UNSUPPORTED("a type is nested too deeply", levels_max=NESTING_MAX) from None
     if isinstance(kind, str):
         return _parse_name(kind.strip())
-    raise UsageError(
+    raise Code.TYPE_INVALID(
         f"not a type: {shown(kind)}; give an Arrow type or a name such as 'int64' or 'timestamp[us, tz=UTC]'"
     )
 
@@ -82,15 +82,15 @@ def _parse_name(name: str) -> pa.DataType:
         try:
             return make(int(match[2]), int(match[3]))
         except ValueError as error:
-            raise UsageError(f"not a decimal type: {name!r} ({error})") from error
+            raise Code.TYPE_INVALID(f"not a decimal type: {name!r} ({error})") from error
     if match := _FIXED.fullmatch(name):
         return _fixed(name, int(match[1]))
-    raise UsageError(f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
+    raise Code.TYPE_INVALID(f"not a type: {shown(name)}; Arrow's names are used, such as {', '.join(list(_PLAIN)[:8])}")
 
 
 def _fixed(name: str, width: int) -> pa.DataType:
     if not 1 <= width < 2**31:
-        raise UsageError(f"not a type: {name!r}; its width is 1 to {2**31 - 1:,} bytes")
+        raise Code.TYPE_INVALID(f"not a type: {name!r}; its width is 1 to {2**31 - 1:,} bytes")
     return pa.binary(width)
 
 
@@ -156,16 +156,18 @@ def check_new_type(name: str, kind: pa.DataType) -> None:
     check_value_type(name, kind)
     flaw = _flaw(kind, NESTING_MAX)
     if flaw:
-        raise UsageError(f"column {name} cannot be {str(kind)[:200]}: {flaw}", column=name)
+        raise Code.TYPE_UNSUPPORTED(f"column {name} cannot be {str(kind)[:200]}: {flaw}", column=name)
 
 
 def check_name(name: Any) -> None:
     """Raise UsageError for what cannot be the name of a column or of a struct's member."""
     if not isinstance(name, str) or not name:
-        raise UsageError(f"not a name for a field: {shown(name)}; give a text that is not empty")
+        raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
     # C strings end at NUL, plans of the engine at the end of a line, and UTF-8 has no surrogates.
     if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name):
-        raise UsageError(f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates")
+        raise Code.SCHEMA_INVALID(
+            f"not a name for a field: {name!a}; leave out control characters, line ends and surrogates"
+        )
 
 
 def _flaw(kind: pa.DataType, levels: int) -> str | None:
@@ -195,7 +197,7 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
     except (UsageError, RecursionError):
         known = False
     if not known:
-        raise UsageError(
+        raise Code.TYPE_UNSUPPORTED(
             f"column {name} cannot be {str(kind)[:200]}: tables keep numbers, text, bytes, times, decimals, lists, "
             "structs, maps",
             column=name,

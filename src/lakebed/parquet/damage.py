@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, Error
+from lakebed.errors import Error
 from lakebed.model.files import DataFile, data_name
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 
-def located(damage: DamagedError, storage: Storage, table_id: str, file: DataFile) -> DamagedError:
+def located(damage: Error, storage: Storage, table_id: str, file: DataFile) -> Error:
     """The error, and the first row group and column that cannot be read, if there are any."""
     from pyarrow import ArrowException
 

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.clock import random_token
-from lakebed.errors import Error, SchemaMismatchError
+from lakebed.errors import Code
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.keys import KeyCodec
 from lakebed.model.schema import Schema
@@ -114,7 +114,7 @@ def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.R
         rows = as_schema(batch, schema)
         first = codec.encode_row(rows, 0)
         if previous is not None and first < previous:
-            raise Error(
+            raise Code.INTERNAL_ERROR(
                 f"rows to be written are not sorted by {', '.join(schema.sort_names)}: a batch begins with "
                 f"{dict(rows.select(schema.sort_names).slice(0, 1).to_pylist()[0])!r}, below the row before it",
             )
@@ -125,7 +125,7 @@ def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.R
 def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
     """The batch with the schema's exact types and field ids. Raises SchemaMismatchError if it has other columns."""
     if tuple(batch.schema.names) != schema.names:
-        raise SchemaMismatchError(
+        raise Code.COLUMN_UNEXPECTED(
             f"rows with columns {', '.join(batch.schema.names)} do not fit a table of {', '.join(schema.names)}",
             columns=batch.schema.names,
         )
@@ -241,7 +241,7 @@ def _check_order(column: pa.ChunkedArray, schema: Schema) -> None:
     """The first key column must not fall. Cheap enough for every row; batches' borders are checked on all columns."""
     values = column.chunk(0)
     if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
-        raise Error(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
+        raise Code.INTERNAL_ERROR(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
 
 
 def _options(layout: Layout, first: pa.Table) -> dict[str, object]:

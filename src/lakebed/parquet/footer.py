@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
 from lakebed.model.keys import KEY_BYTES_MAX, EncodedRange, encode_content, successor
@@ -175,7 +175,9 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
         indexes = _indexes(metadata[4])
         return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise DamagedError(f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url) from error
+        raise Code.DATA_FILE_DAMAGED(
+            f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url
+        ) from error
 
 
 def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:

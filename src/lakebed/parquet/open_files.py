@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, NotFoundError, NotRetainedError, StorageError
+from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
 from lakebed.model.files import DataFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Schema
@@ -271,7 +271,7 @@ class OpenFiles:
             raise self._missing(file) from error
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise StorageError(
+            raise Code.TEMPORARY_STORAGE_FAILED(
                 f"cannot keep a copy of {name} in {path.parent}: {error.strerror}. Make room there, or set TMPDIR to "
                 "another folder",
                 name=name,
@@ -290,7 +290,7 @@ class OpenFiles:
         except FileNotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:
-            raise StorageError(
+            raise Code.TEMPORARY_STORAGE_FAILED(
                 f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno, transient=False
             ) from error
 
@@ -325,21 +325,21 @@ class OpenFiles:
         if found != file.footer_digest:
             raise self.damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
 
-    def damaged(self, file: DataFile, reason: str) -> DamagedError:
+    def damaged(self, file: DataFile, reason: str) -> Error:
         """The error for a file that is not what was written."""
         name = data_name(self._table_id, file)
-        return DamagedError(
+        return Code.DATA_FILE_DAMAGED(
             f"{self._storage.object_url(name)} is damaged: {reason}; restore the object", name=name, file=file.id
         )
 
-    def _missing(self, file: DataFile) -> NotFoundError:
+    def _missing(self, file: DataFile) -> Error:
         name = data_name(self._table_id, file)
         url = self._storage.object_url(name)
         if self._keeps(file):
-            return NotFoundError(
+            return Code.DATA_FILE_MISSING(
                 f"{url} is not there, and the table needs it: restore the object", name=name, file=file.id
             )
-        return NotRetainedError(
+        return Code.DATA_FILE_NOT_RETAINED(
             f"{url} was garbage-collected: the version read here is no longer retained. Read the latest version, or "
             "keep old ones with Table.pin(), a tag, or a larger history_s",
             name=name,

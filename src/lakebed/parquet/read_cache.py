@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 
 READ_CACHE_BYTES = 1024 * 1024 * 1024
@@ -186,7 +186,7 @@ def set_read_cache_bytes(size_bytes: int) -> None:
     See :mod:`lakebed.parquet.read_cache` for what is counted. Raises UsageError.
     """
     if not is_whole(size_bytes):
-        raise UsageError(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
+        raise Code.ARGUMENT_INVALID(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
     READ_CACHE.limit(size_bytes)
 
 

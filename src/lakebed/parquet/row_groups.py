@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.errors import SchemaMismatchError
+from lakebed.errors import Code
 from lakebed.model.arrays import Integers
 from lakebed.parquet.sizes import BATCH_BYTES, DEFAULT_PAGES_BYTES_MAX, cut, limit_for
 from lakebed.parquet.thrift import RAW, decode_struct
@@ -159,7 +159,7 @@ class _Shape:
         held = sum(one.held_bytes for one in pages)
         if held > pages_bytes:
             leaf, one = max(zip(large, pages, strict=True), key=lambda pair: pair[1].held_bytes)
-            raise SchemaMismatchError(
+            raise Code.PAGE_TOO_LARGE(
                 f"{name}: a reader has to hold {held} bytes of pages at once, and at most {pages_bytes} are allowed; "
                 f"the largest page, of {one.held_bytes} bytes, is in column {leaf.path}. Write the file with smaller "
                 f"pages, or raise the table's setting memory_limit_bytes to {limit_for(held)}",

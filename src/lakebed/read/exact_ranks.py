@@ -14,7 +14,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, NotFoundError, UsageError
+from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.model.checks import check_flag
 from lakebed.read.summaries import load_summaries
 from lakebed.state.resolve_partitions import bounds_of_removal
@@ -48,7 +48,7 @@ def removal(
     """
     check_flag("fence", fence)
     if not ranges:
-        raise UsageError("a removal needs a range; for all rows give KeyRange()")
+        raise Code.ARGUMENT_MISSING("a removal needs a range; for all rows give KeyRange()")
     schema = state.created
     encoded = tuple(schema.codec.encode_range(one) for one in ranges)
     bounds = bounds_of_removal(encoded, state)
@@ -75,7 +75,7 @@ def exact_at(bounds: Bounds, summaries: Mapping[str, Summary], reader: Reader, s
         try:
             return summary.with_ranks(ranks)
         except DamagedError as error:
-            raise DamagedError(f"file {name}: {error.message}", file=name) from error
+            raise Code.DATA_FILE_DAMAGED(f"file {name}: {error.message}", file=name) from error
 
     if len(summaries) < 2 or reader.is_local:
         return {name: asked(name) for name in summaries}

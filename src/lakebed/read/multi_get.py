@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import BadKeyError
+from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import said, told
 from lakebed.model.keys import EncodedRange, successor
@@ -34,7 +34,9 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
     if columns is not None:
         return sorted(set(schema.codec.encode_columns(columns).to_pylist()))
     if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
-        raise BadKeyError(f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given")
+        raise Code.KEY_TYPE_MISMATCH(
+            f"keys are a list of tuples, or an Arrow table or array; {type(keys).__name__} was given"
+        )
     given = list(keys)
     # Plain values are one column as they are, which need not be made of tuples of one.
     plain = len(schema.row_key) == 1 and not any(issubclass(kind, list | tuple) for kind in set(map(type, given)))
@@ -48,7 +50,7 @@ def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
 
 def _as_key(key: Any) -> Sequence[Any]:
     if not isinstance(key, list | tuple):
-        raise BadKeyError(f"a key of several fields is a tuple, not {shown(key)}")
+        raise Code.KEY_LENGTH_MISMATCH(f"a key of several fields is a tuple, not {shown(key)}")
     return key
 
 
@@ -87,10 +89,12 @@ def _columns(keys: Any, schema: Schema) -> pa.Table | None:
     if isinstance(keys, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(keys.type):
         if len(schema.row_key) > 1:
             names = ", ".join(schema.row_key_names)
-            raise BadKeyError(f"the key has the fields {names}: give a table with these columns, not one array")
+            raise Code.KEY_COLUMN_MISSING(
+                f"the key has the fields {names}: give a table with these columns, not one array"
+            )
         rows = pa.table([keys], names=[schema.row_key[0].name])
     elif hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.RecordBatch | pa.StructArray):
-        with told(lambda error: BadKeyError(f"the keys cannot be read from their source: {said(error)}")):
+        with told(lambda error: Code.KEY_UNPARSABLE(f"the keys cannot be read from their source: {said(error)}")):
             rows = pa.table(keys) if not isinstance(keys, pa.StructArray) else pa.Table.from_struct_array(keys)
     else:
         return None
@@ -99,20 +103,24 @@ def _columns(keys: Any, schema: Schema) -> pa.Table | None:
 
 def _fitting(rows: pa.Table, field: Field) -> pa.ChunkedArray:
     if rows.schema.get_field_index(field.name) < 0:
-        raise BadKeyError(
+        raise Code.KEY_COLUMN_MISSING(
             f"the keys have no column {field.name}; theirs are {', '.join(rows.column_names)}", column=field.name
         )
     column = rows.column(field.name)
     if column.null_count:
-        raise BadKeyError(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
+        raise Code.KEY_NULL(f"key field {field.name} ({field.type}) cannot be null", column=field.name)
     if column.type == field.type:
         return column
     if not _alike(column.type, field.type):
-        raise BadKeyError(f"key field {field.name} is {field.type}; the keys have {column.type}", column=field.name)
+        raise Code.KEY_TYPE_MISMATCH(
+            f"key field {field.name} is {field.type}; the keys have {column.type}", column=field.name
+        )
     try:
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise BadKeyError(f"key field {field.name} is {field.type}: {error}", column=field.name) from error
+        raise Code.KEY_NOT_REPRESENTABLE(
+            f"key field {field.name} is {field.type}: {error}", column=field.name
+        ) from error
 
 
 def _alike(given: pa.DataType, wanted: pa.DataType) -> bool:

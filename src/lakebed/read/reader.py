@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError, Error, UsageError
+from lakebed.errors import Code, DamagedError, Error
 from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.schema import Schema
@@ -122,7 +122,7 @@ class Reader:
             NotFoundError, DamagedError, StorageError: a file is gone, is not what was written, or cannot be read.
         """
         if limit is not None and limit < 0:
-            raise UsageError(f"limit = {limit}: must be 0 or more")
+            raise Code.ARGUMENT_INVALID(f"limit = {limit}: must be 0 or more")
         names = plan.schema.project(columns)
         schema = plan.schema.arrow_of(names)
         counted = ReadStatistics() if statistics is None else statistics
@@ -365,11 +365,11 @@ class Reader:
         if where is not None:
             raise where.untold(error) from error
         if "non UTF-8" in str(error):
-            raise DamagedError(
+            raise Code.STORED_TEXT_INVALID(
                 "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
                 f"repair` on it ({str(error)[:200]})"
             ) from error
-        raise Error(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
+        raise Code.QUERY_FAILED(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
 
 
 def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:

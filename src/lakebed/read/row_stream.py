@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -74,5 +74,5 @@ class RowStream(AbstractContextManager["RowStream"]):
 
     def _open(self) -> pa.RecordBatchReader:
         if self._reader is None:
-            raise UsageError("the stream was closed; ask for the rows again")
+            raise Code.ALREADY_CLOSED("the stream was closed; ask for the rows again")
         return self._reader

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.storage.blocks import KEY, digests_of
@@ -65,5 +65,5 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
         sealed = KEY.encode() in (metadata.metadata or {})
         blocks = b"" if sealed or not file.summarised else digests_of(path)
     if notes.rows != file.rows:
-        raise DamagedError(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
+        raise Code.STATE_INCONSISTENT(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
     return replace(notes.summary(), blocks=blocks)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.errors import DamagedError, RejectedError
+from lakebed.errors import Code
 from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import data_folder, table_prefix
@@ -107,7 +107,7 @@ def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
     doubts, temporaries = planned.doubts(), 0
     if not dry_run:
         if doubts and not force:
-            raise RejectedError(
+            raise Code.ORPHANS_DOUBTFUL(
                 f"no orphan of table {table.name} was deleted: {'; '.join(doubts)}. A dry run lists more; force goes "
                 "on",
                 reason="; ".join(doubts),
@@ -152,7 +152,7 @@ def _raise_cutoff(table: Table, found: Sequence[FoundObject], limit: _Limit) -> 
 def _check_reached(table: Table, state: TableState, last: int) -> None:
     """Raise DamagedError if the store lists an entry beyond the state: an entry between is gone."""
     if last > state.version:
-        raise DamagedError(
+        raise Code.ENTRY_DAMAGED(
             f"the log of table {table.name} can be read up to version {state.version}, and has an entry {last}: what "
             "is on record is not known, and no orphan was deleted. Verify the log",
             version=state.version,

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed import clock
-from lakebed.errors import ContentionError, DamagedError, Error, StorageError
+from lakebed.errors import Code, Error, StorageError
 from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.writer import this_writer
 from lakebed.model.checks import is_whole
@@ -129,7 +129,7 @@ class Pin:
             if found.retains(state.version):
                 return state
             state = found
-        raise ContentionError(
+        raise Code.PIN_CONTENDED(
             f"{ROUNDS_MAX} garbage collections in a row deleted files of the version before they saw the pin; try "
             "again, or raise the setting history_s"
         )
@@ -151,5 +151,5 @@ def _decode(data: bytes, name: str, table_id: str) -> int:
     document: Mapping[str, Any] = parse_header(data, name)
     version: Any = document.get("version")
     if document.get("table") != table_id or not is_whole(version):
-        raise DamagedError(f"{name} is no pin of this table; delete the object if nobody reads by it", name=name)
+        raise Code.PIN_DAMAGED(f"{name} is no pin of this table; delete the object if nobody reads by it", name=name)
     return int(version)

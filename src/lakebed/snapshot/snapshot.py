@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import NotFoundError, UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
 from lakebed.model.foreign_errors import extras
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
@@ -167,7 +167,9 @@ class Readable(ABC):
 
         now = self.snapshot()
         if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):
-            raise UsageError(f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more")
+            raise Code.ARGUMENT_INVALID(
+                f"rows = {shown(rows)}, seed = {shown(seed)}: must be whole numbers; rows 0 or more"
+            )
         names = now.schema.project(columns)
         found = sample(now.state, rows, names, now.reader, clock.chance(seed))
         return now.scan(columns=columns).read_all() if found is None else found
@@ -200,7 +202,7 @@ class Readable(ABC):
             seen.steps.clear()
         are_ranges = {isinstance(one, KeyRange) for one in asked}
         if len(are_ranges) > 1:
-            raise UsageError("explain takes the values of one key, or KeyRange values, not both")
+            raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         with seen.step("plan"):
@@ -336,7 +338,7 @@ class Snapshot(Readable):
         check_seconds("max_staleness", max_staleness)
         check_whole_number("at_least", at_least)
         if at_least is not None and at_least > self.version:
-            raise NotFoundError(
+            raise Code.ARGUMENT_INVALID(
                 f"at_least = {at_least}: this snapshot is of version {self.version}; read the table itself, or take a "
                 "new snapshot",
                 version=at_least,

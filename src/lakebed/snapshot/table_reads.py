@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import NotFoundError, StorageError
+from lakebed.errors import Code, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.snapshot.snapshot import Readable, Snapshot
 from lakebed.state.time_travel import check_time, locate
@@ -73,7 +73,7 @@ class TableReads(Readable):
         state = self._newest(max_staleness)
         while state.version < at_least:
             if clock.monotonic_s() - began >= WAIT_S:
-                raise NotFoundError(
+                raise Code.VERSION_NOT_FOUND(
                     f"the table has the versions up to {state.version}, and {at_least} did not come within "
                     f"{WAIT_S:.0f} s; is it a number of this table?",
                     version=at_least,
@@ -183,7 +183,7 @@ class TableReads(Readable):
             # The machine may have slept since, which its monotonic clock does not count.
             ahead = moment - self._store_now(anew=True)
         if ahead > timedelta(seconds=WAIT_S):
-            raise NotFoundError(
+            raise Code.TIME_NOT_REACHED(
                 f"time = {moment.isoformat()} is not there yet: it is {ahead} ahead of the store's clock, "
                 "and entries before it may still come; for the newest version leave the time out"
             )

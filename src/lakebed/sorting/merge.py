@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.engine.datafusion import between, column, context, inside, passing, read_as, sort_order, url
-from lakebed.errors import Error, StorageError
+from lakebed.errors import Code, Error
 from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
@@ -304,7 +304,9 @@ def check_plan(plan: str) -> None:
     merges = sum(operator in _MERGES for operator in operators)
     if strangers or (operators.count("DataSourceExec") > 1 and merges != 1):
         reason = f"it contains {', '.join(strangers)}" if strangers else "it does not merge"
-        raise Error(f"the merge would not stream: {reason}. This is a bug; the plan was:\n{plan}", plan=plan)
+        raise Code.INTERNAL_ERROR(
+            f"the merge would not stream: {reason}. This is a bug; the plan was:\n{plan}", plan=plan
+        )
 
 
 @contextlib.contextmanager
@@ -317,7 +319,7 @@ def _blaming(inputs: Sequence[MergeInput], schema: Schema, where: Predicate | No
     except BaseException as error:
         # A panic of the engine is a BaseException, and damaged bytes can cause one.
         if "Resources exhausted" in str(error):
-            raise StorageError(
+            raise Code.MEMORY_LIMIT_EXCEEDED(
                 f"a merge of {len(inputs)} files did not fit its memory limit; raise the setting memory_limit_bytes "
                 f"({str(error)[:200]})"
             ) from error
@@ -325,4 +327,6 @@ def _blaming(inputs: Sequence[MergeInput], schema: Schema, where: Predicate | No
             read_through(item.path, schema)
         if where is not None:
             raise where.untold(error) from error
-        raise Error(f"the merge failed, and each of its {len(inputs)} inputs can be read: {error}") from error
+        raise Code.MERGE_FAILED(
+            f"the merge failed, and each of its {len(inputs)} inputs can be read: {error}"
+        ) from error

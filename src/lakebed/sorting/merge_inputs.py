@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.errors import DamagedError, SchemaMismatchError, StorageError
+from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.files import WIDE_ROW_BYTES
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -86,17 +86,19 @@ def open_input(path: Path, schema: Schema) -> MergeInput:
         if error.errno is None:
             # Arrow reports a file that ends too soon as an input error without a number.
             raise damaged(path, error) from error
-        raise StorageError(f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno) from error
+        raise Code.TEMPORARY_STORAGE_FAILED(
+            f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno
+        ) from error
 
 
-def damaged(path: Path, reason: object) -> DamagedError:
+def damaged(path: Path, reason: object) -> Error:
     """The error for an input whose bytes are not those that were written."""
     if "UTF8" in str(reason):
         # Its bytes are those that were written, by a version that took any.
         remedy = "It was written before such text was refused: run `lakebed table repair` on its table"
     else:
         remedy = "Fetch or restore it, then run the merge again"
-    return DamagedError(f"{path} is damaged: {reason}. {remedy}", name=str(path))
+    return Code.SOURCE_DAMAGED(f"{path} is damaged: {reason}. {remedy}", name=str(path))
 
 
 def read_through(path: Path, schema: Schema) -> None:
@@ -236,7 +238,7 @@ def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | N
     columns = tuple(by_id.get(field.id) for field in schema.fields)
     missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]
     if missing:
-        raise SchemaMismatchError(
+        raise Code.COLUMN_MISSING(
             f"{path}: missing column{'s' if len(missing) > 1 else ''} {', '.join(missing)}; "
             "a sorted file of this table has them, with their field ids",
             columns=missing,
@@ -246,7 +248,7 @@ def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | N
         if column is None or column.type in (field.type, types.in_parquet(field.type)):
             continue
         if not types.can_become(column.type, field.type):
-            raise SchemaMismatchError(
+            raise Code.COLUMN_TYPE_MISMATCH(
                 f"{path}: column {column.name} is {column.type}; a sorted file of this table has {field.type}",
                 column=field.name,
                 source=str(path),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
@@ -133,7 +133,9 @@ def decode_piece(piece: bytes) -> pa.Table:
     try:
         return pa.ipc.open_file(pa.BufferReader(piece)).read_all()
     except pa.ArrowException as error:
-        raise DamagedError(f"a piece of {len(piece)} bytes is not an Arrow IPC file: {error}", name="piece") from error
+        raise Code.OBJECT_DAMAGED(
+            f"a piece of {len(piece)} bytes is not an Arrow IPC file: {error}", name="piece"
+        ) from error
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import Error, StorageError
+from lakebed.errors import Code, Error
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import commit_files, discard, send_run
 from lakebed.ingest.sources import check_unchanged, find_files
@@ -131,7 +131,7 @@ def _copied(file: Source, scratch: Path, home: Storage) -> Path:
     try:
         source = files.open(name)
     except OSError as error:
-        raise StorageError(f"cannot read {file.url}: {error}", name=file.url) from error
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
     with source, writing_to(scratch), path.open("wb") as copy:
         shutil.copyfileobj(source, copy, _COPY_BYTES)
     check_unchanged(file, home)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from lakebed.errors import Error, UsageError, decode_error, encode_error
+from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.spark import wire
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
@@ -59,7 +59,7 @@ class Place:
     def connect(self) -> Storage:
         """The store, as seen from the calling process. Raises UsageError in a task of another version of Lakebed."""
         if self.version != VERSION:
-            raise UsageError(
+            raise Code.LAKEBED_VERSION_MISMATCH(
                 f"the driver has Lakebed {self.version}, and the tasks have {VERSION}; install the same on both sides"
             )
         return connect(self.url, self.options)
@@ -136,7 +136,7 @@ def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop:
         document = wire.load(payload)
         results[item] = document if ok else decode_error(document)
     if found.num_rows != len(documents) or len(results) != len(documents):
-        raise Error(f"Spark returned {found.num_rows} results for {len(documents)} tasks")
+        raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(documents)} tasks")
     return [results[item] for item in range(len(documents))]
 
 
@@ -212,12 +212,12 @@ def spark_errors() -> Iterator[None]:
             document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
             raise decode_error(document) from None
         if missing := _MISSING.search(text):
-            raise UsageError(
+            raise Code.PACKAGE_MISSING(
                 f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "
                 "or send it along (docs/clusters.md)",
                 module=missing[1],
             ) from error
-        raise Error(f"Spark gave up: {said_by_spark(error)}") from error
+        raise Code.SPARK_FAILED(f"Spark gave up: {said_by_spark(error)}") from error
 
 
 def is_sparks(error: BaseException) -> bool:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import Error, UnknownOutcomeError, UsageError
+from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import commit_files
@@ -91,9 +91,9 @@ class SourceReading:
     def conformer(self, schema: Schema, format: str) -> Conformer:
         """How rows become those of a table. Text has no types, so all of it is cast."""
         if not are_texts(self.casts):
-            raise UsageError(f"casts is a list of names, not {shown(self.casts)}")
+            raise Code.ARGUMENT_INVALID(f"casts is a list of names, not {shown(self.casts)}")
         if not are_names(self.columns) or not is_text(format):
-            raise UsageError(
+            raise Code.ARGUMENT_INVALID(
                 f"columns = {shown(self.columns)}, format = {shown(format)}: must be names by field, a text"
             )
         unasked = schema.names if format in source_frames.TEXT_FORMATS else ()

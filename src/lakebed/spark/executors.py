@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code, Error
 from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
 from lakebed.ingest.plan import Method
 from lakebed.maintenance.compaction.job_batches import Execute as Merge
@@ -82,7 +82,7 @@ def place_of(url: str, instance: Instance) -> Place:
     options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
     if not storage.shared:
-        raise UsageError(
+        raise Code.INSTANCE_IN_MEMORY(
             f"{url} lives in the memory of this process, where tasks, which are other processes, cannot write", url=url
         )
     # Whole, for a task may run in another folder.

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest, export
 from lakebed.ingest.plan import Method
 from lakebed.inspect.history import committed_on_interrupt
@@ -74,9 +74,11 @@ class Pipeline:
         self, instance: Instance, session: SparkSession | None = None, *, launcher: Launcher | str | None = None
     ) -> None:
         if not isinstance(instance, Instance):
-            raise UsageError(f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives")
+            raise Code.ARGUMENT_INVALID(
+                f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"
+            )
         if not instance.storage.shared:
-            raise UsageError(
+            raise Code.INSTANCE_IN_MEMORY(
                 f"{instance.url} lives in the memory of this process, where tasks, which are other processes, cannot "
                 "see it; use a folder or an object store",
                 url=instance.url,
@@ -116,7 +118,7 @@ class Pipeline:
         if self._given is not None:
             return self._given
         if isinstance(self.launcher, InProcess):
-            raise UsageError(
+            raise Code.SPARK_REQUIRED(
                 "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
             )
         with extras():
@@ -176,13 +178,13 @@ class Pipeline:
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
         if self._pool is not None:
-            raise UsageError(
+            raise Code.SPARK_REQUIRED(
                 "a bulk import shuffles rows between tasks, which needs Spark: leave out the launcher in-process, or "
                 "add Parquet files without Spark, by Table.submit and ingest"
             )
         target = self._table(table)
         if partition_rows is not None and not is_whole(partition_rows, 2):
-            raise UsageError(
+            raise Code.ARGUMENT_INVALID(
                 f"partition_rows = {shown(partition_rows)}: must be 2 or more", partition_rows=partition_rows
             )
         reading = SourceReading(
@@ -237,9 +239,9 @@ class Pipeline:
         """
         asked: Any = method
         if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
-            raise UsageError(f"no method {shown(method)}; there are: {', '.join(Method)}", method=method)
+            raise Code.ARGUMENT_INVALID(f"no method {shown(method)}; there are: {', '.join(Method)}", method=method)
         if asked == Method.SHUFFLE and self._pool is not None:
-            raise UsageError(
+            raise Code.SPARK_REQUIRED(
                 "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
             )
         report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))

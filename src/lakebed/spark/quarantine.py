@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import ExistsError, UsageError
+from lakebed.errors import Code
 from lakebed.spark.batch import Place
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
@@ -56,9 +56,11 @@ class Quarantine:
         check_name(self.job)
         storage = self.place.connect()
         if not storage.shared:
-            raise UsageError(f"a quarantine in memory ({self.place.url}) is not seen by Spark's tasks; use a folder")
+            raise Code.INSTANCE_IN_MEMORY(
+                f"a quarantine in memory ({self.place.url}) is not seen by Spark's tasks; use a folder"
+            )
         if storage.get(self._mark) is not None:
-            raise ExistsError(
+            raise Code.QUARANTINE_IN_USE(
                 f"{self.url} holds rejected rows of another import with the job id {self.job}; name another location",
                 name=self.url,
             )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.spark.launcher import LOCAL_MASTER, Local, Remote
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _connected(url: str) -> SparkSession:
     try:
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except PySparkImportError as error:
-        raise UsageError(
+        raise Code.PACKAGE_MISSING(
             f"Spark Connect needs what is not installed: pip install 'lakebed[connect]' ({error.getMessage()})"
         ) from error
     import grpc
@@ -177,7 +177,7 @@ def _refusals(place: str) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         # What Spark's Java has to say, it says on stderr itself, in many lines.
         reason = str(error).strip().partition("\n")[0]
-        raise UsageError(
+        raise Code.SPARK_NOT_STARTED(
             f"Spark did not start at {place} ({reason}); give a master such as local[4], spark://host:7077 or yarn, or "
             "sc://host:15002 of a Spark Connect server, that can be reached from here",
             place=place,
@@ -212,7 +212,7 @@ def java_home() -> str:
         home = _home_of(java)
         if home is not None:
             return home
-    raise UsageError(
+    raise Code.JAVA_MISSING(
         f"Spark needs Java {JAVA_VERSION_MIN} or later, and none was found in JAVA_HOME, on the PATH or where systems "
         "keep it. Install a headless JRE (on Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
     )

@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from lakebed.errors import DamagedError, Error
+from lakebed.errors import Code, Error
 from lakebed.ingest.send import send_run
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -172,7 +172,7 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     )
     arrived, written = sum(sent for _, _, sent in maps.values()), sum(file.rows for file in run)
     if arrived != written:
-        raise Error(f"reducer {reducer} got {arrived} rows and merged them to {written}; nothing was imported")
+        raise Code.ROWS_LOST(f"reducer {reducer} got {arrived} rows and merged them to {written}; nothing was imported")
     files = send_run(shuffle.place.connect(), shuffle.table_id, run, job=shuffle.job)
     return reducer, {"files": wire.encode_new_files(files), "maps": list(maps.items())}
 
@@ -182,7 +182,7 @@ def _piece_path(scratch: Path, number: int, chunk: int, part: int) -> Path:
 
 
 def _doubled(number: int) -> Error:
-    return Error(
+    return Code.ROWS_LOST(
         f"map task {number} reached a reducer twice, or with pieces of two attempts; nothing was imported. Import again"
     )
 
@@ -240,7 +240,7 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tupl
         Error: a reducer reported twice, or saw another attempt of a map task than others did, or rows are missing.
     """
     if len({reducer for reducer, _ in made}) != len(made):
-        raise Error("a reducer reported twice; nothing was imported. Import again")
+        raise Code.ROWS_LOST("a reducer reported twice; nothing was imported. Import again")
     digests: dict[int, set[str]] = defaultdict(set)
     arrived: Counter[int] = Counter()
     read: dict[int, int] = {}
@@ -251,20 +251,22 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tupl
             arrived[number] += sent
     for number, rows in expected.items():
         if len(digests[number]) > 1:
-            raise Error(
+            raise Code.ROWS_LOST(
                 f"map task {number} was computed twice and gave different rows: its source changed meanwhile; "
                 "nothing was imported. Import again"
             )
         if read.get(number, 0) != rows:
-            raise DamagedError(
+            raise Code.SOURCE_DAMAGED(
                 f"map task {number} read {read.get(number, 0)} rows, and its sources say {rows}; nothing was imported"
             )
         if arrived[number] != rows:
-            raise Error(f"of {rows} rows of map task {number}, {arrived[number]} arrived; nothing was imported")
+            raise Code.ROWS_LOST(
+                f"of {rows} rows of map task {number}, {arrived[number]} arrived; nothing was imported"
+            )
     files = tuple(
         file for _, result in sorted(made, key=lambda m: m[0]) for file in wire.decode_new_files(result["files"])
     )
     written = sum(new.file.rows for new in files)
     if written != sum(expected.values()):
-        raise Error(f"{sum(expected.values())} rows came in and {written} were written; nothing was imported")
+        raise Code.ROWS_LOST(f"{sum(expected.values())} rows came in and {written} were written; nothing was imported")
     return files

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from lakebed.errors import Error, NotFoundError, SchemaMismatchError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.ingest.conformer import Conformer
 from lakebed.model import types
 from lakebed.spark.batch import is_sparks, said_by_spark
@@ -111,12 +111,12 @@ def _arrow(frame: DataFrame) -> pa.Schema:
 
 def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
     if format not in FORMATS:
-        raise UsageError(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
+        raise Code.FORMAT_UNKNOWN(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
     items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
     if not items:
-        raise UsageError("no source was given: name files, folders or globs")
+        raise Code.ARGUMENT_MISSING("no source was given: name files, folders or globs")
     if format in ("delta", "iceberg", "query") and len(items) > 1:
-        raise UsageError(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
+        raise Code.ARGUMENT_INVALID(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
     if format == "query":
         return _queried(session, items[0])
     # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
@@ -181,7 +181,9 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise UsageError(f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query) from error
+        raise Code.SQL_INVALID(
+            f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query
+        ) from error
     return frame
 
 
@@ -195,7 +197,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
             raise
         text = str(error)
         if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
-            raise UsageError(
+            raise Code.PACKAGE_MISSING(
                 f"Spark reads {format} by itself, and this session cannot read {names}: for s3a:// start Spark with "
                 "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the files "
                 "where all tasks see them. Parquet without a query is read by Lakebed, from s3:// too",
@@ -203,18 +205,18 @@ def _reading(names: str, format: str) -> Iterator[None]:
                 source=names,
             ) from error
         if "PATH_NOT_FOUND" in text:
-            raise NotFoundError(f"nothing matches {names}", name=names) from error
+            raise Code.SOURCE_NOT_FOUND(f"nothing matches {names}", name=names) from error
         if format in _CONNECTORS and ("DATA_SOURCE_NOT_FOUND" in text or "Failed to find data source" in text):
-            raise UsageError(
+            raise Code.PACKAGE_MISSING(
                 f"this Spark session cannot read {format}: it lacks the package {_CONNECTORS[format]} of its version. "
                 "Start Spark with --packages or spark.jars.packages, and pass the session",
                 format=format,
             ) from error
-        raise SchemaMismatchError(f"{names}: {said_by_spark(error)}", source=names) from error
+        raise Code.SOURCE_UNPARSABLE(f"{names}: {said_by_spark(error)}", source=names) from error
 
 
 def refused_text(error: Error, source: str) -> Error:
     """What Spark says of a malformed record or a failed cast is about the data, and names no source."""
     if type(error) is Error and any(mark in error.message for mark in _DATA_ERRORS):
-        return SchemaMismatchError(f"{source}: {error.message}", source=source)
+        return Code.SOURCE_UNPARSABLE(f"{source}: {error.message}", source=source)
     return error

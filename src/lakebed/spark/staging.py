@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Error
+from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
 from lakebed.model.files import NewFile, object_names
@@ -110,7 +110,7 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> An
         rejected = RejectedRows() if aside is None else aside.send()
     rows = sum(new.file.rows for new in files)
     if rows + rejected.rows != read:
-        raise Error(f"of {read} rows {rows} were kept and {rejected.rows} rejected; nothing was imported")
+        raise Code.ROWS_LOST(f"of {read} rows {rows} were kept and {rejected.rows} rejected; nothing was imported")
     return {"rows": rows, "files": wire.encode_new_files(files), "rejected": [rejected.rows, list(rejected.names)]}
 
 

@@ -37,7 +37,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from lakebed.errors import Error, UsageError, decode_error
+from lakebed.errors import Code, Error, decode_error
 from lakebed.model.checks import is_whole, shown
 from lakebed.spark import wire
 from lakebed.spark.batch import attempt, on_one_core
@@ -79,7 +79,7 @@ class WorkerPool:
     def __init__(self, workers: int | None = None, memory_bytes: int | None = None) -> None:
         for name, given in (("workers", workers), ("memory_bytes", memory_bytes)):
             if given is not None and not is_whole(given, 1):
-                raise UsageError(f"{name} = {shown(given)}: must be 1 or more", name=name)
+                raise Code.WORKER_NOT_STARTED(f"{name} = {shown(given)}: must be 1 or more", name=name)
         self._workers = workers or available_cores()
         self._memory = _MemoryBudget(memory_bytes or int(MEMORY_SHARE * available_memory_bytes()))
         self._scratch = tempfile.TemporaryDirectory(prefix="lakebed-", ignore_cleanup_errors=True)
@@ -114,7 +114,7 @@ class WorkerPool:
         Raises UsageError if the pool is closed.
         """
         if not self._end.alive:
-            raise UsageError("the pipeline is closed, and its workers have ended; make another")
+            raise Code.ALREADY_CLOSED("the pipeline is closed, and its workers have ended; make another")
         batch = _TaskBatch(len(documents), progress, rows)
 
         def run_one(document: Any) -> Any | Error:
@@ -230,7 +230,7 @@ class _TaskWorker:
 
     def __init__(self, scratch: str) -> None:
         if not sys.executable:
-            raise UsageError("sys.executable is empty, so worker processes cannot be started: use Spark")
+            raise Code.WORKER_NOT_STARTED("sys.executable is empty, so worker processes cannot be started: use Spark")
         inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
         try:
             self._process = subprocess.Popen(  # noqa: S603 - this Python, with the program above
@@ -242,7 +242,9 @@ class _TaskWorker:
                 process_group=0,
             )
         except OSError as error:
-            raise Error(f"cannot start a worker process: {error}; free memory or processes, or use Spark") from error
+            raise Code.WORKER_NOT_STARTED(
+                f"cannot start a worker process: {error}; free memory or processes, or use Spark"
+            ) from error
         self._greeting: bytes = json.dumps(sys.path).encode() + b"\n"
 
     def ask(self, message: bytes) -> bytes | None:
@@ -267,13 +269,15 @@ class _TaskWorker:
             code = self._process.wait()
         self._close_pipes()
         if code == -signal.SIGKILL:
-            return Error(
+            return Code.WORKER_KILLED(
                 "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
                 "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
                 exit_code=code,
             )
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return Error(f"the worker process of a task {how}; what it wrote to stderr says more", exit_code=code)
+        return Code.WORKER_FAILED(
+            f"the worker process of a task {how}; what it wrote to stderr says more", exit_code=code
+        )
 
     def has_ended(self) -> bool:
         """Whether the process is gone."""

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from lakebed import clock
-from lakebed.errors import Error, Facts, UsageError, decode_error
+from lakebed.errors import Code, Facts, decode_error
 from lakebed.model.documents import dump, load
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Source(io.RawIOBase):
     def read_buffer(self, size: int) -> Any:
         """So many bytes, aligned as Arrow likes them."""
         if not self._end.alive:
-            raise UsageError("the stream was closed; ask for the rows again")
+            raise Code.ALREADY_CLOSED("the stream was closed; ask for the rows again")
         data = pa.allocate_buffer(size)
         try:
             if self._worker.read_into(memoryview(data)) < size:
@@ -148,7 +148,9 @@ class _Worker:
 
     def __init__(self, limits: Limits) -> None:
         if not sys.executable:
-            raise UsageError("this Python does not know its own program, so it can start no worker: leave out limits")
+            raise Code.WORKER_NOT_STARTED(
+                "this Python does not know its own program, so it can start no worker: leave out limits"
+            )
         self._limits = limits
         self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
             [sys.executable, "-P", "-c", _START],
@@ -205,7 +207,7 @@ class _Worker:
             "reached_bytes": self._reached,
         }
         if self._over is not None:
-            raise UsageError(self._over, **facts)
+            raise Code.STATEMENT_LIMIT_EXCEEDED(self._over, **facts)
         said, mark, document = self._told.decode(errors="replace").rpartition(ERROR_MARK)
         error = decode_error(load(document.encode())) if mark else None
         text = error.message if error else document
@@ -214,11 +216,11 @@ class _Worker:
         starved = next(filter(_STARVED.search, text.splitlines()), None)
         if limit is not None and (starved or (code in _REFUSED and "panicked" not in text)):
             why = _tail(starved) if starved else f"it died with {by}"
-            raise UsageError(f"{self._too_much(limit)} before it asked for more ({why})", **facts)
+            raise Code.STATEMENT_LIMIT_EXCEEDED(f"{self._too_much(limit)} before it asked for more ({why})", **facts)
         if error is not None:
             raise error
         more = ", which is most often the system's, short of memory" if code == -signal.SIGKILL else ""
-        raise Error(
+        raise Code.STATEMENT_KILLED(
             f"the process of the statement died with {by}{more}; nothing was changed. {_tail(said + text)}".rstrip(),
             **facts,
         )

@@ -33,7 +33,7 @@ from lakebed.engine.datafusion import statement_context
 from lakebed.engine.engine_errors import refused
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
-from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import told
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.datafusion_frames import Frame, frame_of
@@ -103,11 +103,11 @@ class SqlEngine:
     def run(self, text: str, memory_limit_bytes: int) -> pa.RecordBatchReader:
         """The rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
         if not isinstance(text, str):
-            raise UsageError(f"statement = {text!r}: must be a text in SQL")
+            raise Code.ARGUMENT_INVALID(f"statement = {text!r}: must be a text in SQL")
         bounds = fitted(text, "the statement")
         if "tablesample" in text.lower() and any(token.says("tablesample") for token in tokens_of(text)):
             # The engine parses it, and returns all rows.
-            raise UsageError("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
+            raise Code.SQL_INVALID("TABLESAMPLE is not supported; use LIMIT, or Table.sample")
         if bounds.flat:
             return pa.RecordBatchReader.from_batches(*self._answer(bounds.text, memory_limit_bytes))
         schema, batches = on_deep_stack(self._answer, bounds.text, memory_limit_bytes)
@@ -162,7 +162,7 @@ class SqlEngine:
                 if self._named.asked:
                     return list(dict.fromkeys(self._named.asked))
                 if _AT_CLAUSE.search(text):
-                    raise UsageError(
+                    raise Code.SQL_INVALID(
                         "AT (…) is not supported: name the version, tag or time with the table, as in "
                         '"flights@12", "flights@audited" or "flights@2026-01-31T12:00:00Z"'
                     ) from error
@@ -188,12 +188,12 @@ class SqlEngine:
         missing = _NO_SUCH_TABLE.search(str(error))
         return self._no_such_table(missing[1]) if missing else refused(error)
 
-    def _no_such_table(self, full_name: str) -> NotFoundError:
+    def _no_such_table(self, full_name: str) -> Error:
         names = self._names()
         written = full_name.removeprefix(f"{_CATALOG}.").removeprefix(f"{_SCHEMA}.")
         called = written.partition("@")[0] or written
         more = "; names that are not plain words are written in double quotes" if any("-" in n for n in names) else ""
-        return NotFoundError(
+        return Code.TABLE_NOT_FOUND(
             f"no table named {called!r}; the instance's tables: {', '.join(names) or 'none yet'}{more}", table=called
         )
 

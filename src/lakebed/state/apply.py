@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
 from lakebed.model.partitions import Partitions
 from lakebed.state.evolution import followed
@@ -136,7 +136,9 @@ def _submit(state: TableState, submitted: SubmitRequests) -> TableState:
     requests = {request.id: replace(request, submitted=state.version) for request in submitted.requests}
     known = [name for name in requests if name in state.open_requests or name in state.requests]
     if known or len(requests) != len(submitted.requests):
-        raise DamagedError(f"entry {state.version} submits a request twice: {min(known, default='in one transaction')}")
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"entry {state.version} submits a request twice: {min(known, default='in one transaction')}"
+        )
     rejected = tuple(request for request in state.rejected if request.id not in requests)
     return replace(state, open_requests=state.open_requests.updated(requests), rejected=rejected)
 
@@ -156,13 +158,15 @@ def _reject(state: TableState, rejected: RejectRequest) -> TableState:
 def _open_request(state: TableState, name: str) -> Request:
     request = state.open_requests.get(name)
     if request is None:
-        raise DamagedError(f"entry {state.version} names request {name}, which is not open", request=name)
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"entry {state.version} names request {name}, which is not open", request=name
+        )
     return request
 
 
 def _raise(state: TableState, mark: Watermark, value: int) -> TableState:
     if value <= getattr(state, mark.value):
-        raise DamagedError(f"entry {state.version} lowers {mark.value} to {value}; it only rises")
+        raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} lowers {mark.value} to {value}; it only rises")
     match mark:
         case Watermark.EARLIEST_RETAINED_VERSION:
             return replace(state, earliest_retained_version=value)
@@ -185,7 +189,9 @@ def _raise(state: TableState, mark: Watermark, value: int) -> TableState:
 def _known(state: TableState, name: str) -> CommittedFile:
     committed = state.files.get(name)
     if committed is None:
-        raise DamagedError(f"entry {state.version} names file {name}, which the table does not have", file=name)
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"entry {state.version} names file {name}, which the table does not have", file=name
+        )
     return committed
 
 
@@ -196,7 +202,9 @@ def _check_whole(files: Iterable[DataFile], references: Iterable[Reference]) -> 
         rows[reference.file] = rows.get(reference.file, 0) + reference.rows
     for file in files:
         if rows.get(file.id) != file.rows:
-            raise DamagedError(f"references to {file.id} hold {rows.get(file.id, 0)} rows of {file.rows}", file=file.id)
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"references to {file.id} hold {rows.get(file.id, 0)} rows of {file.rows}", file=file.id
+            )
 
 
 def _add(
@@ -210,9 +218,11 @@ def _add(
     sequence = state.next_sequence
     for file in files:
         if file.id in known or file.id in state.files:
-            raise DamagedError(f"entry {state.version} adds file {file.id} a second time", file=file.id)
+            raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} adds file {file.id} a second time", file=file.id)
         if not 1 <= file.schema_version <= len(state.schemas):
-            raise DamagedError(f"file {file.id} is of schema version {file.schema_version}, which there is not")
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"file {file.id} is of schema version {file.schema_version}, which there is not"
+            )
         lo, hi = sequence_span or (sequence, sequence)
         known[file.id] = CommittedFile(lo, hi, added=state.version, file=file)
         sequence += sequence_span is None
@@ -231,7 +241,9 @@ def _refer(
     for name, count in Counter([reference.file for reference in references]).items():
         file = files.get(name)
         if file is None:
-            raise DamagedError(f"entry {state.version} references {name}, which it neither adds nor moves", file=name)
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} references {name}, which it neither adds nor moves", file=name
+            )
         counted = new.get(name) or _known(state, name)
         known[name] = replace(counted, references=counted.references + count, dropped=None, file=None)
         spans[name] = state.partitions.position(file.min_key), state.partitions.position(file.max_key)
@@ -243,12 +255,12 @@ def _refer(
         following = beyond < len(ids) and ids[beyond] == reference.partition
         position = beyond if following else state.partitions.position_of(reference.partition)
         if position is None:
-            raise DamagedError(
+            raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} references {reference.file} from partition {reference.partition}"
             )
         first, last = spans[reference.file]
         if not first <= position <= last:
-            raise DamagedError(
+            raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version}: {reference.file} does not reach partition {reference.partition}"
             )
         held = PartitionFile(files[reference.file], reference.rows, reference.exact, reference.run)
@@ -270,7 +282,7 @@ def _drop(state: TableState, pairs: Iterable[tuple[str, int]]) -> TableState:
             held[partition] = {one.file.id: one.file for one in state.held_by(partition)}
         file = held[partition].pop(name, None)
         if file is None:
-            raise DamagedError(
+            raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} drops {name} from partition {partition}, which does not hold it", file=name
             )
         going.setdefault(partition, []).append(file)
@@ -295,7 +307,7 @@ def _let_go(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> Table
 def _replace(state: TableState, transaction: Replace) -> TableState:
     job = state.jobs.get(transaction.job)
     if job is None:
-        raise DamagedError(
+        raise Code.TRANSACTION_IMPOSSIBLE(
             f"entry {state.version} commits job {transaction.job}, which is not open", job=transaction.job
         )
     # One of which every reference was removed meanwhile may be forgotten by now.
@@ -309,7 +321,7 @@ def _concatenate(state: TableState, transaction: ConcatenateRuns) -> TableState:
     held = {one.file.id: one for one in state.held_by(transaction.partition)}
     strangers = [name for name in transaction.files if name not in held]
     if strangers:
-        raise DamagedError(
+        raise Code.TRANSACTION_IMPOSSIBLE(
             f"entry {state.version} chains {strangers[0]} in partition {transaction.partition}, which lacks it"
         )
     renamed = {name: held[name]._replace(run=transaction.run) for name in transaction.files}
@@ -331,7 +343,7 @@ def _split(state: TableState, transaction: SplitPartitions) -> TableState:
             reference.partition not in parts
             or reference.file not in held[after.partitions.parents[reference.partition][0]]
         ):
-            raise DamagedError(
+            raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} brings {reference.file} into partition {reference.partition} by a split"
             )
     return _refer(after, {file.id: file for files in going.values() for file in files}, transaction.references)
@@ -341,7 +353,7 @@ def _join(state: TableState, transaction: JoinPartitions) -> TableState:
     going = {partition: state.files_of(partition) for partition in transaction.partitions}
     moved = {file.id: file for files in going.values() for file in files}
     if set(moved) != {r.file for r in transaction.references}:
-        raise DamagedError(
+        raise Code.TRANSACTION_IMPOSSIBLE(
             f"entry {state.version} joins partitions {transaction.partitions} and changes what they refer to"
         )
     state = _let_go(state, going)
@@ -354,7 +366,7 @@ def _remove(state: TableState, transaction: RemoveRange) -> TableState:
     going = {partition: state.files_of(partition) for partition in transaction.partitions}
     for partition, files in going.items():
         if not files:
-            raise DamagedError(
+            raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} removes from partition {partition}, which is not there or refers to nothing"
             )
     fences = tuple(Fence(keys, state.version) for keys in transaction.ranges) if transaction.fence else ()

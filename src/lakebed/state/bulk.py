@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.files import Reference
 from lakebed.model.ipc import open_within
 
@@ -116,7 +116,9 @@ def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sidecars: Sidecars) 
 def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> Sequence[list[Any]]:
     sidecar = claim["sidecar"]
     if sidecar not in sidecars:
-        raise DamagedError(f"sidecar {sidecar} is claimed, but not named by the header of the entry", sidecar=sidecar)
+        raise Code.SIDECAR_DAMAGED(
+            f"sidecar {sidecar} is claimed, but not named by the header of the entry", sidecar=sidecar
+        )
     # What a list of so many can take: a name of its own for each file and run.
     columns = _decode(
         schema,
@@ -126,7 +128,9 @@ def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sidecars: Mapping[str,
     )
     found = _count_references(columns)
     if found != count_references(claim):
-        raise DamagedError(f"sidecar {sidecar} holds {found}, {count_references(claim)} was claimed", sidecar=sidecar)
+        raise Code.SIDECAR_DAMAGED(
+            f"sidecar {sidecar} holds {found}, {count_references(claim)} was claimed", sidecar=sidecar
+        )
     return columns
 
 
@@ -161,16 +165,16 @@ def _decode(schema: pa.Schema, data: bytes, sidecar: str, bytes_max: int) -> lis
         reader = open_within(pa.BufferReader(data), bytes_max, f"sidecar {sidecar}")
         batches = list(reader) if reader.schema == schema else []
         if len(batches) != 1:
-            raise DamagedError(
+            raise Code.SIDECAR_DAMAGED(
                 f"sidecar {sidecar} is {len(batches)} batches of {reader.schema.names}, not one of {schema.names}",
                 sidecar=sidecar,
             )
         (batch,) = batches
         batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedError(f"sidecar {sidecar} is not an Arrow file: {error}", sidecar=sidecar) from error
+        raise Code.SIDECAR_DAMAGED(f"sidecar {sidecar} is not an Arrow file: {error}", sidecar=sidecar) from error
     if any(column.null_count for column in batch.columns):
-        raise DamagedError(f"sidecar {sidecar} has nulls", sidecar=sidecar)
+        raise Code.SIDECAR_DAMAGED(f"sidecar {sidecar} has nulls", sidecar=sidecar)
     return [_decode_column(column) for column in batch.columns]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, assert_never
 
-from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.errors import Code
 from lakebed.model.documents import reading
 from lakebed.state import shapes
 from lakebed.state.transactions import Rejected, Repeated
@@ -124,7 +124,9 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
     """The catalog after the change, which is part of entry ``version``. Raises DamagedError if it does not fit."""
     if isinstance(resolve(change, state), Rejected):
-        raise DamagedError(f"catalog entry {version} does not fit the catalog: {change}", version=version)
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"catalog entry {version} does not fit the catalog: {change}", version=version
+        )
     tables = dict(state.tables)
     defaults, creations_from = state.defaults, state.creations_from
     match change:
@@ -155,7 +157,7 @@ def encode_change(change: CatalogChange) -> dict[str, Any]:
     try:
         shapes.check(document, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
     except ValueError as error:
-        raise UsageError(f"{error}; nothing was written") from error
+        raise Code.ARGUMENT_INVALID(f"{error}; nothing was written") from error
     return document
 
 
@@ -165,7 +167,7 @@ def decode_change(document: Mapping[str, Any]) -> CatalogChange:
         facts = dict(document)
         kind = facts.pop("type", None)
         if kind not in _TYPES:
-            raise UnsupportedFormatError(
+            raise Code.FORMAT_TOO_NEW(
                 f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it"
             )
         shapes.check(facts, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.documents import reading
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import Schema
@@ -146,5 +146,5 @@ def of_catalog(state: CatalogState) -> EncodedState[CatalogState]:
 def to_catalog(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> CatalogState:
     """The catalog of an image. Raises DamagedError if it is none."""
     if segments:
-        raise DamagedError("not the state of a catalog: it has segments")
+        raise Code.CHECKPOINT_DAMAGED("not the state of a catalog: it has segments")
     return decode_state(document)

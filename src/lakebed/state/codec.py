@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 
-from lakebed.errors import UnsupportedFormatError, UsageError
+from lakebed.errors import Code
 from lakebed.model.documents import reading
 from lakebed.model.files import DataFile
 from lakebed.model.keys import EncodedRange
@@ -81,7 +81,7 @@ def encode_transaction(transaction: Transaction) -> Encoded:
     try:
         shapes.check(document, shapes.TRANSACTIONS[document["type"]], f"a transaction {document['type']}")
     except ValueError as error:
-        raise UsageError(f"{error}; nothing was written") from error
+        raise Code.ARGUMENT_INVALID(f"{error}; nothing was written") from error
     return Encoded(document, sidecars)
 
 
@@ -232,7 +232,7 @@ def _decode(document: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> Trans
         case "drop_table":
             return DropTable()
         case other:
-            raise UnsupportedFormatError(
+            raise Code.FORMAT_TOO_NEW(
                 f"a transaction of type {other!r}: written by a newer Lakebed; upgrade to read it"
             )
 
@@ -241,7 +241,7 @@ def _decode_mark(name: str) -> Watermark:
     try:
         return Watermark(name)
     except ValueError:
-        raise UnsupportedFormatError(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
+        raise Code.FORMAT_TOO_NEW(f"a mark {name!r}: written by a newer Lakebed; upgrade to read it") from None
 
 
 def _encode_file(file: DataFile) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 
 K = TypeVar("K", int, str)
 V = TypeVar("V")
@@ -57,10 +57,10 @@ class SegmentRows(Generic[K, V]):
 
     def __init__(self, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> None:
         if not batch.num_rows or batch.schema != codec.schema:
-            raise DamagedError(f"a segment of a state has {batch.num_rows} rows of {batch.schema.names}")
+            raise Code.CHECKPOINT_DAMAGED(f"a segment of a state has {batch.num_rows} rows of {batch.schema.names}")
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name not in codec.nullable and _has_nulls(column):
-                raise DamagedError(f"a segment of a state has nulls in {name}")
+                raise Code.CHECKPOINT_DAMAGED(f"a segment of a state has nulls in {name}")
         self._codec: ColumnarCodec[K, V] = codec
         self.batch = batch
         self._key = _key_reader(batch.column(0))
@@ -138,7 +138,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         self._firsts: list[K] = [segment.first for segment in self.segments]
         self._count: int = sum(segment.count for segment in self.segments)
         if any(a.last >= b.first for a, b in pairwise(self.segments)):
-            raise DamagedError("the segments of a state overlap")
+            raise Code.CHECKPOINT_DAMAGED("the segments of a state overlap")
 
     def _find(self, key: Any) -> tuple[SegmentRows[K, V], int] | None:
         index = bisect_right(self._firsts, key) - 1

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
-from lakebed.errors import DamagedError, UsageError
+from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.schema import Field, Schema, check_field
@@ -94,7 +94,9 @@ def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
     strangers = [change for change in changes if not isinstance(change, SchemaChange)]
     if strangers or not changes:
         given = f", not {shown(strangers[0])}" if strangers else ""
-        raise UsageError(f"alter takes AddField, DropField, RenameField, WidenField and AllowNulls values{given}")
+        raise Code.ARGUMENT_INVALID(
+            f"alter takes AddField, DropField, RenameField, WidenField and AllowNulls values{given}"
+        )
     return tuple(changes)
 
 
@@ -202,15 +204,19 @@ def _with(schema: Schema, changed: Field) -> Schema:
 def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
     """All schemas, with the next one. Raises DamagedError if files of an earlier one could not be read by it."""
     if schema.version != len(schemas) + 1:
-        raise DamagedError(f"schema version {schema.version} follows version {len(schemas)}", version=schema.version)
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"schema version {schema.version} follows version {len(schemas)}", version=schema.version
+        )
     if schemas:
         before = {field.id: field for field in schemas[-1].fields}
         used = {field.id for earlier in schemas for field in earlier.fields}
         if _keys(schema) != _keys(schemas[-1]):
-            raise DamagedError(f"schema version {schema.version} has other keys than before", version=schema.version)
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"schema version {schema.version} has other keys than before", version=schema.version
+            )
         for field in schema.values:
             if not _follows(field, before.get(field.id), used):
-                raise DamagedError(
+                raise Code.TRANSACTION_IMPOSSIBLE(
                     f"schema version {schema.version}: files of earlier versions cannot be read as field {field.name}",
                     version=schema.version,
                 )

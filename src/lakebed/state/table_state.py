@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.model.partitions import Partitions
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
@@ -85,7 +85,7 @@ class TableState:
     def created(self) -> Schema:
         """The newest schema of a table that exists. Raises DamagedError for a log without its creation."""
         if not self.schemas:
-            raise DamagedError(f"the log of table {self.table or '?'} does not begin with its creation")
+            raise Code.STATE_INCONSISTENT(f"the log of table {self.table or '?'} does not begin with its creation")
         return self.schemas[-1]
 
     def held_by(self, partition: int) -> tuple[PartitionFile, ...]:
@@ -125,42 +125,54 @@ def check_invariants(state: TableState) -> None:
     for partition, held in state.references.items():
         position = state.partitions.position_of(partition)
         if position is None:
-            raise DamagedError(f"references of a partition that is not there: {partition}", partition=partition)
+            raise Code.STATE_INCONSISTENT(
+                f"references of a partition that is not there: {partition}", partition=partition
+            )
         keys = state.partitions.range_at(position)
         if len({one.file.id for one in held}) != len(held):
-            raise DamagedError(f"partition {partition} references a file twice", partition=partition)
+            raise Code.STATE_INCONSISTENT(f"partition {partition} references a file twice", partition=partition)
         for file in (one.file for one in held):
             committed = state.files.get(file.id)
             if committed is None or committed.retired:
-                raise DamagedError(
+                raise Code.STATE_INCONSISTENT(
                     f"partition {partition} references {file.id}, which is forgotten or dead", partition=partition
                 )
             if not file.reaches(keys):
-                raise DamagedError(
+                raise Code.STATE_INCONSISTENT(
                     f"partition {partition} references {file.id}, which does not reach it", partition=partition
                 )
             if facts.setdefault(file.id, file) != file:
-                raise DamagedError(
+                raise Code.STATE_INCONSISTENT(
                     f"partition {partition} has other facts of {file.id} than another partition", partition=partition
                 )
             counted[file.id] = counted.get(file.id, 0) + 1
     for job in state.jobs.values():
         if not job.inputs or job.keys.empty or not 0 < job.opened <= state.version:
-            raise DamagedError(f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id)
+            raise Code.STATE_INCONSISTENT(
+                f"job {job.id} has no inputs, or no keys, or was opened at {job.opened}", job=job.id
+            )
     for request in state.open_requests.values():
         if request.id in state.requests or not request.files or not 0 < request.submitted <= state.version:
-            raise DamagedError(f"request {request.id} is carried out, or empty, or of version {request.submitted}")
+            raise Code.STATE_INCONSISTENT(
+                f"request {request.id} is carried out, or empty, or of version {request.submitted}"
+            )
     for request in state.rejected:
         if request.id in state.open_requests or not 0 < request.submitted <= request.rejected <= state.version:
-            raise DamagedError(f"request {request.id} is open, or was rejected at {request.rejected}")
+            raise Code.STATE_INCONSISTENT(f"request {request.id} is open, or was rejected at {request.rejected}")
     for fence in state.fences:
         if fence.keys.empty or not 0 < fence.version <= state.version:
-            raise DamagedError(f"a fence of version {fence.version} over {fence.keys}")
+            raise Code.STATE_INCONSISTENT(f"a fence of version {fence.version} over {fence.keys}")
     for file_id, committed in state.files.items():
         if committed.references != counted.get(file_id, 0):
-            raise DamagedError(f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}")
+            raise Code.STATE_INCONSISTENT(
+                f"file {file_id} has {counted.get(file_id, 0)} references, not {committed.references}"
+            )
         if (committed.dropped is None) != (committed.references > 0):
-            raise DamagedError(f"file {file_id}: dropped at {committed.dropped} with {committed.references} references")
+            raise Code.STATE_INCONSISTENT(
+                f"file {file_id}: dropped at {committed.dropped} with {committed.references} references"
+            )
         own = committed.file
         if (own is None) != (committed.references > 0) or (own is not None and own.id != file_id):
-            raise DamagedError(f"file {file_id} of {committed.references} references has the wrong facts: {own}")
+            raise Code.STATE_INCONSISTENT(
+                f"file {file_id} of {committed.references} references has the wrong facts: {own}"
+            )

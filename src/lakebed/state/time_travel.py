@@ -13,7 +13,7 @@ from bisect import bisect_left
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import NotFoundError, NotRetainedError, UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import TAG_NAME, check_request_key, check_text, check_whole_number, is_whole, shown
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 def check_tag(name: Any) -> str:
     """The name, if a tag may have it; not one that reads as a number. Raises UsageError."""
     if not isinstance(name, str) or not TAG_NAME.fullmatch(name) or name.isdigit():
-        raise UsageError(
+        raise Code.NAME_INVALID(
             f"not a tag: {shown(name)}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
             "and not digits alone",
             tag=name,
@@ -50,11 +50,11 @@ def check_time(time: Any) -> datetime:
         # Also for what has a time zone that does not tell its offset.
         offset = moment.utcoffset()
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(
+        raise Code.ARGUMENT_INVALID(
             f"time = {shown(time)}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z"
         ) from error
     if not isinstance(moment, datetime) or offset is None:
-        raise UsageError(f"time = {shown(time)}: say in which time zone, such as 2026-01-31T12:00:00Z")
+        raise Code.ARGUMENT_INVALID(f"time = {shown(time)}: say in which time zone, such as 2026-01-31T12:00:00Z")
     return moment
 
 
@@ -71,16 +71,16 @@ def locate(
     Raises UsageError unless exactly one is given and of its type, NotFoundError, NotRetainedError.
     """
     if sum(given is not None for given in (version, time, tag)) != 1:
-        raise UsageError("give exactly one of version, time and tag")
+        raise Code.ARGUMENTS_CONFLICT("give exactly one of version, time and tag")
     if tag is not None:
         return _tagged(state, tag)
     found = _at_time(state, last_modified_of, time) if time is not None else version
     if not is_whole(found, -(2**63)):
-        raise UsageError(f"version = {shown(version)}: must be a whole number")
+        raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: must be a whole number")
     if not 1 <= found <= state.version:
-        raise NotFoundError(f"there is no version {found}: the table has 1 to {state.version}", version=found)
+        raise Code.VERSION_NOT_FOUND(f"there is no version {found}: the table has 1 to {state.version}", version=found)
     if not state.retains(found):
-        raise NotRetainedError(
+        raise Code.VERSION_NOT_RETAINED(
             f"version {found} cannot be read any more: files of it are deleted. Kept are the versions from "
             f"{state.earliest_retained_version} to {state.version}{_and_tags(state)}; the setting history_s and tags "
             "keep more",
@@ -110,11 +110,11 @@ def based_on(state: TableState, request_key: str | None, base_version: int | Non
     if base_version is None:
         return state.version
     if request_key is None:
-        raise UsageError(
+        raise Code.ARGUMENT_INVALID(
             f"base_version = {base_version} goes with a commit id or job id: without one nothing is repeated"
         )
     if base_version > state.version:
-        raise UsageError(
+        raise Code.ARGUMENT_INVALID(
             f"base_version = {base_version}: there are numbers up to {state.version}", version=base_version
         )
     return base_version
@@ -124,7 +124,7 @@ def _tagged(state: TableState, tag: str) -> int:
     check_text("tag", tag)
     if tag not in state.tags:
         names = ", ".join(sorted(state.tags)) or "none"
-        raise NotFoundError(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)
+        raise Code.TAG_NOT_FOUND(f"the table has no tag {tag!r}; its tags: {names}", tag=tag)
     return state.tags[tag]
 
 
@@ -137,8 +137,8 @@ def _at_time(state: TableState, last_modified_of: Callable[[int], datetime], tim
     if not found:
         text = f"is of {last_modified_of(first).isoformat()}, after {moment.isoformat()}"
         if first == 1:
-            raise NotFoundError(f"the table was created later: its first entry {text}")
-        raise NotRetainedError(
+            raise Code.VERSION_NOT_FOUND(f"the table was created later: its first entry {text}")
+        raise Code.VERSION_NOT_RETAINED(
             f"the oldest version that is kept, {first}, {text}; the setting history_s and tags keep more",
             earliest_retained_version=first,
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import check_text, shown
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, check_name
 from lakebed.storage.local import LocalStorage
@@ -56,22 +56,22 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise UsageError(f"not a URL: {shown(url)} ({error})") from error
+        raise Code.URL_INVALID(f"not a URL: {shown(url)} ({error})") from error
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
-        raise UsageError(
+        raise Code.URL_HAS_CREDENTIALS(
             f"credentials do not belong into a URL ({parts.scheme}://...@{parts.netloc.rpartition('@')[2]}): "
             "give them as storage options, or in the environment"
         )
     if parts.query or parts.fragment:
-        raise UsageError(f"a root URL has no query and no fragment: {parts.scheme}://{parts.netloc}{parts.path}")
+        raise Code.URL_INVALID(f"a root URL has no query and no fragment: {parts.scheme}://{parts.netloc}{parts.path}")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):
-            raise UsageError(f"{url} names a host: write file:/// and an absolute path")
+            raise Code.URL_INVALID(f"{url} names a host: write file:/// and an absolute path")
         return _local(unquote(parts.path), options)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None:
         known = ", ".join(f"{name}://" for name in ("file", *sorted(set(_SCHEMES.values()))))
-        raise UsageError(
+        raise Code.URL_SCHEME_UNKNOWN(
             f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}", scheme=parts.scheme
         )
     return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
@@ -81,15 +81,15 @@ def _options(given: Any) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise UsageError(f"storage options are names with texts, not a {type(given).__name__}")
+        raise Code.ARGUMENT_INVALID(f"storage options are names with texts, not a {type(given).__name__}")
     return dict(given)
 
 
 def _local(path: str, options: dict[str, str]) -> Storage:
     if options:
-        raise UsageError(f"storage option {min(options)!r} means nothing on local disk", option=min(options))
+        raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} means nothing on local disk", option=min(options))
     if not path or "\0" in path:
-        raise UsageError(f"{path!r} is not a path")
+        raise Code.URL_INVALID(f"{path!r} is not a path")
     return LocalStorage(Path(path).expanduser())
 
 
@@ -98,14 +98,14 @@ def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> S
     from lakebed.storage.object_store import ObjectStorage
 
     if not bucket:
-        raise UsageError(f"{scheme}:// needs a {'name' if scheme == 'memory' else 'bucket'}: {scheme}://name")
+        raise Code.URL_INVALID(f"{scheme}:// needs a {'name' if scheme == 'memory' else 'bucket'}: {scheme}://name")
     if prefix:
         check_name(prefix)
     url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
     if scheme != "memory":
         return ObjectStorage(url, prefix, open_clients(scheme, bucket, options))
     if options:
-        raise UsageError(f"storage option {min(options)!r} means nothing in memory", option=min(options))
+        raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} means nothing in memory", option=min(options))
     return ObjectStorage(url, prefix, _memory(bucket), shared=False)
 
 

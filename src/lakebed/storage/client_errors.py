@@ -14,7 +14,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Error, StorageError
+from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,34 +25,42 @@ _USER = re.compile(r"(?<=://)[^/\s\"'@?#]*@(?=[^\s@]*)")
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509, 529})
 _MESSAGE_CHARS_MAX = 400
 
-# Phrase in the text -> what to do about it. The first that matches wins; all of these fail again until mended.
-_REMEDIES = (
-    ("NoSuchBucket", "the bucket does not exist: create it, or correct the URL"),
-    ("ContainerNotFound", "the container does not exist: create it, or correct the URL"),
-    ("/latest/api/token", "no credentials found: set them in the environment, a profile or storage options"),
-    ("/latest/meta-data/", "no credentials found: set them in the environment, a profile or storage options"),
-    ("metadata.google.internal", "no credentials found: set them in the environment or storage options"),
-    ("/metadata/identity", "no credentials found: set them in the environment or storage options"),
-    ("ExpiredToken", "the credentials have expired: renew them"),
-    ("AuthorizationHeaderMalformed", "the region or the credentials do not fit the bucket: set the region"),
-    ("redirect without LOCATION", "the bucket lies in another region: set the region in storage options"),
-    ("builder error", "the client refuses the endpoint: for plain http set allow_http=true in storage options"),
-    ("Unable to open service account", "the service account file cannot be read"),
-    ("PermissionDenied", "permission denied: allow these credentials to get, put, delete and list below the root"),
-    ("Unauthenticated", "the credentials were not accepted: check them"),
-)
+_NO_CREDENTIALS = (Code.STORE_CREDENTIALS, "no credentials found: set them in the environment or storage options")
+# Phrase in the text -> the code, and what to do. The first that matches wins; all of these fail again until mended.
+_REMEDIES = {
+    "NoSuchBucket": (Code.STORE_NOT_FOUND, "the bucket does not exist: create it, or correct the URL"),
+    "ContainerNotFound": (Code.STORE_NOT_FOUND, "the container does not exist: create it, or correct the URL"),
+    "/latest/api/token": _NO_CREDENTIALS,
+    "/latest/meta-data/": _NO_CREDENTIALS,
+    "metadata.google.internal": _NO_CREDENTIALS,
+    "/metadata/identity": _NO_CREDENTIALS,
+    "ExpiredToken": (Code.STORE_CREDENTIALS, "the credentials have expired: renew them"),
+    "AuthorizationHeaderMalformed": (Code.STORE_CREDENTIALS, "the region or the credentials do not fit the bucket"),
+    "redirect without LOCATION": (Code.STORE_REFUSED, "the bucket is in another region: set it in storage options"),
+    "builder error": (Code.STORE_REFUSED, "for plain http set allow_http=true in storage options"),
+    "Unable to open service account": (Code.STORE_CREDENTIALS, "the service account file cannot be read"),
+    "PermissionDenied": (
+        Code.STORE_PERMISSION,
+        "permission denied: allow these credentials to get, put, delete and list below the root",
+    ),
+    "Unauthenticated": (Code.STORE_CREDENTIALS, "the credentials were not accepted: check them"),
+}
 
 
-def explain(error: BaseException, action: str, url: str) -> StorageError:
+def explain(error: BaseException, action: str, url: str) -> Error:
     """The error as one that says what, which URL and the remedy; ``transient`` says whether to try again."""
     text = str(error)
     status = _status(text)
-    remedy = next((remedy for phrase, remedy in _REMEDIES if phrase in text or phrase in type(error).__name__), None)
-    transient = remedy is None and (status is None or status in _TRANSIENT_STATUS)
-    if remedy is None:
-        remedy = "try again later" if transient else "the store refused the request"
+    transient = status is None or status in _TRANSIENT_STATUS
+    code, remedy = Code.STORE_UNAVAILABLE, "try again later"
+    if not transient:
+        code, remedy = Code.STORE_REFUSED, "the store refused the request"
+    for phrase, known in _REMEDIES.items():
+        if phrase in text or phrase in type(error).__name__:
+            (code, remedy), transient = known, False
+            break
     said = scrubbed(text.partition("\n\nDebug source")[0])[:_MESSAGE_CHARS_MAX]
-    return StorageError(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
+    return code(f"cannot {action} {url}: {remedy} ({said})", url=url, status=status, transient=transient)
 
 
 def scrubbed(text: str) -> str:

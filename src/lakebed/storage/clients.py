@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import StorageError, UsageError
+from lakebed.errors import Code
 from lakebed.storage.client_errors import scrubbed
 
 if TYPE_CHECKING:
@@ -92,10 +92,12 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         )
     except UnknownConfigurationKeyError as error:
         named = next((key for key in config if f"'{key}'" in str(error)), "")
-        raise UsageError(f"storage option {named!r} is not known for {scheme}:// URLs", option=named) from error
+        raise Code.OPTION_UNKNOWN(
+            f"storage option {named!r} is not known for {scheme}:// URLs", option=named
+        ) from error
     except (BaseError, ValueError) as error:
         said = scrubbed(str(error).partition("\n\nDebug source")[0])
-        failure = StorageError(f"cannot open {scheme}://{bucket}: {said}", transient=False)
+        failure = Code.STORE_REFUSED(f"cannot open {scheme}://{bucket}: {said}", transient=False)
         raise failure from (error if said in str(error) else None)
 
 
@@ -105,7 +107,9 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
     client_options: dict[str, str] = {}
     for given, value in options.items():
         if not isinstance(value, str | bool):
-            raise UsageError(f"storage option {given!r} must be a string, not {type(value).__name__}", option=given)
+            raise Code.ARGUMENT_INVALID(
+                f"storage option {given!r} must be a string, not {type(value).__name__}", option=given
+            )
         key = given.lower()
         text = value if isinstance(value, str) else str(value).lower()
         bare = key.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
@@ -142,7 +146,7 @@ def _profile_credentials(config: dict[str, str], profile: str | None) -> Callabl
         if not wanted or given:
             return None
         named = f"storage option {PROFILE_OPTION!r}" if profile is not None else f"the variable {variable}"
-        raise UsageError(
+        raise Code.PACKAGE_MISSING(
             f"{named} names a profile of ~/.aws, and to read one takes boto3: pip install boto3", option=PROFILE_OPTION
         )
     if given and not wanted:
@@ -158,7 +162,7 @@ def _profile_credentials(config: dict[str, str], profile: str | None) -> Callabl
             return None
         return _explained(Boto3CredentialProvider(session))
     except BotoCoreError as error:
-        raise UsageError(f"cannot read AWS credentials: {error}") from error
+        raise Code.CREDENTIALS_UNREADABLE(f"cannot read AWS credentials: {error}") from error
 
 
 _PROFILE_VARIABLE = "AWS_PROFILE"
@@ -190,7 +194,9 @@ def _explained(provider: Callable[[], Any]) -> Callable[[], Any]:
         try:
             return provider()
         except BotoCoreError as error:
-            raise StorageError(f"cannot get AWS credentials of the profile: {error}", transient=False) from error
+            raise Code.STORE_CREDENTIALS(
+                f"cannot get AWS credentials of the profile: {error}", transient=False
+            ) from error
 
     return credentials
 

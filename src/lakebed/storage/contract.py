@@ -37,7 +37,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -211,10 +211,12 @@ def check_name(name: str) -> str:
             system gives a meaning of its own (backslash, percent, NUL, blanks, non-ASCII).
     """
     if len(name) > NAME_CHARS_MAX:
-        raise UsageError(f"object name of {len(name)} characters is longer than {NAME_CHARS_MAX}", name=name)
+        raise Code.OBJECT_NAME_INVALID(
+            f"object name of {len(name)} characters is longer than {NAME_CHARS_MAX}", name=name
+        )
     if not _NAME.fullmatch(name):
         segment = next(segment for segment in name.split("/") if not _SEGMENT.fullmatch(segment))
-        raise UsageError(
+        raise Code.OBJECT_NAME_INVALID(
             f"unsafe object name {name!r}: segment {segment!r} must be 1 to {SEGMENT_CHARS_MAX} of the characters "
             "A-Z a-z 0-9 _ . = - and must not end in a dot",
             name=name,

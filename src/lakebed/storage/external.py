@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from lakebed.errors import NotFoundError, StorageError, UsageError
+from lakebed.errors import Code
 from lakebed.storage.client_errors import explained, is_missing_root, scrubbed
 from lakebed.storage.clients import Clients, open_clients
 
@@ -77,28 +77,28 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     from pyarrow import fs as pafs
 
     if "\0" in uri:
-        raise UsageError(f"not a path or URI: {uri!r}", name=uri)
+        raise Code.URL_INVALID(f"not a path or URI: {uri!r}", name=uri)
     if "://" not in uri:
         path = Path(uri).expanduser().absolute()
         # A file has one name, from wherever it is named.
         return ArrowFiles(pafs.LocalFileSystem()), str(path.resolve() if ".." in path.parts else path)
     bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
     if "@" in bucket:
-        raise UsageError(
+        raise Code.URL_HAS_CREDENTIALS(
             f"credentials do not belong into a URL ({scrubbed(uri)}): give them as storage options of the instance, in "
             "the environment or in a profile"
         )
     kind = kind_of(uri)
     if kind in _KINDS.values():
         if not bucket:
-            raise UsageError(f"{uri} names no bucket", name=uri)
+            raise Code.URL_INVALID(f"{uri} names no bucket", name=uri)
         own = getattr(getattr(home, "clients", None), "options", {})
         given = options_for(uri, getattr(home, "url", ""), own)
         return ObjectFiles(f"{kind}://{bucket}", _clients(kind, bucket, given)), uri.partition("://")[2].rstrip("/")
     try:
         system, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:
-        raise UsageError(f"cannot read from {uri}: {error}", name=uri) from error
+        raise Code.URL_INVALID(f"cannot read from {uri}: {error}", name=uri) from error
     return ArrowFiles(system), path
 
 
@@ -180,7 +180,7 @@ class ObjectFiles:
         """The bytes of an object; each read is a request for just those."""
         found = self.look(path)
         if found is None or found.is_folder:
-            raise NotFoundError(f"no file {self._url(path)}", name=self._url(path))
+            raise Code.SOURCE_NOT_FOUND(f"no file {self._url(path)}", name=self._url(path))
         return pa.PythonFile(_ObjectFile(self._store, self._key(path), found.size_bytes, self._url(path)), mode="r")
 
     def _found(self, meta: Any) -> ExternalFile:
@@ -226,9 +226,11 @@ class _ObjectFile(io.RawIOBase):
             try:
                 data = bytes(obstore.get_range(self._store, self._key, start=self._at, length=length))
             except FileNotFoundError as error:
-                raise NotFoundError(f"no file {self._url}", name=self._url) from error
+                raise Code.SOURCE_NOT_FOUND(f"no file {self._url}", name=self._url) from error
         if len(data) != length:
-            raise StorageError(f"{self._url} broke off: {len(data)} of {length} bytes", name=self._url, transient=True)
+            raise Code.TRANSFER_INTERRUPTED(
+                f"{self._url} broke off: {len(data)} of {length} bytes", name=self._url, transient=True
+            )
         self._at += length
         return data
 

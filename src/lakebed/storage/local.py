@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.storage.contract import PROBE, Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
 from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
 from lakebed.storage.object_size import check_get, check_put
@@ -69,7 +69,7 @@ class LocalStorage:
     def __init__(self, root: Path, *, durability: Durability = "fsync") -> None:
         """``durability="none"`` skips every fsync (0.04 instead of 0.4 ms a put): for tests, never for data."""
         if durability not in ("fsync", "none"):
-            raise UsageError(f"durability must be 'fsync' or 'none', not {durability!r}")
+            raise Code.ARGUMENT_INVALID(f"durability must be 'fsync' or 'none', not {durability!r}")
         self._root = os.path.realpath(root)
         self._durable = durability == "fsync"
         self._synced: set[str] = set()
@@ -166,7 +166,7 @@ class LocalStorage:
                 if (outcome := link(temporary, target)) is not PutOutcome.CREATED:
                     taken = "the name is taken; every attempt needs a fresh name"
                     unclear = "the file system does not say whether the name was given; check the mount, and try again"
-                    raise StorageError(
+                    raise Code.PUT_UNCLEAR(
                         f"cannot send to {target}: {taken if outcome is PutOutcome.EXISTS else unclear}",
                         name=name,
                         transient=False,
@@ -185,10 +185,10 @@ class LocalStorage:
         target = self._place(name)
         with explained("fetch", target):
             if not os.path.isfile(target):
-                raise NotFoundError(f"no object {name} in {self.url}", name=name)
+                raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
             found = digest_file(Path(target)).digest if digest is not None else None
         if found != digest:
-            raise DamagedError(
+            raise Code.OBJECT_DAMAGED(
                 f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written; restore the object",
                 name=name,
                 expected=digest,
@@ -280,7 +280,7 @@ class LocalStorage:
 
     def _check_within(self, path: str) -> None:
         if not f"{os.path.realpath(path)}/".startswith(f"{self._root.rstrip('/')}/"):
-            raise UsageError(f"{path} leads out of the root {self._root} by a symbolic link", path=path)
+            raise Code.URL_INVALID(f"{path} leads out of the root {self._root} by a symbolic link", path=path)
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
         """(path, descriptor) of a new temporary beside the target; makes the parents."""
@@ -293,7 +293,9 @@ class LocalStorage:
             except FileNotFoundError:
                 # A delete pruned the directory just now, or someone removed the tree: it must be made and synced anew.
                 self._synced.clear()
-        raise StorageError(f"cannot create {target}: its directory keeps vanishing", path=target, transient=True)
+        raise Code.STORE_UNAVAILABLE(
+            f"cannot create {target}: its directory keeps vanishing", path=target, transient=True
+        )
 
     def _replace(self, target: str, data: bytes) -> None:
         temporary = self._write_temporary(target, data)

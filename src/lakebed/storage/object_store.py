@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import xxhash
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, NotFoundError, StorageError, UnsafeStoreError
+from lakebed.errors import Code, Error, StorageError
 from lakebed.storage.client_errors import explain, explained, is_conflict, is_missing_root, is_unsupported
 from lakebed.storage.contract import (
     PROBE,
@@ -120,7 +120,7 @@ class ObjectStorage:
         with suppress(StorageError):  # it weighs nothing, and is not worth failing for
             self.delete([name])
         if last_modified is None:
-            raise StorageError(f"{self.object_url(name)} was put and is not there", transient=True)
+            raise Code.STORE_UNAVAILABLE(f"{self.object_url(name)} was put and is not there", transient=True)
         return last_modified
 
     def send(self, name: str, path: Path) -> Stored:
@@ -148,7 +148,9 @@ class ObjectStorage:
         found = self._head(name)
         if found is None or found["size"] != digests.size_bytes:
             there = "is not there" if found is None else f"has {found['size']} bytes"
-            raise StorageError(f"{url} {there} after {digests.size_bytes} bytes were sent", name=name, transient=True)
+            raise Code.TRANSFER_INTERRUPTED(
+                f"{url} {there} after {digests.size_bytes} bytes were sent", name=name, transient=True
+            )
         return Stored(
             digests.size_bytes,
             digests.digest,
@@ -164,7 +166,7 @@ class ObjectStorage:
             path = Path(directory, PurePosixPath(check_name(name)).name)
             found = self._download(name, path)
             if digest is not None and found != digest:
-                raise DamagedError(
+                raise Code.OBJECT_DAMAGED(
                     f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written; "
                     "restore the object",
                     name=name,
@@ -252,8 +254,8 @@ class ObjectStorage:
             raise failure from error
         return PutOutcome.CREATED
 
-    def _unversioned(self, fault: str) -> UnsafeStoreError:
-        return UnsafeStoreError(
+    def _unversioned(self, fault: str) -> Error:
+        return Code.TRUNCATION_UNSUPPORTED(
             f"{self.url} {fault}, so the log in it cannot be truncated: keep it whole, or use a store that honours "
             "If-Match (S3, GCS, Azure, recent MinIO or Ceph)",
             url=self.url,
@@ -295,13 +297,13 @@ class ObjectStorage:
             except FileNotFoundError as error:
                 if is_missing_root(error):
                     raise
-                raise NotFoundError(f"no object {name} in {self.url}", name=name) from error
+                raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name) from error
             with closing(path.open("wb")) as file:
                 for chunk in answer.stream(min_chunk_size=_FETCH_CHUNK_BYTES):
                     whole.update(chunk)
                     size_bytes += file.write(chunk)
         if size_bytes != answer.meta["size"]:
-            raise StorageError(
+            raise Code.TRANSFER_INTERRUPTED(
                 f"{self.object_url(name)} broke off after {size_bytes} of {answer.meta['size']} bytes",
                 name=name,
                 transient=True,

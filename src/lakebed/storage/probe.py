@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lakebed.clock import random_token
-from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.errors import Code, StorageError, UnsafeStoreError
 from lakebed.storage.contract import PROBE, PutOutcome
 from lakebed.storage.retries import put_until_clear
 
@@ -88,7 +88,7 @@ def _settled(storage: Storage, put: Callable[[], PutOutcome]) -> PutOutcome:
 
 def _expect(kept: bool, storage: Storage, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
     if not kept:
-        raise UnsafeStoreError(
+        raise Code.CREATE_NOT_EXCLUSIVE(
             f"{storage.url} is not safe for commits: {fault}. Use a store that honours If-None-Match (S3, GCS, Azure, "
             "recent MinIO or Ceph), without a caching proxy, or keep the log elsewhere",
             url=storage.url,

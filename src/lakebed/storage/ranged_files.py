@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.errors import NotFoundError
+from lakebed.errors import Code
 from lakebed.storage.client_errors import explained
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def read_ranges(storage: ObjectStorage, name: str, places: Sequence[tuple[int, i
             starts, lengths = zip(*places, strict=True)
             read = obstore.get_ranges(storage.clients.retrying, path, starts=starts, lengths=lengths)
         except FileNotFoundError as error:
-            raise NotFoundError(f"no object {name} in {storage.url}", name=name) from error
+            raise Code.OBJECT_NOT_FOUND(f"no object {name} in {storage.url}", name=name) from error
     found = [bytes(part) for part in read]
     if [len(part) for part in found] != list(lengths):
         raise OSError(f"{url} ended before the parts that were asked for")

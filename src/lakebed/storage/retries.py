@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from lakebed import clock
-from lakebed.errors import StorageError
+from lakebed.errors import Code, StorageError
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def put_until_clear(put: Callable[[], PutOutcome], what: str) -> PutOutcome:
         outcome = put()
         if outcome is not PutOutcome.UNCLEAR:
             return outcome
-    raise StorageError(
+    raise Code.PUT_UNCLEAR(
         f"no clear answer to {ATTEMPTS_MAX} puts of {what}: it may be stored, or not; try again later",
         name=what,
         transient=True,

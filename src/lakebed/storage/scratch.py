@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lakebed.clock import random_token
-from lakebed.errors import StorageError
+from lakebed.errors import Code
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def writing_to(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(
+        raise Code.TEMPORARY_STORAGE_FAILED(
             f"cannot write in {folder}: {reason}. Make room there, or choose another folder for temporary files",
             folder=str(folder),
             errno=error.errno,

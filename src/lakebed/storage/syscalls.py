@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.errors import Code, Error
 from lakebed.storage.contract import PutOutcome
 
 if TYPE_CHECKING:
@@ -25,17 +25,26 @@ LOCK = ".lock"
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full: free space or move the table",
-    errno.EDQUOT: "the disk quota is used up: free space or raise the quota",
-    errno.EACCES: "permission denied: give this user read and write access to the root",
-    errno.EROFS: "the file system is mounted read-only: remount it for writing",
-    errno.EMFILE: "too many open files: raise the limit (ulimit -n)",
-    errno.ENFILE: "too many open files on this machine",
-    errno.EIO: "the disk reports an input/output error: check the device",
-    errno.EPERM: "not permitted: the file system may lack hard links, which atomic creation needs, or be immutable",
-    errno.EOPNOTSUPP: "the file system lacks hard links, which atomic creation needs: use another one",
-    errno.EAGAIN: "another process holds the lock beside it: try again later, and see which one stands still",
-    errno.ELOOP: "symbolic link where a file is expected",
+    errno.ENOSPC: (Code.STORE_FULL, "the disk is full: free space or move the table"),
+    errno.EDQUOT: (Code.STORE_FULL, "the disk quota is used up: free space or raise the quota"),
+    errno.EACCES: (Code.STORE_PERMISSION, "permission denied: give this user read and write access to the root"),
+    errno.EROFS: (Code.STORE_PERMISSION, "the file system is mounted read-only: remount it for writing"),
+    errno.EMFILE: (Code.STORE_UNAVAILABLE, "too many open files: raise the limit (ulimit -n)"),
+    errno.ENFILE: (Code.STORE_UNAVAILABLE, "too many open files on this machine"),
+    errno.EIO: (Code.STORE_REFUSED, "the disk reports an input/output error: check the device"),
+    errno.EPERM: (
+        Code.STORE_PERMISSION,
+        "not permitted: the file system may lack hard links, which atomic creation needs, or be immutable",
+    ),
+    errno.EOPNOTSUPP: (
+        Code.STORE_REFUSED,
+        "the file system lacks hard links, which atomic creation needs: use another one",
+    ),
+    errno.EAGAIN: (
+        Code.STORE_UNAVAILABLE,
+        "another process holds the lock beside it: try again later, and see which one stands still",
+    ),
+    errno.ELOOP: (Code.STORE_REFUSED, "symbolic link where a file is expected"),
 }
 _UNANSWERED = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EINTR, errno.EHOSTDOWN})
 """What a network mount reports when the server did not answer: it may have done what was asked."""
@@ -61,12 +70,12 @@ class explained:  # noqa: N801 - read as a word: with explained("read", path)
             raise explanation(self._action, self._path, error) from error
 
 
-def explanation(action: str, path: str, error: OSError) -> StorageError:
+def explanation(action: str, path: str, error: OSError) -> Error:
     """The error for a system call that failed: what was done, the path and the remedy."""
-    remedy = _REMEDIES.get(error.errno or 0, os.strerror(error.errno or 0))
-    return StorageError(
-        f"cannot {action} {path}: {remedy}", path=path, errno=error.errno, transient=error.errno in _TRANSIENT
-    )
+    transient = error.errno in _TRANSIENT
+    unlisted = Code.STORE_UNAVAILABLE if transient else Code.STORE_REFUSED, os.strerror(error.errno or 0)
+    code, remedy = _REMEDIES.get(error.errno or 0, unlisted)
+    return code(f"cannot {action} {path}: {remedy}", path=path, errno=error.errno, transient=transient)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -173,7 +182,7 @@ def _locked(descriptor: int, path: str) -> bool:
     except OSError as error:
         if error.errno not in _LOCKLESS:
             raise
-        raise UnsafeStoreError(
+        raise Code.TRUNCATION_UNSUPPORTED(
             f"{path} cannot be locked ({error.strerror}), so a log in this file system cannot be truncated: keep it "
             "whole, or use a file system with flock",
             path=path,

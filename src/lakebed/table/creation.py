@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lakebed import settings
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.checks import TABLE_NAME, shown
 from lakebed.model.schema import Schema, check_new
 
@@ -15,7 +15,7 @@ def check_name(name: Any) -> None:
     """Raises UsageError for what can be no table's name."""
     if not isinstance(name, str) or not TABLE_NAME.fullmatch(name):
         length = f" ({len(name)} characters)" if isinstance(name, str) and len(name) > 128 else ""
-        raise UsageError(
+        raise Code.NAME_INVALID(
             f"not a table name: {shown(name)}{length}; use 1 to 128 of A-Z a-z 0-9 _ and -, not beginning with -",
             table=name,
         )
@@ -24,7 +24,7 @@ def check_name(name: Any) -> None:
 def own_settings(own: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a table has of its own, checked. Raises UsageError."""
     if not isinstance(own, Mapping):
-        raise UsageError(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
+        raise Code.ARGUMENT_INVALID(f"settings = {shown(own)}: must be values by name, such as {{'split_rows': 1000}}")
     return {name: value for name, value in settings.validate(own).items() if value is not None}
 
 
@@ -43,9 +43,9 @@ def first_schema(schema: Schema) -> Schema:
 def boundaries_of(schema: Schema, split_points: Iterable[Any]) -> tuple[bytes, ...]:
     """The split points as encoded keys, in order. Raises UsageError."""
     if isinstance(split_points, str | bytes | Mapping) or not isinstance(split_points, Iterable):
-        raise UsageError(f"split_points = {shown(split_points)}: must be a list of keys")
+        raise Code.ARGUMENT_INVALID(f"split_points = {shown(split_points)}: must be a list of keys")
     points = [point if isinstance(point, list | tuple) else (point,) for point in split_points]
     encoded = sorted(schema.codec.encode(point) for point in points)
     if len(set(encoded)) != len(encoded) or b"" in encoded:
-        raise UsageError("split points must be different keys, none of them empty")
+        raise Code.ARGUMENT_INVALID("split points must be different keys, none of them empty")
     return tuple(encoded)

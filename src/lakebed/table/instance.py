@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock, settings
-from lakebed.errors import DamagedError, ExistsError, NotFoundError, RejectedError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, parse_header
@@ -97,15 +97,15 @@ def create(
     return Instance(storage, document, storage_options)
 
 
-def _exists(storage: Storage) -> ExistsError:
+def _exists(storage: Storage) -> Error:
     url = storage.url
-    return ExistsError(f"there is an instance at {url} already; open it, or choose another URL", url=url)
+    return Code.INSTANCE_EXISTS(f"there is an instance at {url} already; open it, or choose another URL", url=url)
 
 
 def _check_empty(storage: Storage) -> None:
     found = next(iter(storage.list("")), None)
     if found is not None:
-        raise UsageError(
+        raise Code.FOLDER_NOT_EMPTY(
             f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or pass among_others=True "
             "(in a shell --among-others) to make an instance beside them",
             url=storage.url,
@@ -136,15 +136,17 @@ def open(
         catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
         data = storage.get(instance_name())
     if data is None:
-        raise NotFoundError(f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url)
+        raise Code.INSTANCE_NOT_FOUND(
+            f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url
+        )
     document = parse_header(data, f"{instance_name()} at {storage.url}")
     if not ID.holds(document.get("instance")):
-        raise DamagedError(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
+        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
     check_flag("trust_log_url", trust_log_url)
     if log_url is not None:
         check_text("log_url", log_url)
     if document.get("log_url") is not None and not is_text(document["log_url"]):
-        raise DamagedError(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
+        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     instance = Instance(storage, document, storage_options)
     # Whatever failed there is told to the one who asks the catalog.
@@ -203,7 +205,7 @@ class Instance:
         check_name(name)
         check_flag("online", online)
         if not isinstance(schema, Schema):
-            raise UsageError(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
+            raise Code.ARGUMENT_INVALID(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
         boundaries = boundaries_of(schema, split_points)
         own = own_settings({} if settings is None else settings)
         catalog = self._catalog.follow()
@@ -281,7 +283,9 @@ class Instance:
             engine, pool_bytes = self.sql_engine()
             return engine.run(statement, pool_bytes)
         if not self.storage.shared:
-            raise UsageError(f"{self.url} is in this process alone: no other can run a statement on it with limits")
+            raise Code.INSTANCE_IN_MEMORY(
+                f"{self.url} is in this process alone: no other can run a statement on it with limits"
+            )
 
         from lakebed.sql.limited import Limits, run_limited
 
@@ -332,7 +336,7 @@ class Instance:
     def unnamed(self, table_id: str) -> Table:
         """A table by its id, whether the catalog knows it or not. Raises UsageError for what is no id."""
         if not ID.holds(table_id):
-            raise UsageError(f"not the id of a table: {shown(table_id)}")
+            raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
         return Table(table_id, table_id, self.storage, self._logs, self._defaults)
 
     def take_catalog_ahead(self, manifest: bytes | None) -> None:
@@ -346,7 +350,7 @@ class Instance:
         found = self._catalog.follow().named(name)
         if found is None:
             names = ", ".join(self.tables()) or "none yet"
-            raise NotFoundError(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
+            raise Code.TABLE_NOT_FOUND(f"no table named {name!r} at {self.url}; its tables: {names}", table=name)
         return found
 
     def _handle(self, table_id: str, name: str) -> Table:
@@ -374,9 +378,9 @@ class Instance:
         if isinstance(outcome, NotCommitted):
             if isinstance(change, RegisterTable | RenameTable) and "exists" in outcome.reason:
                 raise _taken(name)
-            raise RejectedError(f"{name}: {outcome.reason}", reason=outcome.reason)
+            raise Code.PROPOSAL_OUTDATED(f"{name}: {outcome.reason}", reason=outcome.reason)
         version_of(outcome, name)
 
 
-def _taken(name: str) -> ExistsError:
-    return ExistsError(f"a table named {name!r} exists already; choose another name or drop it first", table=name)
+def _taken(name: str) -> Error:
+    return Code.TABLE_EXISTS(f"a table named {name!r} exists already; choose another name or drop it first", table=name)

@@ -46,7 +46,7 @@ from typing import Literal
 
 import xxhash
 
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import Code, Error
 from lakebed.storage.contract import Listed, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
 from lakebed.testing.plans import Fault, FaultPlan, Operation, Rule
@@ -149,7 +149,7 @@ class FaultyStorage:
         with self._damaged_copy(name, fault) as path:
             found = digest_file(path).digest
             if digest is not None and found != digest:
-                raise DamagedError(
+                raise Code.OBJECT_DAMAGED(
                     f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written",
                     name=name,
                     expected=digest,
@@ -354,9 +354,9 @@ def _damaged(data: bytes, fault: Fault) -> bytes:
     return bytes(flipped)
 
 
-def _lost(action: str, url: str) -> StorageError:
-    return StorageError(f"cannot {action} {url}: no answer (an injected fault)", url=url, transient=True)
+def _lost(action: str, url: str) -> Error:
+    return Code.STORE_UNAVAILABLE(f"cannot {action} {url}: no answer (an injected fault)", url=url, transient=True)
 
 
-def _full(action: str, url: str) -> StorageError:
-    return StorageError(f"cannot {action} {url}: the disk is full (an injected fault)", url=url, transient=False)
+def _full(action: str, url: str) -> Error:
+    return Code.STORE_FULL(f"cannot {action} {url}: the disk is full (an injected fault)", url=url, transient=False)

@@ -319,7 +319,7 @@ def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance)
         ({"ranges": "[]"}, "a JSON list such as"),
         ({"ranges": '[{"from": "a"}]'}, "not a range"),
         ({"ranges": '[{"key": ["a"]}]'}, "a key has 2 values"),
-        ({"ranges": '[{"min": ["b"], "max": ["a"]}]'}, "upside down"),
+        ({"ranges": '[{"min": ["b"], "max": ["a"]}]'}, "above its maximum"),
         ({"ranges": '[{"min": ["b", 1, 2]}]'}, "one to 2 values"),
         ({"at": "99"}, "there is no version 99"),
         ({"at": "x"}, "has no tag 'x'"),

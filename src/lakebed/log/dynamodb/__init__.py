@@ -24,7 +24,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.log.dynamodb.client import DynamoTable
 from lakebed.log.dynamodb.items import DynamoLog, DynamoLogs
 
@@ -48,13 +48,13 @@ def connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str]
     parts = urlsplit(url)
     query = parse_qs(parts.query, keep_blank_values=True)
     if "@" in parts.netloc:
-        raise UsageError("credentials do not belong into a dynamodb:// URL: give them as storage options")
+        raise Code.URL_HAS_CREDENTIALS("credentials do not belong into a dynamodb:// URL: give them as storage options")
     if not _TABLE.fullmatch(parts.netloc) or parts.path.strip("/") or parts.fragment:
-        raise UsageError(f"{url!r} is not dynamodb://TABLE: 3 to 255 of A-Z a-z 0-9 _ . -")
+        raise Code.URL_INVALID(f"{url!r} is not dynamodb://TABLE: 3 to 255 of A-Z a-z 0-9 _ . -")
     if set(query) - {"region", "endpoint_url"} or any(len(values) > 1 for values in query.values()):
-        raise UsageError(f"{url!r}: a dynamodb:// URL takes region= and endpoint_url= only, once each")
+        raise Code.URL_INVALID(f"{url!r}: a dynamodb:// URL takes region= and endpoint_url= only, once each")
     if "@" in urlsplit(query.get("endpoint_url", [""])[0]).netloc:
-        raise UsageError("credentials do not belong into the endpoint of a dynamodb:// URL")
+        raise Code.URL_HAS_CREDENTIALS("credentials do not belong into the endpoint of a dynamodb:// URL")
     given = {name.removeprefix("aws_"): text for name, text in (storage_options or {}).items()}
     options = {_CREDENTIALS[name]: text for name, text in given.items() if name in _CREDENTIALS}
     region = query["region"][0] if "region" in query else given.get("region")

@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 
 from lakebed import clock
-from lakebed.errors import StorageError
+from lakebed.errors import Code, Error
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import ATTEMPTS_MAX, attempts, read_until_answered
 
@@ -41,13 +41,25 @@ ABSENT = "attribute_not_exists(#log)"
 
 _LOST = "ConditionalCheckFailedException"
 _REFUSED = {
-    "ResourceNotFoundException": "the table is not there: create the instance anew, or restore the table",
-    "AccessDeniedException": "access denied: allow GetItem, PutItem, Query, Scan, BatchWriteItem, DescribeTable",
-    "UnrecognizedClientException": "the credentials are not known: correct the access key",
-    "InvalidSignatureException": "the credentials are wrong, or the clock is: correct the secret key",
-    "ExpiredTokenException": "the credentials have expired: renew them",
-    "ValidationException": "the table has other keys than a log: use a table that Lakebed made",
-    "ItemCollectionSizeLimitExceededException": "the table has a local index: use a table that Lakebed made",
+    "ResourceNotFoundException": (
+        Code.STORE_NOT_FOUND,
+        "the table is not there: create the instance anew, or restore the table",
+    ),
+    "AccessDeniedException": (
+        Code.STORE_PERMISSION,
+        "access denied: allow GetItem, PutItem, Query, Scan, BatchWriteItem, DescribeTable",
+    ),
+    "UnrecognizedClientException": (Code.STORE_CREDENTIALS, "the credentials are not known: correct the access key"),
+    "InvalidSignatureException": (
+        Code.STORE_CREDENTIALS,
+        "the credentials are wrong, or the clock is: correct the secret key",
+    ),
+    "ExpiredTokenException": (Code.STORE_CREDENTIALS, "the credentials have expired: renew them"),
+    "ValidationException": (Code.STORE_REFUSED, "the table has other keys than a log: use a table that Lakebed made"),
+    "ItemCollectionSizeLimitExceededException": (
+        Code.STORE_REFUSED,
+        "the table has a local index: use a table that Lakebed made",
+    ),
 }
 _THROTTLED = {
     "ProvisionedThroughputExceededException",
@@ -95,7 +107,9 @@ class DynamoTable:
             self.item("clock", 0)
         found = self._clock.now_s(clock.monotonic_s())
         if found is None:
-            raise StorageError(f"{self.url} tells no time: no Date in its responses", url=self.url, transient=False)
+            raise Code.STORE_REFUSED(
+                f"{self.url} tells no time: no Date in its responses", url=self.url, transient=False
+            )
         return datetime.fromtimestamp(found, UTC)
 
     def item(self, log: str, version: int, only: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -161,7 +175,9 @@ class DynamoTable:
                 if not requests:
                     break
             else:
-                raise StorageError(f"{self.url} left deletes undone: try again later", url=self.url, transient=True)
+                raise Code.STORE_UNAVAILABLE(
+                    f"{self.url} left deletes undone: try again later", url=self.url, transient=True
+                )
 
     def pages(self, operation: str, **given: Any) -> Iterator[dict[str, Any]]:
         """The items that a ``query`` or ``scan`` gives, page by page; consistent reads."""
@@ -217,16 +233,17 @@ class DynamoTable:
         give_up_s = clock.monotonic_s() + WAIT_TABLE_S
         while self._call("check", "describe_table", TableName=self.name)["Table"]["TableStatus"] != "ACTIVE":
             if clock.monotonic_s() > give_up_s:
-                raise StorageError(f"{self.url} was created and is not ready yet: try again", transient=True)
+                raise Code.STORE_UNAVAILABLE(f"{self.url} was created and is not ready yet: try again", transient=True)
             clock.sleep(0.5)
 
-    def _failure(self, action: str, error: Exception) -> StorageError:
+    def _failure(self, action: str, error: Exception) -> Error:
         """The error as one that says what, where and the remedy."""
-        code = _code(error)
         said = " ".join(str(error).split())[:_SAID_CHARS_MAX]
-        lasting = code in _REFUSED or isinstance(error, _MISCONFIGURED)
-        remedy = _REFUSED.get(code, "correct the configuration" if lasting else "try again later")
-        return StorageError(f"cannot {action} {self.url}: {remedy} ({said})", url=self.url, transient=not lasting)
+        refused = _REFUSED.get(_code(error))
+        if refused is None and isinstance(error, _MISCONFIGURED):
+            refused = Code.STORE_REFUSED, "correct the configuration"
+        code, remedy = refused or (Code.STORE_UNAVAILABLE, "try again later")
+        return code(f"cannot {action} {self.url}: {remedy} ({said})", url=self.url, transient=refused is None)
 
 
 _MISCONFIGURED = (NoCredentialsError, NoRegionError, PartialCredentialsError, ProfileNotFound)
@@ -248,7 +265,7 @@ def _client(process: int, options: tuple[tuple[str, str], ...]) -> Any:
         try:
             return _client_of(process, options)
         except ValueError as error:
-            raise StorageError(f"cannot connect to DynamoDB: {error}", transient=False) from error
+            raise Code.STORE_REFUSED(f"cannot connect to DynamoDB: {error}", transient=False) from error
 
 
 def _code(error: Exception) -> str:

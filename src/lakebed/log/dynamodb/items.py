@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import DamagedError, UnsafeStoreError
+from lakebed.errors import Code
 from lakebed.log.dynamodb.client import ABSENT, DynamoTable
 from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.log_start import Rise, decode_log_start
@@ -62,7 +62,7 @@ class DynamoLog:
             data += bytes(part["data"]["B"])
             check_get(self._title(version), len(data))
         if digest_bytes(bytes(data)) != item["parts"]["S"]:
-            raise DamagedError(f"{self._title(version)} lacks a part: restore the table")
+            raise Code.ENTRY_DAMAGED(f"{self._title(version)} lacks a part: restore the table")
         return bytes(data)
 
     def last_modified(self, version: int) -> datetime | None:
@@ -190,7 +190,7 @@ class DynamoLogs:
             put_until_clear(lambda: log.create(1, b"first"), f"a probe of {self.table.url}")
             second = put_until_clear(lambda: log.create(1, b"second"), f"a probe of {self.table.url}")
             if second is not PutOutcome.EXISTS or log.get(1) != b"first":
-                raise UnsafeStoreError(
+                raise Code.CREATE_NOT_EXCLUSIVE(
                     f"{self.table.url} is not safe for commits: it does not keep attribute_not_exists",
                     url=self.table.url,
                 )

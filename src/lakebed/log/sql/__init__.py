@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.log.sql.rows import SqlLog, SqlLogs
 
 __all__ = ["SqlLog", "SqlLogs", "connect_sql"]
@@ -39,4 +39,6 @@ def connect_sql(url: str, instance: str) -> SqlLogs:
         from lakebed.log.sql.postgresql import Postgresql
 
         return SqlLogs(Postgresql.at(url), instance)
-    raise UsageError(f"no database is known by {scheme}://: use sqlite:/// or postgresql://", scheme=scheme)
+    raise Code.URL_SCHEME_UNKNOWN(
+        f"no database is known by {scheme}://: use sqlite:/// or postgresql://", scheme=scheme
+    )

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 
-from lakebed.errors import UnsafeStoreError, UsageError
+from lakebed.errors import Code
 from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Inserted, Meaning
 
 if TYPE_CHECKING:
@@ -89,13 +89,15 @@ class Postgresql:
         user, _, _ = parts.netloc.rpartition("@")
         names = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
         if ":" in user or names & _SECRETS:
-            raise UsageError(
+            raise Code.URL_HAS_CREDENTIALS(
                 "a password does not belong into a URL, which is written down (postgresql://...): give it by "
                 "PGPASSWORD, ~/.pgpass or a service file"
             )
         # What is left could still be a password with a stray "/" or "@", so it is not shown.
         if not _NETLOC.fullmatch(parts.netloc) or "@" in parts.path or parts.fragment:
-            raise UsageError("not a URL of PostgreSQL: write postgresql://[user@]host[:port]/database, percent-encoded")
+            raise Code.URL_INVALID(
+                "not a URL of PostgreSQL: write postgresql://[user@]host[:port]/database, percent-encoded"
+            )
         return cls(url)
 
     def engine(self) -> sa.Engine:
@@ -147,7 +149,7 @@ class Postgresql:
         for setting in ("synchronous_commit", "fsync"):
             value = connection.execute(sa.select(sa.func.current_setting(setting))).scalar_one()
             if value == "off":
-                raise UnsafeStoreError(
+                raise Code.COMMITS_NOT_DURABLE(
                     f"{self.url} may lose commits that it acknowledged: {setting} is off. Set it to on (ALTER ROLE … "
                     f"SET {setting} = on, or postgresql.conf)",
                     url=self.url,

@@ -30,7 +30,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.schema import CreateTable
 
 from lakebed import clock
-from lakebed.errors import DamagedError, StorageError, UnsafeStoreError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, Error, StorageError, UnsupportedFormatError
 from lakebed.log.log_start import Rise, decode_log_start
 from lakebed.log.sql.database import SAID_CHARS_MAX, Database, Inserted
 from lakebed.storage.contract import PutOutcome
@@ -269,15 +269,16 @@ class SqlLogs:
 
         return read_until_answered(read_once)
 
-    def failure(self, action: str, error: DBAPIError | PoolTimeout) -> StorageError:
+    def failure(self, action: str, error: DBAPIError | PoolTimeout) -> Error:
         """The error as one that says what, where and the remedy. No statement and no value is in its message."""
         if not isinstance(error, DBAPIError):
             said = f"cannot {action} {self.database.url}: every connection is in use; try again later"
-            return StorageError(said, url=self.database.url, transient=True)
+            return Code.STORE_UNAVAILABLE(said, url=self.database.url, transient=True)
         meaning = self.database.meaning(error)
         said = " ".join(str(error.orig).split())[:SAID_CHARS_MAX]
         message = f"cannot {action} {self.database.url}: {meaning.remedy} ({said})"
-        return StorageError(message, url=self.database.url, transient=meaning.transient)
+        code = Code.STORE_UNAVAILABLE if meaning.transient else Code.STORE_REFUSED
+        return code(message, url=self.database.url, transient=meaning.transient)
 
     def _engine(self) -> sa.Engine:
         pid = os.getpid()
@@ -316,7 +317,7 @@ class SqlLogs:
 
     def _expect(self, retained: bool, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
         if not retained:
-            raise UnsafeStoreError(
+            raise Code.CREATE_NOT_EXCLUSIVE(
                 f"{self.database.url} is not safe for commits: {fault}. The table {ENTRIES.name} was not made by "
                 "Lakebed, or something between changes what is asked: use a database of its own",
                 url=self.database.url,

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from lakebed import clock
-from lakebed.errors import StorageError, UnsafeStoreError, UsageError
+from lakebed.errors import Code
 from lakebed.log.sql.database import POOL_CONNECTIONS_MAX, POOL_WAIT_S, Inserted, Meaning
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Sqlite:
         """The database of ``sqlite:////absolute/path``. Raises UsageError for any other form."""
         parts = urlsplit(url)
         if parts.netloc or parts.query or parts.fragment:
-            raise UsageError("a log in SQLite has no host and no query: write sqlite:////absolute/path")
+            raise Code.URL_INVALID("a log in SQLite has no host and no query: write sqlite:////absolute/path")
         path = Path(unquote(parts.path.removeprefix("/")))
         if not path.is_absolute() or path == Path("/") or "\0" in str(path):
-            raise UsageError(
+            raise Code.URL_INVALID(
                 f"{url} names no absolute path, and would mean another file in every folder: write "
                 "sqlite:////absolute/path (four slashes)",
                 url=url,
@@ -111,7 +111,7 @@ class Sqlite:
         """Make the file if it is not there, with a write-ahead log."""
         kind = _file_system(self.path.parent)
         if kind in _NETWORK_FILE_SYSTEMS:
-            raise UnsafeStoreError(
+            raise Code.NETWORK_FILESYSTEM(
                 f"{self.path} lies on a network file system ({kind}), where SQLite cannot keep two machines apart: use "
                 "a local disk, or PostgreSQL",
                 url=self.url,
@@ -126,8 +126,10 @@ class Sqlite:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            said = f"cannot make {self.path}: {_meaning(error).remedy} ({error})"
-            raise StorageError(said, url=self.url, transient=_meaning(error).transient) from error
+            meaning = _meaning(error)
+            code = Code.STORE_UNAVAILABLE if meaning.transient else Code.STORE_REFUSED
+            said = f"cannot make {self.path}: {meaning.remedy} ({error})"
+            raise code(said, url=self.url, transient=meaning.transient) from error
 
     def check(self, connection: sa.Connection) -> None:
         """Nothing to ask of the file: what makes it durable is set on each connection."""

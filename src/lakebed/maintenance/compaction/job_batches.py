@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from lakebed import clock
-from lakebed.errors import DamagedError, Error
+from lakebed.errors import Code, Error
 from lakebed.ingest.send import commit_files, discard
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
@@ -250,7 +250,7 @@ def _failure(job: _Open, made: Sequence[TaskResult]) -> Error | None:
         return error
     rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
     if job.merge.exact and rows != job.merge.rows:
-        return DamagedError(
+        return Code.ROW_COUNT_MISMATCH(
             f"partition {job.merge.partition} holds {job.merge.rows} rows, and merging its files gave {rows}; "
             "nothing was changed. Verify its files",
             partition=job.merge.partition,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.maintenance.compaction.strategies import batches, concatenated, overdue, runs_of
 from lakebed.maintenance.compaction.whole_files import merge_whole
 from lakebed.model.key_summaries import even_cuts
@@ -124,7 +124,7 @@ def check_strategy(name: str | None) -> Strategy | None:
     """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
     if name is None or name in tuple(Strategy):
         return None if name is None else Strategy(name)
-    raise UsageError(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
+    raise Code.ARGUMENT_INVALID(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
 
 
 def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
@@ -98,7 +98,7 @@ class Sender:
         from lakebed.state.transactions import ProposeFiles
 
         if any(not isinstance(message, Sent) for message in messages):
-            raise Error("Spark asks to commit a write of which a task has told nothing; nothing was added")
+            raise Code.SPARK_FAILED("Spark asks to commit a write of which a task has told nothing; nothing was added")
         files: tuple[NewFile, ...] = tuple(
             new for message in messages for new in wire.decode_new_files(wire.load(message.files))
         )
@@ -111,7 +111,9 @@ class TableWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise UsageError('mode "overwrite" is not for a table of rows that are all kept; use mode("append")')
+            raise Code.SPARK_MODE_UNSUPPORTED(
+                'mode "overwrite" is not for a table of rows that are all kept; use mode("append")'
+            )
         options.check(*WRITE)
         self._options = options
         self._sender = Sender.of(options, spark)
@@ -138,7 +140,9 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise UsageError('output mode "complete" rewrites the table with each batch; use outputMode("append")')
+            raise Code.SPARK_MODE_UNSUPPORTED(
+                'output mode "complete" rewrites the table with each batch; use outputMode("append")'
+            )
         options.check(*STREAM_WRITE)
         self._options = options
         self._sender = Sender.of(options, spark)
@@ -157,7 +161,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
         if not messages:
             return
         if len(queries) != 1 or None in queries:
-            raise Error(
+            raise Code.SPARK_FAILED(
                 f"batch {batchId}: Spark did not tell the tasks which query they are of, so a repeat could not be told "
                 "from a new batch; nothing was added"
             )

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakebed.errors import UsageError
+from lakebed.errors import Code
 from lakebed.model.documents import load
 from lakebed.model.keys import KeyRange
 from lakebed.spark import wire
@@ -61,7 +61,7 @@ class Options:
         )
         if strangers:
             names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, _LOG)))
-            raise UsageError(
+            raise Code.OPTION_UNKNOWN(
                 f"no option {', '.join(map(repr, strangers))} here; there are {names}, and {STORAGE}* for the store",
                 options=strangers,
             )
@@ -71,7 +71,9 @@ class Options:
         """Where the instance lies. Raises UsageError if nothing says so."""
         url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
         if not url:
-            raise UsageError(f"which instance? Give the option instance, its URL, or set {INSTANCE_VARIABLE}")
+            raise Code.ARGUMENT_MISSING(
+                f"which instance? Give the option instance, its URL, or set {INSTANCE_VARIABLE}"
+            )
         options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
         return Place(url, options, self.given.get(_LOG))
 
@@ -79,7 +81,7 @@ class Options:
         """The table that is meant. Raises UsageError, NotFoundError."""
         name = self.given.get("table")
         if not name:
-            raise UsageError("which table? Give the option table, its name")
+            raise Code.ARGUMENT_MISSING("which table? Give the option table, its name")
         return self.place.open().table(name)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
@@ -89,7 +91,7 @@ class Options:
             return schema.names
         names = _json(text, "columns") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"columns = {text!r}: names parted by commas, or a JSON list of texts")
+            raise Code.ARGUMENT_INVALID(f"columns = {text!r}: names parted by commas, or a JSON list of texts")
         return schema.project(names)
 
     def ranges(self, schema: Schema) -> tuple[EncodedRange, ...]:
@@ -103,7 +105,7 @@ class Options:
             return ()
         listed = _json(text, "ranges")
         if not isinstance(listed, list) or not listed:
-            raise UsageError(f'ranges = {text!r}: a JSON list such as [{{"min": ["a"], "max": ["b"]}}]')
+            raise Code.ARGUMENT_INVALID(f'ranges = {text!r}: a JSON list such as [{{"min": ["a"], "max": ["b"]}}]')
         return tuple(_encoded(one, schema) for one in listed)
 
     def locate(self, table: Table, version: int | None = None) -> Snapshot:
@@ -120,7 +122,7 @@ class Options:
         """Whether it is ``true``; by default it is not."""
         text = self.given.get(name, "false").lower()
         if text not in ("true", "false"):
-            raise UsageError(f"{name} = {text!r}: must be true or false")
+            raise Code.ARGUMENT_INVALID(f"{name} = {text!r}: must be true or false")
         return text == "true"
 
     def count(self, name: str) -> int | None:
@@ -129,7 +131,7 @@ class Options:
         if text is None:
             return None
         if not text.isdigit() or not int(text):
-            raise UsageError(f"{_SPELLED.get(name, name)} = {text!r}: must be a whole number, 1 or more")
+            raise Code.ARGUMENT_INVALID(f"{_SPELLED.get(name, name)} = {text!r}: must be a whole number, 1 or more")
         return int(text)
 
 
@@ -137,7 +139,7 @@ def _json(text: str, name: str) -> Any:
     try:
         return load(text)
     except ValueError as error:
-        raise UsageError(f"{name} = {text!r}: not JSON ({error})") from error
+        raise Code.ARGUMENT_INVALID(f"{name} = {text!r}: not JSON ({error})") from error
 
 
 def _encoded(given: Any, schema: Schema) -> EncodedRange:
@@ -154,7 +156,9 @@ def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
         case {"key": key, **rest} if not rest:
             values = _values(key, fields)
             if len(values) != len(fields):
-                raise UsageError(f"a key has {len(fields)} values ({', '.join(f.name for f in fields)}): {key!r}")
+                raise Code.ARGUMENT_INVALID(
+                    f"a key has {len(fields)} values ({', '.join(f.name for f in fields)}): {key!r}"
+                )
             return KeyRange.prefix(*values)
         case {"prefix": values, **rest} if not rest:
             return KeyRange.prefix(*_values(values, fields))
@@ -163,14 +167,16 @@ def _range(given: Any, fields: tuple[Field, ...]) -> KeyRange:
         case {**bounds} if bounds and not set(bounds) - {"min", "max"}:
             low, high = (None if bounds.get(name) is None else _values(bounds[name], fields) for name in ("min", "max"))
             return KeyRange(low, high)
-    raise UsageError(f"not a range: {given!r}; an object with key, prefix, starts_with, or min and max")
+    raise Code.ARGUMENT_INVALID(f"not a range: {given!r}; an object with key, prefix, starts_with, or min and max")
 
 
 def _values(given: Any, fields: tuple[Field, ...]) -> tuple[Any, ...]:
     """Key values as JSON has them: dates, times and bytes (hex digits) are texts there."""
     listed = given if isinstance(given, list) else [given]
     if len(listed) > len(fields) or not listed:
-        raise UsageError(f"{given!r}: one to {len(fields)} values ({', '.join(field.name for field in fields)})")
+        raise Code.ARGUMENT_INVALID(
+            f"{given!r}: one to {len(fields)} values ({', '.join(field.name for field in fields)})"
+        )
     return tuple(
         field.parse(value) if isinstance(value, str) and not field.is_text else value
         for field, value in zip(fields, listed, strict=False)

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from lakebed.errors import Error, NotFoundError, NotRetainedError, UsageError
+from lakebed.errors import Code, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.last_modified_times import gone
 from lakebed.model.keys import ALL_KEYS
@@ -74,14 +74,16 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = self._options.given.get("since", "0")
         head = self._open.state().version
         if not since.isdigit() or int(since) > head:
-            raise UsageError(f"since = {since!r}: must be a number of the table's log, 0 to {head}")
+            raise Code.ARGUMENT_INVALID(f"since = {since!r}: must be a number of the table's log, 0 to {head}")
         return self._at(int(since), 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What a trigger may take, by the options ``maxFilesPerTrigger`` or ``maxRowsPerTrigger``."""
         files, rows = self._options.count("maxfilespertrigger"), self._options.count("maxrowspertrigger")
         if files and rows:
-            raise UsageError("give maxFilesPerTrigger or maxRowsPerTrigger, not both: Spark knows one limit at a time")
+            raise Code.ARGUMENTS_CONFLICT(
+                "give maxFilesPerTrigger or maxRowsPerTrigger, not both: Spark knows one limit at a time"
+            )
         return ReadMaxFiles(files) if files else ReadMaxRows(rows) if rows else ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
@@ -153,7 +155,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check(self, offset: Offset) -> None:
         if offset.get("table") != self._open.id:
-            raise NotFoundError(
+            raise Code.STREAM_TABLE_REPLACED(
                 f"the checkpoint is of a table with the id {offset.get('table')}, and {self._open.name} has the id "
                 f"{self._open.id}: it was dropped, or renamed, and another has its name; {_START_ANEW}"
             )
@@ -164,7 +166,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = start["files"] if version == start["version"] + 1 else 0
             last = end["files"] if version == end["version"] + 1 else len(files)
             if len(files) < last:
-                raise Error(f"the checkpoint says that entry {version} added {last} files; it added {len(files)}")
+                raise Code.STREAM_TABLE_REPLACED(
+                    f"the checkpoint says that entry {version} added {last} files; it added {len(files)}"
+                )
             yield from files[first:last]
 
     def _added(self, version: int) -> tuple[DataFile, ...]:
@@ -175,7 +179,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log_start = log.log_start()
             if log_start < version:
                 raise gone(log.identity, version)
-            raise NotRetainedError(
+            raise Code.STREAM_NOT_RETAINED(
                 f"the stream stands at version {version - 1}, and the log is kept from version {log_start + 1} on, "
                 f"for as long as the setting log_s says: rows that were added in between cannot be told any more; "
                 f"{_START_ANEW}",
@@ -206,4 +210,4 @@ def _most(limit: ReadLimit) -> int:
         case ReadMaxFiles():
             return limit.max_files
         case _:
-            raise UsageError(f"a limit that Lakebed does not know: {limit}")
+            raise Code.ARGUMENT_INVALID(f"a limit that Lakebed does not know: {limit}")

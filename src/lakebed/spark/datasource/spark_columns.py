@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import SchemaMismatchError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.model import types
 
@@ -47,7 +47,7 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.binary()
     if pa.types.is_decimal(kind):
         if kind.precision > _DECIMAL_DIGITS_MAX or not 0 <= kind.scale <= kind.precision:
-            raise UsageError(
+            raise Code.TYPE_UNSUPPORTED(
                 f"column {column} is {kind}, which Spark has no type for; leave it out by the option columns",
                 column=column,
             )
@@ -80,7 +80,7 @@ def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
     wanted, found = arrow_of(spark), arrow_of(spark_schema(schema, names))
     for name in names:
         if wanted.field(name).type != found.field(name).type:
-            raise UsageError(
+            raise Code.COLUMN_TYPE_MISMATCH(
                 f"column {name} is {found.field(name).type}, and was asked for as {wanted.field(name).type}; read the "
                 "table anew, or leave types to it",
                 column=name,
@@ -133,7 +133,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, whose: str) -> pa.Arra
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatchError(
+        raise Code.VALUE_NOT_REPRESENTABLE(
             f"column {name} is {column.type} and holds a value that {whose} cannot keep as {kind} ({error})",
             column=name,
         ) from error
