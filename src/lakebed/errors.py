@@ -239,7 +239,6 @@ class Facts(TypedDict, total=False):
     attempts: int
     base_version: int
     boundaries: int
-    bytes: int
     column: str
     columns: Sequence[str]
     earliest_retained_version: int

@@ -183,8 +183,8 @@ class KeyCodec:
         encoding = b"".join(map(_encode_value, self.fields, values))
         if len(encoding) > KEY_BYTES_MAX:
             raise Code.KEY_TOO_LONG(
-                f"the key is {len(encoding)} bytes when encoded; at most {KEY_BYTES_MAX} are allowed",
-                bytes=len(encoding),
+                f"the encoded key is {len(encoding)} bytes long; at most {KEY_BYTES_MAX} are allowed",
+                size_bytes=len(encoding),
             )
         return encoding
 
@@ -199,7 +199,7 @@ class KeyCodec:
         """The byte range of a key range. Raises BadKeyError if it is upside down, UsageError if it is none."""
         if not isinstance(key_range, KeyRange):
             raise Code.ARGUMENT_INVALID(
-                f"a range of keys is a KeyRange, not {shown(key_range)}; KeyRange.prefix({shown(key_range)})?"
+                f"key range = {shown(key_range)}: must be a KeyRange, such as KeyRange.prefix(…)"
             )
         check_flag("max_inclusive", key_range.max_inclusive)
         lower = b"" if key_range.min is None else self.encode(key_range.min)
@@ -207,9 +207,8 @@ class KeyCodec:
         if upper is not None and key_range.max_inclusive:
             upper = successor(upper)
         if upper is not None and upper < lower:
-            raise Code.KEY_RANGE_INVALID(
-                f"the range is upside down: it runs from {shown(key_range.min)} to {shown(key_range.max)}; swap them"
-            )
+            bounds = f"from {shown(key_range.min)} to {shown(key_range.max)}"
+            raise Code.KEY_RANGE_INVALID(f"the minimum of the key range is above its maximum: {bounds}")
         return EncodedRange(lower, upper)
 
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
@@ -347,7 +346,7 @@ def _encode_value(field: Field, value: Any) -> bytes:
             return _escape(value.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise Code.KEY_NOT_REPRESENTABLE(
-                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which is not text",
+                f"key field {field.name}: {shown(value)} holds an unpaired surrogate, which UTF-8 cannot encode",
                 column=field.name,
             ) from error
     if not isinstance(value, bytes | bytearray | memoryview):
