@@ -12,7 +12,7 @@ import pytest
 import lakebed
 import lakebed.spark
 from lakebed.cli.run import exit_code
-from lakebed.errors import Error
+from lakebed.errors import Code, Error
 from lakebed.snapshot.snapshot import Readable, Snapshot
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +24,7 @@ def error_classes(of=Error):
 
 
 def public_error_classes():
-    return [cls for cls in error_classes() if cls.__module__ == "lakebed.errors" and cls is not Error]
+    return [cls for cls in error_classes() if cls.__module__ == "lakebed.errors"]
 
 
 def test_the_api_reference_has_every_public_name():
@@ -44,14 +44,16 @@ def test_every_read_of_tables_and_snapshots_is_declared_once_and_shown_for_both(
 
 
 @pytest.mark.parametrize("cls", public_error_classes(), ids=lambda cls: cls.__name__)
-def test_the_error_reference_has_the_kind_and_the_exit_code_of(cls):
+def test_the_error_reference_has_the_kind_the_exit_code_and_the_codes_of(cls):
     page = (DOCS / "errors.md").read_text("utf-8")
     name = cls.__name__
-    row = f"| [`{name}`](#{name.lower()}) | `{cls.kind}` | {exit_code(cls(''))} |"
+    codes = [code for code in Code if code.group == cls.kind]
+    row = f"| [`{name}`](#{name.lower()}) | `{cls.kind}` | {exit_code(codes[0](''))} |"
     assert row in page
     section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     assert "**What happened.**" in section
     assert "**What to do.**" in section
+    assert re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", section, re.MULTILINE) == codes
 
 
 def test_the_error_reference_has_no_class_that_is_gone():

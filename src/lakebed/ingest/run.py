@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code, Error, SchemaMismatchError, UsageError
+from lakebed.errors import Code, Error
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
 from lakebed.model.foreign_errors import said, told
@@ -85,9 +85,9 @@ def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _unread(source: str, error: BaseException) -> UsageError:
-    kind = SchemaMismatchError if isinstance(error, pa.ArrowInvalid) else UsageError
-    return kind(f"cannot read rows from {source}: {type(error).__name__}: {said(error)}")
+def _unread(source: str, error: BaseException) -> Error:
+    code = Code.SOURCE_UNPARSABLE if isinstance(error, pa.ArrowInvalid) else Code.SOURCE_UNSUPPORTED
+    return code(f"cannot read rows from {source}: {type(error).__name__}: {said(error)}")
 
 
 def _unwritten(error: BaseException) -> Error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Error
+from lakebed.errors import Code, Error, Facts
 from lakebed.model.files import DataFile, data_name
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def located(damage: Error, storage: Storage, table_id: str, file: DataFile) -> E
         return damage
     group, column = place
     text = f"{damage.message}. In row group {group} column {column} cannot be read"
-    return damage.restated(text, row_group=group, column=column)
+    facts: Facts = {**damage.facts, "row_group": group, "column": column}
+    return Code.PAGE_DAMAGED(text, **facts)
 
 
 def _first_damaged(path: Path) -> tuple[int, str] | None:
