@@ -23,7 +23,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 
@@ -177,10 +176,8 @@ def main() -> None:
             os.environ["PGPASSWORD"] = PASSWORD
         url = arguments.postgres or cluster.url()
         connect_logs(url, connect("memory://unused"), clock.new_id()).check()
-        files = Path(until_done.enter_context(tempfile.TemporaryDirectory()))
         print(f"{'one writer':34}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}")
         one_writer("local disk", None, arguments.seconds)
-        one_writer("sqlite", f"sqlite:///{files}/logs.db", arguments.seconds)
         one_writer("postgresql", url, arguments.seconds)
         if cluster is not None:
             pgbench(cluster, 1, arguments.seconds)

@@ -33,9 +33,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.logs import SCHEMA, prepared
+from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
-from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable

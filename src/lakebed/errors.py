@@ -192,7 +192,6 @@ class Code(StrEnum):
     CREATE_NOT_EXCLUSIVE = "create_not_exclusive", "unsafe_store"
     TRUNCATION_UNSUPPORTED = "truncation_unsupported", "unsafe_store"
     COMMITS_NOT_DURABLE = "commits_not_durable", "unsafe_store"
-    NETWORK_FILESYSTEM = "network_filesystem", "unsafe_store"
 
     # DamagedError
     INSTANCE_DAMAGED = "instance_damaged", "damaged"

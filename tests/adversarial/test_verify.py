@@ -12,7 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import Deep, KeyRange, Schema, StorageError, UsageError, clock
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.maintenance.splitting.run import split
 from lakebed.model.files import DataFile, NewFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary

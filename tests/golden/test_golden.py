@@ -7,9 +7,9 @@ import pytest
 
 from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
+from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.committer import Log
-from lakebed.log.objects import ObjectLog
 from lakebed.log.replay import advance
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state import codec

@@ -9,15 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 import lakebed
 from lakebed import clock
 from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.log.backends import postgresql
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
-from lakebed.log.sql.rows import ENTRIES
 from lakebed.state.catalog import RegisterTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
@@ -234,15 +232,13 @@ def test_the_log_start_that_is_told_with_a_create_is_not_that_of_its_beginning(c
     assert log.log_start() == 1
 
 
-def test_a_look_that_fails_takes_the_insert_with_it(cluster, location):
+def test_a_look_that_fails_takes_the_insert_with_it(location, monkeypatch):
     """So an error of either says that nothing is stored."""
-    logs = location.connect()
-    row = {"log": "look", "version": 1, "data": b""}
-    insert = sa.insert(ENTRIES).values(row | {"stored": logs.database.clock()}).returning(ENTRIES.c.stored)
-    with logs.connection("look into") as connection:
-        with pytest.raises(DBAPIError, match="division by zero"):
-            logs.database.insert_and_look(connection, insert, sa.select(sa.literal_column("1/0")), row)
-        assert connection.execute(sa.select(ENTRIES).where(ENTRIES.c.log == "look")).all() == []
+    monkeypatch.setattr(postgresql, "_INSERT_AND_LOOK", f"{postgresql._INSERT}; SELECT 1/0, 'read committed'")
+    log = location.connect().open("catalog")
+    with pytest.raises(StorageError, match="division by zero"):
+        log.create(1, b"one")
+    assert log.get(1) is None
 
 
 def test_a_wrong_password_is_said_and_not_shown(cluster, monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
-from lakebed.log.dynamodb import connect_dynamodb, items
-from lakebed.log.dynamodb.client import DynamoTable
-from lakebed.log.dynamodb.items import PART_BYTES
+from lakebed.log.backends import dynamodb
+from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
+from lakebed.log.backends.dynamodb_client import DynamoTable
 from lakebed.retention.dropped import delete_dropped
 from lakebed.storage import object_size
 from lakebed.storage.contract import PutOutcome
@@ -90,7 +90,7 @@ def test_reads_are_repeated_while_the_service_fails(s3_server, spoilt, log, stat
 
 
 def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log, monkeypatch):
-    monkeypatch.setattr(items, "PART_BYTES", 10)
+    monkeypatch.setattr(dynamodb, "PART_BYTES", 10)
     assert log.create(1, b"a" * 95) is PutOutcome.CREATED
     assert log.create(1, b"b" * 95) is PutOutcome.EXISTS
     assert log.get(1) == b"a" * 95

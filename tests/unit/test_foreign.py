@@ -29,7 +29,7 @@ ASK = {
     "pandas": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_pandas()",
     "polars": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).lazy_polars()",
     "duckdb": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_duckdb()",
-    "sqlalchemy": "lakebed.create({url!r}, log_url='sqlite:///{url}/log.db')",
+    "sqlalchemy": "lakebed.create({url!r}, log_url='postgresql://nowhere/db')",
     "psycopg": "lakebed.create({url!r}, log_url='postgresql://nowhere/db')",
     "boto3": "lakebed.create({url!r}, log_url='dynamodb://table')",
 }

@@ -6,7 +6,7 @@ import pytest
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.inspect.history import SCHEMA, detail
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.queue import Ticket
 from lakebed.model.files import checkpoint_name, entry_name, table_prefix
 from lakebed.state.codec import encode_transaction, outline

@@ -6,7 +6,7 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.inspect.verification import numbering
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model import files
 from lakebed.model.files import data_name, summary_name
 from lakebed.read.summaries import load_summaries

@@ -22,7 +22,7 @@ from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import attempts
 
 if TYPE_CHECKING:
-    from lakebed.log.backend import LogBackend
+    from lakebed.log.backends.backend import LogBackend
 
 SETTLE_MAX = 12
 """Puts of the same bytes before an unclear outcome is called unknown: about ten seconds with the pauses between."""

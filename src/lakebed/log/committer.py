@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from lakebed.log.backend import LogBackend
+    from lakebed.log.backends.backend import LogBackend
     from lakebed.log.checkpoint import CheckpointLocation, Checkpoints
     from lakebed.log.retained import RetainedCheckpoints
 

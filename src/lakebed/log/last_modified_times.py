@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
-    from lakebed.log.backend import LogBackend
+    from lakebed.log.backends.backend import LogBackend
 
 TIMES_MAX = 10_000
 """LastModifiedTimes remembered, the newest: about a megabyte. One that was forgotten costs a request."""

@@ -14,7 +14,7 @@ from lakebed.log.last_modified_times import gone
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
-    from lakebed.log.backend import LogBackend
+    from lakebed.log.backends.backend import LogBackend
     from lakebed.log.committer import Log
     from lakebed.log.retained import RetainedCheckpoints
     from lakebed.state.machine import Machine

@@ -28,7 +28,7 @@ from lakebed.log.retained import RetainedCheckpoints
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
-    from lakebed.log.backend import LogBackend
+    from lakebed.log.backends.backend import LogBackend
     from lakebed.state.machine import Machine
 
 OPENINGS_MAX = 20

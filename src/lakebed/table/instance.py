@@ -17,9 +17,8 @@ from lakebed.errors import Code, Error
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, parse_header
-from lakebed.log.locations import connect_logs
+from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.log.trust import check_trusted, remember
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_text, shown
 from lakebed.model.documents import dump
 from lakebed.model.files import checkpoint_name, instance_name
@@ -64,8 +63,8 @@ def create(
 ) -> Instance:
     """Make a new instance at ``url`` (a path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``).
 
-    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``sqlite:////path``,
-    ``postgresql://…``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
+    ``log_url`` puts the logs elsewhere: on a faster class of storage, or in a database (``postgresql://…``,
+    ``dynamodb://TABLE``). ``storage_options`` are credentials and the like; without them the usual chain is used. They
     are never stored, and a password in ``log_url``, which is, is refused.
 
     A folder that holds other files is refused unless ``among_others``: most often it is the wrong one.

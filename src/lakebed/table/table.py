@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lakebed.ingest.requests import SubmitReport, WithdrawReport
     from lakebed.inspect.history import HistoryRow
     from lakebed.inspect.verification import VerificationReport
-    from lakebed.log.backend import LogLocation
+    from lakebed.log.backends.backend import LogLocation
     from lakebed.log.outcomes import Outcome
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange

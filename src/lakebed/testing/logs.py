@@ -1,4 +1,4 @@
-"""What every place of logs must do, as pytest suites.
+"""What every log backend must do, as pytest suites.
 
 Subclass them in a test file, and say where the log is::
 
@@ -31,7 +31,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.log.backend import LogBackend, LogLocation
+from lakebed.log.backends.backend import LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
@@ -72,7 +72,7 @@ class LogUrl:
 
 
 class LogConformance:
-    """The contract of :class:`lakebed.log.backend.LogBackend`, promise by promise, and a committer on top of it."""
+    """Each promise of :class:`lakebed.log.backends.backend.LogBackend`, and a committer on top of it."""
 
     threads = 8
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.log.objects import ObjectLog
+from lakebed.log.backends.objects import ObjectLog
 from lakebed.maintenance.compaction import job_batches, plan
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.state.transactions import RaiseWatermark, RejectRequest, Request, SetTag, Source, SubmitRequests, Watermark

@@ -1,8 +1,8 @@
 """A small log to reason about: files of letters committed to a table's log, on whatever store."""
 
+from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
-from lakebed.log.objects import ObjectLog
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import SegmentCache
 from lakebed.state.machine import TABLE

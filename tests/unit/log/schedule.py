@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lakebed.errors import StorageError
-from lakebed.log.objects import ObjectLog, ObjectLogs
+from lakebed.log.backends.objects import ObjectLog, ObjectLogs
 from lakebed.storage.contract import PutOutcome
 
 

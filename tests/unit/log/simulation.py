@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from lakebed import clock
 from lakebed.log import append, checkpoint, committer, entry, queue, sidecars, tail
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.retention import run as collection
 from lakebed.state import bulk

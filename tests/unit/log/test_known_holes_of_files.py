@@ -11,8 +11,8 @@ from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
 from lakebed.ingest.run import write_files
 from lakebed.log import append
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
-from lakebed.log.objects import ObjectLogs
 from lakebed.log.replay import advance
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.keys import ALL_KEYS

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+import lakebed
 from lakebed.clock import random_token
+from lakebed.errors import UsageError
 from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
 
@@ -28,15 +30,15 @@ class TestLocalDiskAcrossProcesses(LocalDisk, LogProcesses):
     pass
 
 
-class SqliteFile:
-    @pytest.fixture
-    def location(self, tmp_path):
-        return LogUrl(f"sqlite:///{tmp_path}/logs of mine%231.db")
-
-
-class TestSqlite(SqliteFile, LogConformance):
-    pass
-
-
-class TestSqliteAcrossProcesses(SqliteFile, LogProcesses):
-    pass
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("sqlite:////logs.db", "logs in SQLite are not supported.*leave log_url out.*postgresql://"),
+        ("mysql://host/logs", "unknown scheme"),
+        ("postgresql+psycopg://host/logs", "unknown scheme"),
+    ],
+)
+def test_a_url_of_no_backend_is_refused(tmp_path, url, says):
+    with pytest.raises(UsageError, match=says):
+        lakebed.create(str(tmp_path / "lake"), log_url=url)
+    assert not (tmp_path / "lake/instance.json").exists()

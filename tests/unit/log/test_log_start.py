@@ -5,7 +5,7 @@ import pytest
 from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
-from lakebed.log.objects import ObjectLog
+from lakebed.log.backends.objects import ObjectLog
 from lakebed.storage import connect
 from lakebed.storage.retries import ATTEMPTS_MAX
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule

@@ -10,8 +10,9 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.cli.run import main
+from lakebed.clock import random_token
 from lakebed.errors import UsageError
-from lakebed.log.trust import check_trusted
+from lakebed.log.locations import check_trusted
 
 SCHEMA = Schema(row_key={"k": "string"})
 
@@ -24,20 +25,23 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """An instance, and its log URL, as another user made it."""
-    url, log_url = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/logs.db"
+    url, log_url = str(tmp_path / "lake"), f"memory://{random_token()}"
     with monkeypatch.context() as other:
         other.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
         lakebed.create(url, log_url=log_url).create_table("t", SCHEMA)
     return url, log_url
 
 
-def test_a_strangers_log_url_is_named_and_not_connected_to(strangers: tuple[str, str], tmp_path: Path) -> None:
+def test_a_strangers_log_url_is_named_and_not_connected_to(
+    strangers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, log_url = strangers
-    (tmp_path / "logs.db").unlink()
-    with pytest.raises(UsageError, match="keeps its log at sqlite") as caught:
+    connected: list[str | None] = []
+    monkeypatch.setattr("lakebed.table.instance.connect_logs", lambda url, *_, **__: connected.append(url))
+    with pytest.raises(UsageError, match="keeps its log at memory") as caught:
         lakebed.open(url)
     assert caught.value.log_url == log_url
-    assert not (tmp_path / "logs.db").exists()
+    assert connected == []
     assert not (tmp_path / "config").exists()
 
 
@@ -50,27 +54,27 @@ def test_an_agreement_is_remembered(strangers: tuple[str, str], how: str) -> Non
 
 
 def test_what_one_created_oneself_is_remembered(tmp_path: Path) -> None:
-    url, log_url = str(tmp_path / "lake"), f"sqlite:///{tmp_path}/logs.db"
+    url, log_url = str(tmp_path / "lake"), f"memory://{random_token()}"
     lakebed.create(url, log_url=log_url)
     assert lakebed.open(url).log_url == log_url
 
 
-def test_an_agreement_holds_for_one_log_url(strangers: tuple[str, str], tmp_path: Path) -> None:
+def test_an_agreement_holds_for_one_log_url(strangers: tuple[str, str]) -> None:
     url, log_url = strangers
     lakebed.open(url, log_url=log_url)
     marker = Path(url, "instance.json")
-    changed = json.loads(marker.read_bytes()) | {"log_url": f"sqlite:///{tmp_path}/other.db"}
+    changed = json.loads(marker.read_bytes()) | {"log_url": "memory://another"}
     marker.write_text(json.dumps(changed) + "\n")
-    with pytest.raises(UsageError, match=r"other\.db"):
+    with pytest.raises(UsageError, match="memory://another"):
         lakebed.open(url)
 
 
-@pytest.mark.parametrize("log_url", [None, "sqlite:////elsewhere.db"])
+@pytest.mark.parametrize("log_url", [None, "memory://one"])
 def test_a_log_url_that_is_not_the_instances_is_refused(tmp_path: Path, log_url: str | None) -> None:
     url = str(tmp_path / "lake")
-    lakebed.create(url, log_url=None if log_url is None else f"sqlite:///{tmp_path}/logs.db")
+    lakebed.create(url, log_url=log_url)
     with pytest.raises(UsageError, match="keeps its log"):
-        lakebed.open(url, log_url="sqlite:////elsewhere.db")
+        lakebed.open(url, log_url="memory://elsewhere")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +93,7 @@ def test_a_log_in_the_same_store_needs_no_agreement(root: str, log: str | None) 
         ("s3://b/lake", "/log"),
         ("file:///lake", "postgresql://host/db"),
         ("s3://b/lake", "postgresql://b/lake"),
-        ("file:///lake", "sqlite:////log.db"),
+        ("file:///lake", "dynamodb://table"),
     ],
 )
 def test_a_log_elsewhere_needs_one(root: str, log: str) -> None:

@@ -20,8 +20,8 @@ from itertools import count
 from random import Random
 
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
+from lakebed.log.backends.objects import ObjectLog, ObjectLogs
 from lakebed.log.checkpoint import CheckpointLocation, Head
-from lakebed.log.objects import ObjectLog, ObjectLogs
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sidecars import SidecarStore

@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetainedError, Schema, UsageError, clock
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.parquet import open_files
 from lakebed.parquet.read_cache import READ_CACHE
 from lakebed.read.reverse import turned

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.files import data_folder, pin_folder
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage

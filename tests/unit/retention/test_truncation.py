@@ -11,7 +11,7 @@ import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnknownOutcomeError
 from lakebed.log import checkpoint
-from lakebed.log.objects import ObjectLogs
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder, table_prefix
@@ -263,7 +263,7 @@ def test_the_checkpoint_of_a_tag_that_is_taken_away_stays_while_a_reader_has_pin
 
 
 def test_where_no_log_start_can_be_kept_the_log_stays_whole(table, monkeypatch):
-    monkeypatch.setattr("lakebed.log.objects.keeps_replace_if", lambda _: False)
+    monkeypatch.setattr("lakebed.log.backends.objects.keeps_replace_if", lambda _: False)
     for key in (4, 5, 6):
         assert collect_garbage(table).log_start == 0
         table.write(rows(key))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakebed.log.log_start import Rise, decode_log_start
+from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.model.files import (
     entry_folder,
     entry_name,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectLog:
-    """A :class:`~lakebed.log.backend.LogBackend` on a store with create-if-absent."""
+    """A :class:`~lakebed.log.backends.backend.LogBackend` on a store with create-if-absent."""
 
     storage: Storage
     prefix: str
@@ -98,7 +98,7 @@ class ObjectLog:
 
 @dataclass(frozen=True, slots=True)
 class ObjectLogs:
-    """A :class:`~lakebed.log.backend.LogLocation`: the logs below one root URL."""
+    """A :class:`~lakebed.log.backends.backend.LogLocation`: the logs below one root URL."""
 
     storage: Storage
 

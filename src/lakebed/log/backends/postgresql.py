@@ -1,0 +1,350 @@
+"""A log as rows of a PostgreSQL table: one table for the entries of all logs, of any number of instances.
+
+    lakebed_entries (log, version, data, stored), primary key (log, version)
+
+``log`` is ``<instance id>/<prefix>``. The primary key decides a race: a create is one INSERT in a transaction of its
+own. ``stored`` is the server's clock, so that no writer's clock is ever compared. The log start of a log is row 0 of
+``<log>/log-start``, raised by one UPDATE that takes effect if the row still has the old bytes.
+
+Rules. Each message is a transaction of its own (connections are in autocommit), so a create is one round trip and holds
+no lock while Python runs; the log start is read in the same message, behind the INSERT. A create is sent once and never
+repeated here: the caller settles an unclear one. Reads are repeated within a bound, so that a restart of the server
+does not fail them.
+
+All logs in one database share one pool for as long as one of them is in use. A connection cannot be shared with a
+forked child, so each process has a pool of its own, found by its process id; a child keeps the parent's, unused,
+because dropping it would close the parent's sessions.
+
+Core types. :class:`PostgresqlLog`, :class:`PostgresqlLogs`. Source: docs/decisions/0010 and 0018.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from lakebed import clock
+from lakebed.errors import Code, DamagedError, Error, StorageError, UnsupportedFormatError
+from lakebed.log.backends.log_start import Rise, decode_log_start
+from lakebed.log.backends.postgresql_server import PostgresqlServer, meaning_of
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.object_size import OBJECT_BYTES_MAX, check_put, too_large
+from lakebed.storage.retries import put_until_clear, read_until_answered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import sqlalchemy as sa
+
+VERSIONS_PER_PAGE = 10_000
+
+REMOVED_AT_ONCE = 1_000
+"""Entries deleted by one statement."""
+
+SAID_CHARS_MAX = 400
+
+# "C" sorts by bytes: an index in a language's order breaks when an update of the server's library changes that order.
+_CREATE_TABLE = (
+    'CREATE TABLE IF NOT EXISTS lakebed_entries (log TEXT COLLATE "C" NOT NULL, version BIGINT NOT NULL, '
+    "data BYTEA NOT NULL, stored TIMESTAMP WITH TIME ZONE NOT NULL, PRIMARY KEY (log, version))"
+)
+# The conflict is named, so that a table without that key refuses every entry instead of storing it twice.
+_INSERT = (
+    "INSERT INTO lakebed_entries (log, version, data, stored) VALUES (%(log)s, %(version)s, %(data)s, "
+    "clock_timestamp()) ON CONFLICT (log, version) DO NOTHING RETURNING stored"
+)
+_OF_ENTRY = "FROM lakebed_entries WHERE log = %(log)s AND version = %(version)s"
+# Null for more than an entry can have: the server looks at the length alone.
+_DATA = f"SELECT CASE WHEN length(data) <= {OBJECT_BYTES_MAX} THEN data END {_OF_ENTRY}"
+_STORED = f"SELECT stored {_OF_ENTRY}"
+# A log start takes some 100 bytes. Of a larger row the first 4 KiB are read, and fail the check of the digest.
+_LOG_START = "SELECT substr(data, 1, 4096) FROM lakebed_entries WHERE log = %(log_start)s AND version = 0"
+_INSERT_AND_LOOK = f"{_INSERT}; SELECT ({_LOG_START}), current_setting('transaction_isolation')"
+_RAISE = (
+    "UPDATE lakebed_entries SET data = %(data)s, stored = clock_timestamp() "
+    "WHERE log = %(log)s AND version = %(version)s AND data = %(found)s RETURNING stored"
+)
+_REMOVE = "DELETE FROM lakebed_entries WHERE log = %(log)s AND version = ANY(%(versions)s)"
+_VERSIONS = (
+    "SELECT version FROM lakebed_entries WHERE log = %(log)s AND version > %(after)s ORDER BY version LIMIT %(count)s"
+)
+_LOGS = "SELECT DISTINCT log FROM lakebed_entries WHERE version > 0 AND log LIKE %(pattern)s"
+
+# In these each statement of a transaction sees what was committed before it. The server treats them alike.
+_SEEING = frozenset({"read committed", "read uncommitted"})
+
+Returned = TypeVar("Returned")
+
+_pools: WeakValueDictionary[tuple[int, PostgresqlServer], sa.Engine] = WeakValueDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class _Inserted:
+    """When an entry was stored, and the log start that was read behind it; not ``looked``: it could not be seen."""
+
+    stored: datetime
+    looked: bool
+    log_start: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresqlLog:
+    """A :class:`~lakebed.log.backends.backend.LogBackend` on the rows of one log."""
+
+    location: PostgresqlLogs
+    name: str
+    _newest: dict[int, _Inserted] = field(default_factory=dict, repr=False, compare=False)
+    """The newest entry that this process created."""
+
+    def create(self, version: int, data: bytes) -> PutOutcome:
+        """Put entry ``version`` if there is none."""
+        check_put(self._title(version), data)
+        values = {"log": self.name, "version": version, "data": data, "log_start": self._log_start_name}
+        action = f"write entry {version} of {self.name} to"
+        outcome, inserted = self.location.put(action, lambda connection: _insert_and_look(connection, values))
+        if inserted is not None:
+            self._newest.clear()
+            self._newest[version] = inserted
+        return outcome
+
+    def get(self, version: int) -> bytes | None:
+        """The bytes of an entry; None: there is none."""
+        rows = self.location.read(_DATA, {"log": self.name, "version": version})
+        if not rows:
+            return None
+        if rows[0][0] is None:
+            raise too_large(self._title(version))
+        return bytes(rows[0][0])
+
+    def last_modified(self, version: int) -> datetime | None:
+        """When the server stored the entry; None: there is none."""
+        rows = self.location.read(_STORED, {"log": self.name, "version": version})
+        return _utc(rows[0][0]) if rows else None
+
+    def known_last_modified(self, version: int) -> datetime | None:
+        """What the server returned with the create, for the newest entry of this process; None: ask."""
+        inserted = self._newest.get(version)
+        return None if inserted is None else _utc(inserted.stored)
+
+    def now(self) -> datetime:
+        """The server's clock."""
+        return _utc(self.location.read("SELECT clock_timestamp()", {})[0][0])
+
+    def versions(self) -> Iterator[int]:
+        """The numbers of all entries, ascending, page by page: no transaction stays open between two of them."""
+        last = 0
+        while True:
+            values = {"log": self.name, "after": last, "count": VERSIONS_PER_PAGE}
+            found = [row[0] for row in self.location.read(_VERSIONS, values)]
+            yield from found
+            if len(found) < VERSIONS_PER_PAGE:
+                return
+            last = found[-1]
+
+    def log_start(self) -> int:
+        """The version up to which entries may be deleted; 0: it was never raised."""
+        return decode_log_start(self._log_start_data(), self.name)
+
+    def known_log_start(self, version: int) -> int | None:
+        """The log start that was read in the transaction that stored the entry, behind it."""
+        inserted = self._newest.get(version)
+        if inserted is not None and inserted.looked:
+            # The entry is stored, and must not look as if it failed. `log_start` raises if the row is damaged.
+            with suppress(DamagedError, UnsupportedFormatError):
+                return decode_log_start(inserted.log_start, self.name)
+        return None
+
+    def supports_truncation(self) -> bool:
+        """An UPDATE is a compare-and-set."""
+        return True
+
+    def advance_log_start(self, expected: int, to: int) -> bool:
+        """Raise the log start if it is the expected one: a SELECT, and an INSERT or a conditional UPDATE."""
+        rise, found = Rise(self.name, expected, to), self._log_start_data()
+
+        def put(data: bytes) -> PutOutcome:
+            values = {"log": self._log_start_name, "version": 0, "data": data, "found": found}
+            statement = _INSERT if found is None else _RAISE
+            action = f"raise the log start of {self.name} in"
+            return self.location.put(action, lambda sent: sent.exec_driver_sql(statement, values).first())[0]
+
+        return rise.carry_out(found, put, self.log_start)
+
+    def remove(self, versions: Iterable[int]) -> None:
+        """Delete the rows of entries."""
+        doomed = list(versions)
+        for start in range(0, len(doomed), REMOVED_AT_ONCE):
+            batch = doomed[start : start + REMOVED_AT_ONCE]
+            with self.location.connection(f"delete {len(batch)} entries of {self.name} from") as connection:
+                connection.exec_driver_sql(_REMOVE, {"log": self.name, "versions": batch})
+            for version in batch:
+                self._newest.pop(version, None)
+
+    def foreign(self) -> Iterator[str]:
+        """Nothing: a row of a log is an entry."""
+        return iter(())
+
+    @property
+    def _log_start_name(self) -> str:
+        return f"{self.name}/log-start"
+
+    def _title(self, version: int) -> str:
+        return f"entry {version} of {self.name} in {self.location.server.url}"
+
+    def _log_start_data(self) -> bytes | None:
+        rows = self.location.read(_LOG_START, {"log_start": self._log_start_name})
+        return bytes(rows[0][0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresqlLogs:
+    """A :class:`~lakebed.log.backends.backend.LogLocation`: the logs of an instance in a database that may hold
+    those of others.
+    """
+
+    server: PostgresqlServer
+    instance: str
+    _engines: dict[int, sa.Engine] = field(default_factory=dict, repr=False, compare=False)
+
+    def open(self, prefix: str) -> PostgresqlLog:
+        """The log of that prefix."""
+        return PostgresqlLog(self, f"{self.instance}/{prefix}")
+
+    def prefixes(self) -> Iterator[str]:
+        """The prefixes of all logs of the instance."""
+        own = f"{self.instance}/"
+        for (name,) in self.read(_LOGS, {"pattern": f"{own}%"}):
+            prefix = name.removeprefix(own)
+            if not prefix.startswith(".probe/"):
+                yield prefix
+
+    def check(self) -> None:
+        """Make the table if it is not there, and try it out.
+
+        Raises:
+            UnsafeStoreError: the database may lose what it acknowledged, or two racing entries would both be stored.
+            StorageError: it cannot be reached or written.
+        """
+        with self.connection("check") as connection:
+            self.server.check(connection)
+            try:
+                connection.exec_driver_sql(_CREATE_TABLE)
+            except DBAPIError:
+                # Refused to the loser of two racing "if not exists", and without the right to create tables.
+                if connection.exec_driver_sql("SELECT to_regclass('lakebed_entries')").scalar_one() is None:
+                    raise
+        self._probe()
+
+    @contextmanager
+    def connection(self, action: str) -> Iterator[sa.Connection]:
+        """One of this process's connections. Raises StorageError if none can be had, or if a statement fails."""
+        try:
+            connection = self._engine().connect()
+        except (DBAPIError, PoolTimeout) as error:
+            raise self._failure(action, error) from error
+        try:
+            yield connection
+        except DBAPIError as error:
+            raise self._failure(action, error) from error
+        finally:
+            # A session that breaks while it is given back takes no answer back with it.
+            with suppress(DBAPIError):
+                connection.close()
+
+    def put(self, action: str, send: Callable[[sa.Connection], Returned | None]) -> tuple[PutOutcome, Returned | None]:
+        """Send a conditional put once: its outcome, and what it returned about the row; None: it stored none.
+
+        Raises:
+            StorageError: it was refused, and nothing is stored.
+        """
+        with self.connection(action) as connection:
+            try:
+                returned = send(connection)
+            except DBAPIError as error:
+                if meaning_of(error).unclear:
+                    return PutOutcome.UNCLEAR, None
+                raise
+        return (PutOutcome.EXISTS if returned is None else PutOutcome.CREATED), returned
+
+    def read(self, statement: str, values: Mapping[str, Any]) -> list[Any]:
+        """The rows of a query. Raises StorageError if no attempt is answered."""
+
+        def read_once() -> list[Any]:
+            with self.connection("read the log in") as connection:
+                return list(connection.exec_driver_sql(statement, dict(values)))
+
+        return read_until_answered(read_once)
+
+    def _failure(self, action: str, error: DBAPIError | PoolTimeout) -> Error:
+        """The error with what failed, where, and the remedy. No statement and no value is in its message."""
+        url = self.server.url
+        if not isinstance(error, DBAPIError):
+            text = f"cannot {action} {url}: every connection is in use; try again later"
+            return Code.STORE_UNAVAILABLE(text, url=url, transient=True)
+        meaning = meaning_of(error)
+        said = " ".join(str(error.orig).split())[:SAID_CHARS_MAX]
+        code = Code.STORE_UNAVAILABLE if meaning.transient else Code.STORE_REFUSED
+        return code(f"cannot {action} {url}: {meaning.remedy} ({said})", url=url, transient=meaning.transient)
+
+    def _engine(self) -> sa.Engine:
+        pid = os.getpid()
+        engine = self._engines.get(pid)
+        if engine is None:
+            # Two threads may each make one: one of them is dropped before it connects.
+            pool = _pools.get((pid, self.server)) or _pools.setdefault((pid, self.server), self.server.engine())
+            engine = self._engines.setdefault(pid, pool)
+        return engine
+
+    def _probe(self) -> None:
+        """Create, create again with other bytes, read: in a log of a fresh name, which is deleted."""
+        log = self.open(f".probe/{clock.random_token()}")
+        probe = f"a probe of {self.server.url}"
+        try:
+            first = put_until_clear(lambda: log.create(1, b"first"), probe)
+            self._expect(first is PutOutcome.CREATED or log.get(1) == b"first", "a fresh version was taken")
+            second = put_until_clear(lambda: log.create(1, b"second"), probe)
+            self._expect(second is PutOutcome.EXISTS, "a version was won twice")
+            self._expect(log.get(1) == b"first", "a refused entry changed the one that is there")
+        finally:
+            # A user without the right to delete leaves one short row, which no log reads.
+            with suppress(StorageError):
+                log.remove([1])
+
+    def _expect(self, holds: bool, fault: str) -> None:  # noqa: FBT001 - an assertion's shape
+        if not holds:
+            raise Code.CREATE_NOT_EXCLUSIVE(
+                f"{self.server.url} is not safe for commits: {fault}. The table lakebed_entries was not made by "
+                "Lakebed, or something between changes what is sent: use a database of its own",
+                url=self.server.url,
+                transient=False,
+            )
+
+
+def _insert_and_look(connection: sa.Connection, values: dict[str, Any]) -> _Inserted | None:
+    """Insert an entry, then read the log start: two statements in one message, which the server takes as one
+    transaction. None: nothing was stored.
+
+    One statement would not do: its queries see what was committed when it began, however long its INSERT then waits,
+    while the key of a deleted row is free at once. The second of two statements sees what was committed meanwhile,
+    unless the server's default is a stricter isolation.
+    """
+    cursor = connection.exec_driver_sql(_INSERT_AND_LOOK, values).cursor
+    inserted = cursor.fetchone()
+    cursor.nextset()
+    log_start, isolation = cursor.fetchall()[0]
+    cursor.close()
+    if inserted is None:
+        return None
+    return _Inserted(inserted[0], isolation in _SEEING, None if log_start is None else bytes(log_start))
+
+
+def _utc(stored: datetime) -> datetime:
+    """The time in UTC; the server gives it in the session's time zone."""
+    return stored.astimezone(UTC)

@@ -1,0 +1,132 @@
+"""Logs as rows: what is read and written of them, one pool, and what a log start that comes with an entry tells."""
+
+from __future__ import annotations
+
+import pytest
+
+import lakebed
+from lakebed import clock
+from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
+from lakebed.log.backends import postgresql
+from lakebed.log.checkpoint import CheckpointLocation
+from lakebed.log.committer import Log
+from lakebed.log.outcomes import Committed, Unknown
+from lakebed.state.machine import TABLE
+from lakebed.state.transactions import CreateTable
+from lakebed.storage import connect, object_size
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.object_size import OBJECT_BYTES_MAX
+from lakebed.testing.logs import LogUrl
+from tests.unit.log.cases import LOG, adding
+from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
+
+SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
+
+
+@pytest.fixture
+def location(cluster):
+    location = LogUrl(cluster.url())
+    location.connect().check()
+    return location
+
+
+@pytest.fixture
+def logs(location):
+    return location.connect()
+
+
+@pytest.fixture
+def on_a_table(location):
+    """Logs of one table, each as if of another process."""
+    beside = CheckpointLocation(connect(f"memory://{clock.random_token()}"), LOG)
+    return lambda: Log(location.connect().open(LOG), beside, "table-00", TABLE)
+
+
+def test_two_instances_share_a_database(cluster, tmp_path):
+    """Each has a catalog of its own."""
+    one, two = (lakebed.create(str(tmp_path / name), log_url=cluster.url()) for name in ("one", "two"))
+    one.create_table("t", SCHEMA)
+    two.create_table("u", SCHEMA)
+    assert (lakebed.open(one.url).tables(), lakebed.open(two.url).tables()) == (["t"], ["u"])
+
+
+def test_an_entry_that_could_not_be_read_back_is_not_put(logs, monkeypatch):
+    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
+    with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
+        logs.open("catalog").create(1, bytes(1001))
+    assert logs.open("catalog").get(1) is None
+
+
+def test_an_entry_larger_than_any_that_is_put_is_not_read(cluster, location, logs):
+    log = logs.open("catalog")
+    log.create(1, b"one")
+    grown = f"UPDATE lakebed_entries SET data = convert_to(repeat('x', {OBJECT_BYTES_MAX + 1}), 'UTF8')"
+    cluster.sql(f"{grown} WHERE log = '{location.instance}/catalog'")
+    with pytest.raises(DamagedError, match=r"entry 1 of .* has more than 134217728 bytes, and nothing that"):
+        log.get(1)
+
+
+def test_a_log_start_of_megabytes_is_damaged(cluster, location, logs):
+    log = logs.open("catalog")
+    assert log.advance_log_start(0, 3)
+    grown = "UPDATE lakebed_entries SET data = data || convert_to(repeat(' ', 1000000), 'UTF8')"
+    cluster.sql(f"{grown} WHERE log = '{location.instance}/catalog/log-start'")
+    with pytest.raises(DamagedError, match=r"the log start of .* was changed after it was written"):
+        log.log_start()
+
+
+def test_a_database_has_one_pool_however_often_it_is_opened(cluster, location, logs):
+    assert location.connect()._engine() is logs._engine()
+    assert LogUrl(f"{cluster.url()}?application_name=other").connect()._engine() is not logs._engine()
+
+
+def test_a_commit_is_one_round_trip(on_a_table, monkeypatch):
+    """The log start comes with the entry, and the last-modified time of the one before came with that."""
+    log = on_a_table()
+    log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
+    reads, puts = [], []
+    read, put = postgresql.PostgresqlLogs.read, postgresql.PostgresqlLogs.put
+    monkeypatch.setattr(postgresql.PostgresqlLogs, "read", lambda *asked: reads.append(asked) or read(*asked))
+    monkeypatch.setattr(postgresql.PostgresqlLogs, "put", lambda *asked: puts.append(asked) or put(*asked))
+    for count in range(5):
+        assert log.commit(adding(f"f{count}")) == Committed(count + 2)
+    assert (len(puts), reads) == (5, [])
+
+
+def test_a_writer_that_slept_does_not_trust_its_own_insert(on_a_table):
+    """It wins a number that was truncated, and the log start that comes with it says so."""
+    log = on_a_table()
+    log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
+    sleeper = on_a_table()
+    assert sleeper.commit(adding("f0", "r0")) == Committed(2)
+    for count in range(1, 6):
+        log.commit(adding(f"f{count}", f"r{count}"))
+    retained = log.retain_checkpoint()
+    log.commit(adding("f6"))
+    log.retain_checkpoint()
+    log.truncate(retained - 1)
+    assert sleeper.head.version == 2
+
+    assert sleeper.commit(adding("lost")) == Unknown(3)
+    assert sleeper.commit(adding("g")) == Committed(retained + 2)
+    assert set(on_a_table().follow().files) == {*(f"f{count}" for count in range(7)), "g"}
+
+
+@pytest.mark.parametrize("data", [b"{}\n", b'{"format":1,"features":[],"digest":""}\n{}\n'])
+def test_a_damaged_log_start_does_not_fail_a_create(logs, data):
+    """The entry is stored; reading the log start raises."""
+    log = logs.open(LOG)
+    logs.open(f"{LOG}/log-start").create(0, data)
+    assert log.create(1, b"one") is PutOutcome.CREATED
+    assert log.known_log_start(1) is None
+    with pytest.raises((DamagedError, UnsupportedFormatError)):
+        log.log_start()
+
+
+def test_numbers_come_page_by_page(logs, monkeypatch):
+    monkeypatch.setattr(postgresql, "VERSIONS_PER_PAGE", 3)
+    log = logs.open("catalog")
+    for version in range(1, 8):
+        log.create(version, b"x")
+    assert list(log.versions()) == list(range(1, 8))
+    assert list(logs.open("other").versions()) == []
