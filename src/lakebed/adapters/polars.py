@@ -1,8 +1,8 @@
 """Tables as Polars lazy frames: columns, predicate and limit go down to the table.
 
-What a predicate says of the key becomes key ranges, and Polars applies the predicate itself to the rows of those, so
-that the answer is Polars' own. Polars shows its expressions only as JSON, whose shape may change: what is not as it was
-known to be is every key.
+A predicate becomes a condition on the key (:mod:`lakebed.read.conditions`), and so key ranges. Polars applies the
+predicate itself to the rows of those, so that the answer is Polars' own. Polars shows its expressions only as JSON,
+whose shape may change: an unknown shape is an unknown condition.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 from lakebed.model.documents import load
 from lakebed.model.foreign_errors import extras
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read.key_ranges import (
-    EVERY_KEY,
-    TURNED,
-    KeySet,
+from lakebed.read.conditions import (
+    FLIPPED,
+    UNKNOWN,
+    And,
+    Comparison,
+    Condition,
+    OneOf,
     Operator,
-    both,
-    compared,
-    either,
-    key_ranges,
-    one_of,
-    starting,
+    Or,
+    StartsWith,
+    keys_of,
 )
+from lakebed.read.key_ranges import EVERY_KEY, key_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from lakebed.model.keys import EncodedRange, KeyCodec
+    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.row_stream import RowStream
 
@@ -55,7 +56,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
             read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             if rows_max is None:
                 # With a limit the predicate is asked of the first rows, whatever they are.
-                keys = keys_of(predicate, schema.order)
+                keys = keys_of(condition_of(predicate), schema.order)
                 ranges = key_ranges(keys, schema.codec)
         # Without columns only their number matters, which some column has to carry.
         with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
@@ -81,42 +82,42 @@ def _polars() -> Any:
     return pl
 
 
-def keys_of(predicate: pl.Expr, codec: KeyCodec) -> KeySet:
-    """The keys of the rows for which a predicate, as Polars hands it to a source, can be true."""
+def condition_of(predicate: pl.Expr) -> Condition:
+    """A predicate, as Polars hands it to a source, as a condition on the key."""
     try:
-        return _keys(load(predicate.meta.serialize(format="json")), codec)
+        return _condition(load(predicate.meta.serialize(format="json")))
     except (ValueError, RecursionError):
-        # Nested too deep, or with a number that JSON has not: Polars applies it to all rows.
-        return EVERY_KEY
+        # Nested too deep, or with a number that JSON does not have: Polars applies it to all rows.
+        return UNKNOWN
 
 
-def _keys(node: Any, codec: KeyCodec) -> KeySet:
+def _condition(node: Any) -> Condition:
     match node:
         case {"BinaryExpr": {"left": _, "op": "And" | "Or" as operator, "right": _}}:
-            sets = [_keys(operand, codec) for operand in _chain(node, operator)]
-            return both(sets) if operator == "And" else either(sets)
+            parts = [_condition(operand) for operand in _chain(node, operator)]
+            return And(parts) if operator == "And" else Or(parts)
         case {"BinaryExpr": {"left": left, "op": str(name), "right": right}} if name in _OPERATORS:
-            sign = _OPERATORS[name]
+            operator = _OPERATORS[name]
             if _column(left) is None:
-                left, right, sign = right, left, TURNED[sign]
-            return _compared(left, sign, right, codec)
+                left, right, operator = right, left, FLIPPED[operator]
+            return _comparison(left, operator, right)
         case {"Function": {"input": [side, low, high], "function": {"Boolean": {"IsBetween": {"closed": "Both"}}}}}:
-            return both([_compared(side, ">=", low, codec), _compared(side, "<=", high, codec)])
+            return And((_comparison(side, ">=", low), _comparison(side, "<=", high)))
         case {"Function": {"input": [side, {"Literal": _} as listed], "function": {"Boolean": {"IsIn": _}}}}:
             column, values = _column(side), _literal(listed)
             if column is None or values is None or not hasattr(values.type, "value_type") or not values.is_valid:
-                return EVERY_KEY
-            return one_of(codec, column, values.values)
+                return UNKNOWN
+            return OneOf(column, values.values)
         case {"Function": {"input": [side, {"Literal": _} as stem], "function": {"StringExpr": "StartsWith"}}}:
             column, value = _column(side), _literal(stem)
             text = None if value is None else value.as_py()
-            return EVERY_KEY if column is None or not isinstance(text, str) else starting(codec, column, text)
+            return StartsWith(column, text) if column is not None and isinstance(text, str) else UNKNOWN
         case _:
-            return EVERY_KEY
+            return UNKNOWN
 
 
 def _chain(node: Any, operator: str) -> Iterator[Any]:
-    """The operands of a chain of AND or OR, however it is nested: put together at once, not one after another."""
+    """The operands of a chain of AND or OR, however it is nested."""
     waiting = [node]
     while waiting:
         match waiting.pop():
@@ -126,12 +127,10 @@ def _chain(node: Any, operator: str) -> Iterator[Any]:
                 yield operand
 
 
-def _compared(side: Any, operator: Operator, literal: Any, codec: KeyCodec) -> KeySet:
+def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
     name = _column(side)
-    if name is None or "Literal" not in literal:
-        return EVERY_KEY
-    value = _literal(literal)
-    return EVERY_KEY if value is None else compared(codec, name, operator, value)
+    value = None if name is None or "Literal" not in literal else _literal(literal)
+    return UNKNOWN if name is None or value is None else Comparison(name, operator, value)
 
 
 def _column(node: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What a DataFusion expression says of the key. Pure: expressions are looked at, not run.
+"""DataFusion's expressions as conditions on the key. Pure: expressions are looked at, not run.
 
 An expression is taken as the optimizer leaves it: both sides of a comparison are of one type, so that a column that is
 cast is cast to the type of the literal beside it; constants are folded, and casts have moved from columns to literals
@@ -10,138 +10,128 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.model.keys import iter_ranges
-from lakebed.read.key_ranges import (
-    EVERY_KEY,
-    NO_KEY,
-    TURNED,
-    KeySet,
+from lakebed.read.conditions import (
+    FLIPPED,
+    UNKNOWN,
+    And,
+    Comparison,
+    Condition,
+    Constant,
+    IsNull,
+    Not,
+    OneOf,
     Operator,
-    both,
-    compared,
-    either,
-    key_ranges,
-    none_of,
-    null,
-    one_of,
-    shared,
-    starting,
+    Or,
+    StartsWith,
+    keys_of,
 )
+from lakebed.read.key_ranges import KeySet, key_ranges, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
     from datafusion import Expr
 
-    from lakebed.model.keys import EncodedRange, KeyCodec
+    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
 
 _DEPTH_MAX = 100
-"""Deeper expressions are every key. Long chains of one AND or OR are not deep."""
-
-_NEGATED: dict[str, Operator] = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
-def keys_of(expression: Expr, codec: KeyCodec) -> KeySet:
-    """The keys of the rows for which the expression can be true."""
-    return _Walk(codec).keys(expression, wanted=True, depth=0)
+"""Deeper expressions are unknown. Long chains of one AND or OR are not deep."""
 
 
 def narrowed(
     ranges: Sequence[EncodedRange], parts: Iterable[Expr], schema: Schema
 ) -> tuple[list[EncodedRange], KeySet]:
-    """What of the ranges may have rows of which all parts of a predicate are true: disjoint, in key order.
+    """The parts of the ranges with rows for which all parts of a predicate may be true: disjoint, in key order.
 
     And the keys of these rows, over all fields that rows are sorted by, for a plan.
     """
-    keys = both([keys_of(part, schema.order) for part in parts])
+    keys = keys_of(condition_of(parts), schema.order)
     return list(shared(list(iter_ranges(ranges)), key_ranges(keys, schema.codec))), keys
 
 
-class _Walk:
-    """Follows an expression down; ``wanted`` False stands for those of which it can be false."""
+def condition_of(filters: Iterable[Expr]) -> Condition:
+    """Filters, all of which must be true, as one condition."""
+    return And([_condition(one, 0) for one in filters])
 
-    def __init__(self, codec: KeyCodec) -> None:
-        self._codec = codec
 
-    def keys(self, expression: Expr, *, wanted: bool, depth: int) -> KeySet:
-        if depth > _DEPTH_MAX:
-            return EVERY_KEY
-        match expression.variant_name():
-            case "BinaryExpr":
-                return self._binary(expression, wanted=wanted, depth=depth)
-            case "Not":
-                return self.keys(expression.rex_call_operands()[0], wanted=not wanted, depth=depth + 1)
-            case "IsTrue" if wanted:
-                return self.keys(expression.rex_call_operands()[0], wanted=True, depth=depth + 1)
-            case "Between":
-                return self._between(expression, wanted=wanted)
-            case "InList":
-                return self._in_list(expression, wanted=wanted)
-            case "Like" | "ScalarFunction" if wanted:
-                return self._beginning(expression)
-            case "IsNull" if wanted:
-                return self._null(expression.rex_call_operands()[0])
-            case "IsNotNull" if not wanted:
-                return self._null(expression.rex_call_operands()[0])
-            case "Literal":
-                value = expression.python_value().as_py()
-                return EVERY_KEY if value is wanted else NO_KEY
-            case _:
-                return EVERY_KEY
+def _condition(expression: Expr, depth: int) -> Condition:
+    if depth > _DEPTH_MAX:
+        return UNKNOWN
+    match expression.variant_name():
+        case "BinaryExpr":
+            return _binary(expression, depth)
+        case "Not":
+            return Not(_condition(expression.rex_call_operands()[0], depth + 1))
+        case "IsTrue":
+            # Not true if the operand is null: nothing is known then.
+            return And((_condition(expression.rex_call_operands()[0], depth + 1), UNKNOWN))
+        case "Between":
+            side, low, high = expression.rex_call_operands()
+            between = And((_comparison(side, ">=", low), _comparison(side, "<=", high)))
+            return Not(between) if expression.to_variant().negated() else between
+        case "InList":
+            return _in_list(expression)
+        case "Like" | "ScalarFunction":
+            return _starts_with(expression)
+        case "IsNull":
+            return _is_null(expression)
+        case "IsNotNull":
+            return Not(_is_null(expression))
+        case "Literal":
+            value = expression.python_value().as_py()
+            return Constant(value) if value is None or isinstance(value, bool) else UNKNOWN
+        case _:
+            return UNKNOWN
 
-    def _binary(self, expression: Expr, *, wanted: bool, depth: int) -> KeySet:
-        operator = expression.rex_call_operator()
-        if operator in ("AND", "OR"):
-            parts = [self.keys(part, wanted=wanted, depth=depth + 1) for part in _chain(expression, operator)]
-            return both(parts) if (operator == "AND") == wanted else either(parts)
-        if operator not in TURNED:
-            return EVERY_KEY
-        left, right = expression.rex_call_operands()
-        if left.variant_name() == "Literal":
-            left, right, operator = right, left, TURNED[operator]
-        return self._compared(left, operator if wanted else _NEGATED[operator], right)
 
-    def _compared(self, side: Expr, operator: str, literal: Expr) -> KeySet:
-        if literal.variant_name() != "Literal":
-            return EVERY_KEY
-        name = _column(side)
-        value: pa.Scalar = literal.python_value()
-        return EVERY_KEY if name is None else compared(self._codec, name, _operator(operator), value)
+def _binary(expression: Expr, depth: int) -> Condition:
+    operator = expression.rex_call_operator()
+    if operator in ("AND", "OR"):
+        parts = [_condition(part, depth + 1) for part in _chain(expression, operator)]
+        return And(parts) if operator == "AND" else Or(parts)
+    if operator not in FLIPPED:
+        return UNKNOWN
+    left, right = expression.rex_call_operands()
+    if left.variant_name() == "Literal":
+        return _comparison(right, FLIPPED[operator], left)
+    return _comparison(left, FLIPPED[FLIPPED[operator]], right)
 
-    def _between(self, expression: Expr, *, wanted: bool) -> KeySet:
-        variant = expression.to_variant()
-        side, low, high = expression.rex_call_operands()
-        if variant.negated() == wanted:
-            return either([self._compared(side, "<", low), self._compared(side, ">", high)])
-        return both([self._compared(side, ">=", low), self._compared(side, "<=", high)])
 
-    def _in_list(self, expression: Expr, *, wanted: bool) -> KeySet:
-        side, *listed = expression.rex_call_operands()
-        name = _column(side)
-        if name is None or any(item.variant_name() != "Literal" for item in listed):
-            return EVERY_KEY
-        values = [item.python_value() for item in listed]
-        if expression.to_variant().negated() == wanted:
-            return none_of(self._codec, name, values)
-        return one_of(self._codec, name, values)
+def _comparison(side: Expr, operator: Operator, literal: Expr) -> Condition:
+    name = _column(side)
+    if name is None or literal.variant_name() != "Literal":
+        return UNKNOWN
+    return Comparison(name, operator, literal.python_value())
 
-    def _beginning(self, expression: Expr) -> KeySet:
-        """Of text that begins so: ``LIKE 'abc%'``, ``starts_with(…, 'abc')``."""
-        operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
-        if operator not in ("like", "starts_with") or len(operands) != 2 or operands[1].variant_name() != "Literal":
-            return EVERY_KEY
-        name, pattern = _column(operands[0]), operands[1].python_value().as_py()
-        if name is None or not isinstance(pattern, str):
-            return EVERY_KEY
-        if operator == "starts_with":
-            return starting(self._codec, name, pattern)
-        escapes = {"\\", expression.to_variant().escape_char()}
-        stem = _until(pattern, {"%", "_", *escapes})
-        return starting(self._codec, name, stem)
 
-    def _null(self, side: Expr) -> KeySet:
-        return null(self._codec, side.to_variant().name()) if side.variant_name() == "Column" else EVERY_KEY
+def _in_list(expression: Expr) -> Condition:
+    side, *listed = expression.rex_call_operands()
+    name = _column(side)
+    if name is None or any(item.variant_name() != "Literal" for item in listed):
+        return UNKNOWN
+    one_of = OneOf(name, [item.python_value() for item in listed])
+    return Not(one_of) if expression.to_variant().negated() else one_of
+
+
+def _starts_with(expression: Expr) -> Condition:
+    """``LIKE 'abc%'``, of which only the beginning is known, and ``starts_with(…, 'abc')``."""
+    operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
+    if operator not in ("like", "starts_with") or len(operands) != 2 or operands[1].variant_name() != "Literal":
+        return UNKNOWN
+    name, pattern = _column(operands[0]), operands[1].python_value().as_py()
+    if name is None or not isinstance(pattern, str):
+        return UNKNOWN
+    if operator == "starts_with":
+        return StartsWith(name, pattern)
+    marks = {"%", "_", "\\", expression.to_variant().escape_char()}
+    end = next((position for position, character in enumerate(pattern) if character in marks), len(pattern))
+    return And((StartsWith(name, pattern[:end]), UNKNOWN))
+
+
+def _is_null(expression: Expr) -> Condition:
+    side = expression.rex_call_operands()[0]
+    return IsNull(side.to_variant().name()) if side.variant_name() == "Column" else UNKNOWN
 
 
 def _chain(expression: Expr, operator: str) -> list[Expr]:
@@ -165,12 +155,3 @@ def _column(side: Expr) -> str | None:
         return None
     name: str = side.to_variant().name()
     return name
-
-
-def _operator(name: str) -> Operator:
-    return TURNED[TURNED[name]]
-
-
-def _until(pattern: str, marks: set[str | None]) -> str:
-    end = next((position for position, character in enumerate(pattern) if character in marks), len(pattern))
-    return pattern[:end]

@@ -36,9 +36,10 @@ from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import told
 from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_frames import Frame, frame_of
-from lakebed.read.expressions import keys_of
-from lakebed.read.key_ranges import EVERY_KEY, KeySet, both, either, key_ranges
+from lakebed.read.expressions import condition_of
+from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.live import over_partitions
 from lakebed.read.plan import coarser, plan
 from lakebed.sql.results import DisorderError, batches_of, schema_of, started
@@ -277,7 +278,7 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshot
     own = tuple(scan.filters())
     filters = (*own, *above)
     asked = found[name]
-    asked.keys.append(both([keys_of(one, snapshot_schema.order) for one in filters]))
+    asked.keys.append(keys_of(condition_of(filters), snapshot_schema.order))
     asked.columns.update(column for _, column in scan.projection() or enumerate(snapshot_schema.names))
     for one in own:
         asked.columns |= _columns_of(one, snapshot_schema)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.read.expressions import keys_of
-from lakebed.read.key_ranges import RANGES_MAX, both, key_ranges
+from lakebed.read.conditions import keys_of
+from lakebed.read.expressions import condition_of
+from lakebed.read.key_ranges import RANGES_MAX, key_ranges
 
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 
@@ -57,8 +58,7 @@ def ranges_of(predicate, schema=SCHEMA):
     if found is None:
         return ()
     codec = schema.codec
-    sets = [keys_of(one, codec) for one in found]
-    return key_ranges(both(sets), codec)
+    return key_ranges(keys_of(condition_of(found), codec), codec)
 
 
 def passing(predicate, rows=ROWS):

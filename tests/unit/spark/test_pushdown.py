@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed import Schema
-from lakebed.spark.datasource import pushdown
-from lakebed.spark.datasource.pushdown import among, push
+from lakebed.read import key_ranges
+from lakebed.spark.datasource.pushdown import push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
 KEYS = list(itertools.product(["", "a", "ab", "b", "\U0010ffff"], [-(2**31), -1, 0, 1, 2**31 - 1]))
@@ -30,12 +30,8 @@ K, N, V = ("k",), ("n",), ("v",)
 
 def left_over(filters, schema=SCHEMA, keys=KEYS):
     """The keys inside the ranges, and the filters that Spark has to look at."""
-    pushed = push(filters, schema.codec)
-    kept = [
-        key
-        for key in keys
-        if pushed.ranges is None or any(keys.contains(schema.codec.encode_key(key)) for keys in pushed.ranges)
-    ]
+    pushed = push(filters, schema)
+    kept = [key for key in keys if any(keys.contains(schema.codec.encode_key(key)) for keys in pushed.ranges)]
     return kept, [one for position, one in enumerate(filters) if position not in pushed.done]
 
 
@@ -100,7 +96,7 @@ def test_what_says_nothing_about_a_range_of_the_key_stays_with_spark(filters):
 )
 def test_what_filters_say_of_a_later_field_is_known_by_itself(filters, passes):
     order, field = SCHEMA.order, SCHEMA.row_key[1]
-    keys = among(filters, order)
+    keys = push(filters, SCHEMA).keys
     for version in (-(2**31), -1, 0, 1, 2**31 - 1):
         value = type(order)((field,)).encode((version,))
         held = any(all(any(r.contains(value) for r in ranges) for _, ranges in box) for box in keys.boxes)
@@ -114,10 +110,10 @@ def test_a_field_after_one_that_is_only_compared_stays_with_spark():
 
 
 def test_too_many_points_are_left_to_spark_field_by_field(monkeypatch):
-    monkeypatch.setattr(pushdown, "POINTS_MAX", 3)
-    filters = [In(K, ["a", "b"]), In(N, [0, 1])]
+    monkeypatch.setattr(key_ranges, "RANGES_MAX", 3)
+    filters = [In(K, ["a", "b"]), In(N, [-1, 1])]
     kept, rest = left_over(filters)
-    assert kept == [key for key in KEYS if key[0] in ("a", "b")]
+    assert kept == [key for key in KEYS if key[0] in ("a", "b") and key[1] in (-1, 0, 1)]
     assert rest == filters[1:]
 
 
@@ -154,5 +150,8 @@ def test_each_value_of_a_long_list_is_looked_at_a_few_times():
     count = 2_000
     numbers = Schema({"n": "int64"}, {}, {"v": "double"})
     filters = [In(N, [Counted(i) for i in range(count)]), GreaterThan(N, 0)]
-    assert len(push(filters, numbers.codec).ranges) == count - 1
+    pushed = push(filters, numbers)
+    (keys,) = pushed.keys.boxes
+    assert len(keys[0][1]) == count - 1
+    assert pushed.done == {0, 1}
     assert Counted.looked_at < 20 * count

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
+from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, plan
 from lakebed.spark.batch import Place, on_one_core
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.input_partitions import Share, share_out
 from lakebed.spark.datasource.options import PARTITION_BYTES, READ, Options
-from lakebed.spark.datasource.pushdown import among, push
+from lakebed.spark.datasource.pushdown import Pushed, push
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Schema
-    from lakebed.read.key_ranges import KeySet
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
@@ -88,8 +88,7 @@ class TableReader(DataSourceReader):
         self._options = options
         self._table: Table | None = options.open_table()
         self._snapshot: Snapshot | None = options.locate(self._table, version)
-        self._pushed: tuple[EncodedRange, ...] | None = None
-        self._among: KeySet | None = None
+        self._pushed: Pushed | None = None
         schema = self._snapshot.schema
         self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_asked(spark, schema))
 
@@ -111,14 +110,17 @@ class TableReader(DataSourceReader):
         if not self._options.flag("push_filters"):
             return filters
         schema = self._planned[1].schema
-        pushed = push(filters, schema.codec)
-        self._pushed, self._among = pushed.ranges, among(filters, schema.order)
+        self._pushed = pushed = push(filters, schema)
         return [one for position, one in enumerate(filters) if position not in pushed.done]
 
     def partitions(self) -> list[InputPartition]:
         """The shares of the tasks, in key order."""
         table, snapshot = self._planned
-        partitions = plan(snapshot.state, self._ranges(snapshot.schema), self._among).partitions
+        ranges: Sequence[EncodedRange] = self._options.ranges(snapshot.schema) or (ALL_KEYS,)
+        keys = None
+        if self._pushed is not None:
+            ranges, keys = tuple(shared(tuple(iter_ranges(ranges)), self._pushed.ranges)), self._pushed.keys
+        partitions = plan(snapshot.state, ranges, keys).partitions
         share_bytes = self._options.count("partition_bytes") or PARTITION_BYTES
         shares = share_out(
             partitions, weights(snapshot.state, partitions), share_bytes, lambda files: sampled(table, files)
@@ -130,14 +132,6 @@ class TableReader(DataSourceReader):
         # Spark puts a partition of nothing in the place of none.
         if isinstance(partition, RowsPartition):
             yield from self._scan.read(partition.share)
-
-    def _ranges(self, schema: Schema) -> list[EncodedRange]:
-        """The keys that both the options and the filters let pass."""
-        asked = self._options.ranges(schema) or (ALL_KEYS,)
-        if self._pushed is None:
-            return list(asked)
-        both = (one.intersect(other) for one in asked for other in self._pushed)
-        return [keys for keys in both if not keys.empty]
 
     @property
     def _planned(self) -> tuple[Table, Snapshot]:
