@@ -17,7 +17,6 @@ that holds it, so an open file never vanishes under a query.
 
 from __future__ import annotations
 
-import io
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -345,48 +344,6 @@ class OpenFiles:
             name=name,
             file=file.id,
         )
-
-
-class StoredFile(io.RawIOBase):
-    """The bytes of a file on a store, verified as they are read. For one thread at a time, as Arrow promises."""
-
-    def __init__(self, opened: OpenFile, files: OpenFiles) -> None:
-        self._opened = opened
-        self._files = files
-        self._at = 0
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def seekable(self) -> bool:
-        """It is."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.file.size_bytes}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """The place."""
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
-        left = self._opened.file.size_bytes - self._at
-        length = left if size < 0 else min(size, left)
-        blocks = self._opened.blocks
-        border = self._at if blocks is None else min(max(self._at, blocks.end), self._at + length)
-        byte_ranges = [(self._at, border - self._at), (border, self._at + length - border)]
-        try:
-            data = b"".join(
-                self._files.fetch(self._opened, [byte_range for byte_range in byte_ranges if byte_range[1] > 0])
-            )
-        except OSError as error:
-            raise self._files.damaged(self._opened.file, str(error)) from error
-        self._at += len(data)
-        return data
 
 
 def _reads_ranges(storage: Storage) -> bool:

@@ -1,31 +1,36 @@
-"""Rows out of pages, without the engine.
+"""Rows of data files: the one way from pages to record batches, for every read that does not go through the engine.
 
-For a point read, or a scan of a few thousand rows, planning and thread hops would cost the engine more than the work.
-Here the pages that are needed, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
-their bytes as they are, with their columns' metadata. What is read of all files is one of them, since to open a little
-file costs as much as to decode a page; and one row group of it, for the same reason, where no dictionary is between.
-The blocks that hold the pages were verified, and page CRCs are checked on the way.
+A reader chooses :class:`Cut` values: rows of row groups that may be wanted. :func:`read_rows` decodes their key
+columns, has the reader's search say which rows are wanted, and returns those. Point lookups, multi-gets, page reads and
+sequential scans differ only in the cuts and in the search.
+
+*Decoding.* The needed pages, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
+their bytes as they are, with the metadata of their columns. All cuts share one such file, because to open one takes as
+long as to decode a page; and one row group of it, for the same reason, where no dictionary is between them. The blocks
+that hold the pages were verified, and page CRCs are checked on the way. Nested columns, and columns without a page
+index, are read for the whole row group.
+
+Errors: OSError or ArrowException if a page is not what was written.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakebed.model.arrays import Integers
+from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, RowGroup
 from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
-from lakebed.parquet.pages import PagedFile, Pages, Spans, gathered, taken
+from lakebed.parquet.pages import PagedFile, Pages, PickedPages, Spans, gathered, taken
 from lakebed.parquet.thrift import STOP, integer, struct, structs_head, text
 
 THREADS_BYTES = 256 * 1024
@@ -47,15 +52,115 @@ class Cut:
     group: RowGroup
     rows: range | Spans
 
-    @property
-    def first(self) -> int:
-        """The first of the rows."""
-        return self.rows.start if isinstance(self.rows, range) else int(self.rows.begins[0])
+    def part(self, start: int, positions: range | Integers) -> Cut:
+        """The rows at these positions among those of several cuts, where the rows of this one begin at ``start``."""
+        if isinstance(positions, range) and isinstance(self.rows, range):
+            begin = self.rows.start + positions.start - start
+            return replace(self, rows=range(begin, begin + len(positions)))
+        rows = np.asarray(self.rows) if isinstance(self.rows, range) else self.rows.every()
+        inside = rows[np.asarray(positions) - start]
+        return replace(self, rows=Spans(inside, inside + 1))
 
-    def part(self, start: int, positions: range) -> Cut:
-        """The rows at these places among those of several cuts, where the rows of this one begin at ``start``."""
-        begin = self.first + positions.start - start
-        return replace(self, rows=range(begin, begin + len(positions)))
+
+Columns = Mapping[str, pa.Array]
+"""Columns of the rows of some cuts, one cut after another, by field name."""
+
+Search = Callable[[Columns, Sequence[int]], Sequence[range | Integers]]
+"""Finds the wanted rows among decoded key columns. The second argument has the position at which the rows of each cut
+begin, and the end of the last. The result has the ascending positions of each cut's wanted rows among all rows."""
+
+
+def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and what is returned of them
+    cuts: Sequence[Cut],
+    keys: Sequence[Field],
+    fields: Sequence[Field],
+    search: Search,
+    *,
+    along: bool,
+    arrow: pa.Schema,
+) -> pa.RecordBatch | None:
+    """The rows of some cuts that a search over their key columns finds, in their order; None if there are none.
+
+    ``keys`` are decoded first, the other ``fields`` for the rows found alone. With ``along`` they are decoded together:
+    quicker if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
+    """
+    starts = [0]
+    for cut in cuts:
+        starts.append(starts[-1] + len(cut.rows))
+    held = read_columns(cuts, keys, fields if along else ())
+    found = search(held, starts)
+    some = [index for index, positions in enumerate(found) if len(positions)]
+    if not some:
+        return None
+    positions = found[some[0]] if len(some) == 1 else gathered([found[index] for index in some])
+    rest = [field for field in fields if field.name not in held]
+    more: Columns = {}
+    if rest:
+        more = read_columns([cuts[index].part(starts[index], found[index]) for index in some], rest)
+    columns = []
+    for wanted in fields:
+        column = more.get(wanted.name)
+        if column is None:
+            column = held[wanted.name]
+            # As taken() does: a call less for each column of a lookup.
+            if isinstance(positions, range):
+                column = column.slice(positions.start, len(positions))
+            else:
+                column = column.take(of_integers(positions))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+    """All rows of some cuts, one cut after another, by field; null where a file was written without the field.
+
+    Of the fields ``along`` those are returned too that cost little beside the others; see
+    :func:`lakebed.parquet.page_decoder.decoded`.
+    """
+    unpaged: set[int] = set()
+    for cut in cuts:
+        footer = cut.file.footer
+        if len(footer.paged) < len(footer.names):
+            unpaged.update(footer.names.keys() - footer.paged)
+    if not unpaged:
+        return decoded(cuts, fields, along)
+    paged = [field for field in fields if field.id not in unpaged]
+    found = decoded(cuts, paged, [field for field in along if field.id not in unpaged]) if paged else {}
+    whole = [field for field in fields if field.id in unpaged]
+    if whole:
+        parts = [_from_row_group(cut, whole) for cut in cuts]
+        found |= {field.name: _concatenated([part[field.name] for part in parts]) for field in whole}
+    return found
+
+
+def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+
+
+def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
+    """The rows of a cut, out of whole columns of its row group; null where the file has no such column."""
+    footer = cut.file.footer
+    stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
+    found = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
+    if stored:
+        opened = cut.file.opened
+        opened.verify(footer.byte_ranges_of([field.id for field in fields], [cut.group]))
+        source: Any = cut.file.stored() if opened.path is None else opened.path
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            rows = file.read_row_group(cut.position, columns=list(stored.values()), use_threads=False)
+        inside = cut.rows.every() if isinstance(cut.rows, Spans) else np.arange(cut.rows.start, cut.rows.stop)
+        for field in fields:
+            if field.name in stored:
+                column = rows.column(stored[field.name]).combine_chunks()
+                # Copied: a slice would hold the whole row group.
+                column = column if len(inside) == len(column) else column.take(of_integers(inside))
+                found[field.name] = column if column.type == field.type else column.cast(field.type)
+    return found
+
+
+def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
+    """The row key columns of what was decoded."""
+    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
 def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
@@ -92,98 +197,21 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
     return {one.name: _joined(pieces[one.id], one) for one in whole}
 
 
-def rows_at(  # noqa: PLR0913 - what was decoded, and what is wanted of it
-    cuts: Sequence[Cut],
-    starts: Sequence[int],
-    found: Sequence[range],
-    held: Mapping[str, pa.Array],
-    fields: Sequence[Field],
-    *,
-    arrow: pa.Schema,
-) -> pa.RecordBatch | None:
-    """The rows of each cut at the places found, with these fields; None if there are none.
-
-    ``arrow`` is the schema of these fields; ``starts`` has where each cut begins among the rows of all. Fields that are
-    not in ``held`` are decoded now, for the rows found alone.
-    """
-    some = [index for index, positions in enumerate(found) if positions]
-    if not some:
-        return None
-    positions = gathered([found[index] for index in some])
-    rest = [field for field in fields if field.name not in held]
-    more = decoded([cuts[index].part(starts[index], found[index]) for index in some], rest) if rest else {}
-    columns = [taken(held[field.name], positions) if field.name in held else more[field.name] for field in fields]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow)
-
-
-def row_keys(held: Mapping[str, pa.Array], schema: Schema) -> pa.RecordBatch:
-    """The row key columns of what was decoded."""
-    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
-
-
-@dataclass(frozen=True, slots=True)
-class _Picked:
-    """The pages of a column that have some rows: runs of such as follow one another, and how many rows they have.
-
-    ``places`` are those rows among all of the pages. Columns of one ``shape`` have pages that end at the same rows.
-    """
-
-    runs: Sequence[tuple[int, int]]
-    shape: object
-    rows: int
-    positions: range | Integers
-
-    def places_from(self, begin: int) -> range | Integers:
-        """The places, where that of the first row of all the pages is ``begin``."""
-        positions = self.positions
-        return (
-            range(begin + positions.start, begin + positions.stop)
-            if isinstance(positions, range)
-            else begin + positions
-        )
-
-    @classmethod
-    def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> _Picked:
-        """The pages of some rows of a row group."""
-        if isinstance(rows, Spans):
-            return cls._scattered(first_rows, group_rows, rows)
-        first, last = bisect_right(first_rows, rows.start) - 1, bisect_left(first_rows, rows.stop)
-        begin = first_rows[first]
-        end = first_rows[last] if last < len(first_rows) else group_rows
-        return cls([(first, last)], (begin, end), end - begin, range(rows.start - begin, rows.stop - begin))
-
-    @classmethod
-    def _scattered(cls, first_rows: array[int], group_rows: int, spans: Spans) -> _Picked:
-        firsts = np.append(np.asarray(first_rows, np.int64), group_rows)
-        first = np.searchsorted(firsts, spans.begins, side="right") - 1
-        picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
-        ends = np.stack([firsts[picked], firsts[picked + 1]])
-        sizes = ends[1] - ends[0]
-        moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
-        breaks = np.flatnonzero(np.diff(picked) != 1)
-        begins, stops = picked[np.append(0, breaks + 1)], picked[np.append(breaks, len(picked) - 1)] + 1
-        runs = list(zip(begins.tolist(), stops.tolist(), strict=True))
-        rows = int(sizes.sum())
-        everywhere = rows == len(spans)
-        positions = range(rows) if everywhere else Spans(spans.begins + moved, spans.ends + moved).every()
-        return cls(runs, ends.tobytes(), rows, positions)
-
-
 def _by_shape(
     cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
-) -> Collection[list[tuple[Pages, _Picked]]]:
+) -> Collection[list[tuple[Pages, PickedPages]]]:
     """What is read of a cut, columns whose pages end at the same rows together; those not needed only beside others.
 
     Of these, if ``apart``, those with a dictionary together.
     """
-    shared: dict[tuple[object, bool], list[tuple[Pages, _Picked]]] = {}
+    shared: dict[tuple[object, bool], list[tuple[Pages, PickedPages]]] = {}
     shapes: set[object] = set()
-    picked: _Picked | None = None
+    picked: PickedPages | None = None
     first_rows = None
     for pages in cut.file.pages(cut.position, cut.group, numbers):
         if picked is None or pages.first_rows is not first_rows:
             first_rows = pages.first_rows
-            picked = _Picked.of(first_rows, cut.group.rows, cut.rows)
+            picked = PickedPages.of(first_rows, cut.group.rows, cut.rows)
         if pages.number in needed:
             shapes.add(picked.shape)
         if picked.shape in shapes:
@@ -191,7 +219,7 @@ def _by_shape(
     return shared.values()
 
 
-def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, _Picked]]]]) -> None:
+def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, PickedPages]]]]) -> None:
     """Of files on a store fetch all that will be read, at once, and of several files side by side."""
     byte_ranges: dict[PagedFile, list[ByteRange]] = {}
     for cut, shaped in zip(cuts, shapes, strict=True):
@@ -263,7 +291,7 @@ class _LittleFile:
     rows: int = 0
     columns: Mapping[int, pa.ChunkedArray] = field(default_factory=dict)
 
-    def add(self, cut: Cut, columns: Sequence[tuple[Pages, _Picked]]) -> None:
+    def add(self, cut: Cut, columns: Sequence[tuple[Pages, PickedPages]]) -> None:
         """Append these pages of a cut. Raises OSError if they cannot be what the file has."""
         chunks = [pages.chunk for pages, _ in columns]
         if not self.groups or not self.groups[-1].goes_on_with(chunks):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,8 +24,8 @@ from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, Fences, RowGroup, encode_plain
 from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
-from lakebed.parquet.read_cache import CacheKind, ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
+from lakebed.parquet.stored_file import arrow_file
 from lakebed.parquet.thrift import NUMBER, NUMBER_32, decode_struct, decode_table
 
 if TYPE_CHECKING:
@@ -98,6 +98,54 @@ def taken(column: pa.Array, positions: range | Integers) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
+class PickedPages:
+    """The pages of a column that have some rows: runs of such as follow one another, and how many rows they have.
+
+    ``places`` are those rows among all of the pages. Columns of one ``shape`` have pages that end at the same rows.
+    """
+
+    runs: Sequence[tuple[int, int]]
+    shape: object
+    rows: int
+    positions: range | Integers
+
+    def places_from(self, begin: int) -> range | Integers:
+        """The places, where that of the first row of all the pages is ``begin``."""
+        positions = self.positions
+        return (
+            range(begin + positions.start, begin + positions.stop)
+            if isinstance(positions, range)
+            else begin + positions
+        )
+
+    @classmethod
+    def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> PickedPages:
+        """The pages of some rows of a row group."""
+        if isinstance(rows, Spans):
+            return cls._scattered(first_rows, group_rows, rows)
+        first, last = bisect_right(first_rows, rows.start) - 1, bisect_left(first_rows, rows.stop)
+        begin = first_rows[first]
+        end = first_rows[last] if last < len(first_rows) else group_rows
+        return cls([(first, last)], (begin, end), end - begin, range(rows.start - begin, rows.stop - begin))
+
+    @classmethod
+    def _scattered(cls, first_rows: array[int], group_rows: int, spans: Spans) -> PickedPages:
+        firsts = np.append(np.asarray(first_rows, np.int64), group_rows)
+        first = np.searchsorted(firsts, spans.begins, side="right") - 1
+        picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
+        ends = np.stack([firsts[picked], firsts[picked + 1]])
+        sizes = ends[1] - ends[0]
+        moved = (np.cumsum(sizes) - sizes - ends[0])[np.searchsorted(picked, first)]
+        breaks = np.flatnonzero(np.diff(picked) != 1)
+        begins, stops = picked[np.append(0, breaks + 1)], picked[np.append(breaks, len(picked) - 1)] + 1
+        runs = list(zip(begins.tolist(), stops.tolist(), strict=True))
+        rows = int(sizes.sum())
+        everywhere = rows == len(spans)
+        positions = range(rows) if everywhere else Spans(spans.begins + moved, spans.ends + moved).every()
+        return cls(runs, ends.tobytes(), rows, positions)
+
+
+@dataclass(frozen=True, slots=True)
 class KeyPages:
     """The first row of each page of the first key column, and where the keys of their rows lie."""
 
@@ -149,7 +197,7 @@ class PagedFile:
         self.is_remote = opened.path is None
         self.statistics = statistics or ReadStatistics()
         self._files = files
-        self._schema = schema
+        self.schema = schema
         self._kept = kept
         self._descriptor = -1
         self._holders = 0
@@ -231,6 +279,11 @@ class PagedFile:
             at += length
         return at
 
+    def stored(self) -> pa.NativeFile:
+        """The bytes of a file on a store, as a file for Arrow's readers."""
+        assert self._files is not None, "a file on a store is read by whoever opened it"
+        return arrow_file(self.opened, self._files)
+
     def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
         """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
         if self.is_remote:
@@ -275,7 +328,7 @@ class PagedFile:
         return found
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
-        fields = self._schema.row_key
+        fields = self.schema.row_key
         columns = self.pages(position, group, tuple(field.id for field in fields))
         first_rows = columns[0].first_rows
         bounds: list[tuple[Field, Sequence[bytes], Sequence[bytes]]] = []

@@ -10,6 +10,9 @@ Kept are
 What was used least recently goes first. Sizes are estimates from above: a decoded footer takes some times the bytes
 that it has in the file. Not counted are what a query holds while it runs, and what the engine of wide reads keeps of
 footers (256 MiB at the most for each table).
+
+Core types: :class:`ReadCache`, and :class:`ReadStatistics`, which counts what one read did beside it: the same counters
+on every read, shown by ``Table.explain``.
 """
 
 from __future__ import annotations
@@ -17,14 +20,62 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
 
 READ_CACHE_BYTES = 1024 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class ReadStatistics:
+    """Counts of one read, used by one thread. Bytes are those of pages, indexes and dictionaries as they are stored.
+
+    ``files`` are those that were opened to read rows. ``steps`` has seconds by name, in the order in which the steps
+    began; a repeated step adds to its own.
+    """
+
+    files_by_filter: int = 0
+    files: set[str] = field(default_factory=set)
+    row_groups: int = 0
+    pages: int = 0
+    size_bytes: int = 0
+    rows: int = 0
+    engine: bool = False
+    steps: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: ReadStatistics) -> None:
+        """Count what another thread did for the same read, but for its steps, which are this one's."""
+        self.files_by_filter += other.files_by_filter
+        self.files |= other.files
+        self.row_groups += other.row_groups
+        self.pages += other.pages
+        self.size_bytes += other.size_bytes
+        self.rows += other.rows
+        self.engine |= other.engine
+
+    def step(self, name: str) -> _Step:
+        """Time what is done inside the block."""
+        return _Step(self.steps, name)
+
+
+@dataclass(slots=True)
+class _Step:
+    """A class, not a generator: a lookup has several steps of microseconds each."""
+
+    steps: dict[str, float]
+    name: str
+    began_s: float = 0.0
+
+    def __enter__(self) -> None:
+        self.began_s = clock.monotonic_s()
+
+    def __exit__(self, *raised: object) -> None:
+        self.steps[self.name] = self.steps.get(self.name, 0.0) + clock.monotonic_s() - self.began_s
 
 
 class CacheKind(StrEnum):

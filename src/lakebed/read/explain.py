@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakebed.parquet.read_statistics import ReadStatistics
+    from lakebed.parquet.read_cache import ReadStatistics
     from lakebed.read.plan import QueryPlan
 
 

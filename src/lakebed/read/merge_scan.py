@@ -14,7 +14,7 @@ merge kernel, which works in levels.
 *Wide rows.* Without a key range inside a row group the reader fetches whole column chunks, on threads that allocate
 rarely. The allocator (mimalloc 2) gives back what another thread has freed only at each hundredth allocation of the
 thread that made it: a hundred chunks of up to 64 MiB. Files with rows of 16 KiB or more are therefore read by pages
-(:mod:`lakebed.read.bounded_scan`), unless a column is nested or the rows of one key are very many.
+(:mod:`lakebed.read.page_read`), unless a column is nested or the rows of one key are very many.
 
 *Damage.* The engine checks no digest and no CRC. Before a plan runs, the blocks that it may read are verified.
 
@@ -39,9 +39,8 @@ from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Footer, RowGroup, per_unit
 from lakebed.parquet.open_files import OpenFile, OpenFiles
 from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
-from lakebed.read.bounded_scan import dataset
+from lakebed.parquet.read_cache import ReadCache, ReadStatistics
+from lakebed.parquet.stored_file import stored_dataset
 from lakebed.read.request import ReadRequest
 from lakebed.read.slices import forwards
 from lakebed.sorting.merge import merge_stream, ordered
@@ -156,7 +155,7 @@ class Engine:
         engine = self._context(batch_rows)
         if opened.path is None:
             # Not kept: it holds the file, which would then never go.
-            return engine.read_table(Table(dataset(opened, self._files)))
+            return engine.read_table(Table(stored_dataset(opened, self._files)))
         frames = self._frames.setdefault(opened, {})
         found = frames.get(batch_rows)
         if found is None:

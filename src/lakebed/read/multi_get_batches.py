@@ -1,19 +1,22 @@
-"""Rows of many keys: the pages that may hold them, of whichever files, decoded in bunches on all cores.
+"""Rows of many keys: the pages that may hold them, of all files, decoded in batches on all cores.
 
-For each row group the keys that its filter knows are shared out to its pages. Pages are then gathered, row group after
-row group and file after file, until there are enough for a bunch: it is decoded at once
-(:mod:`lakebed.parquet.page_decoder`), the keys are searched in it, and of its rows only those with a key are kept. So a
-page is decoded once for one call, ten keys in ten row groups are one bunch, and what lies decoded at a time is small,
-which is also quick: memory that was used just before need not be cleared for it again.
+The keys of each row group that its filter does not exclude are assigned to its pages. Pages are gathered, row group
+after row group and file after file, until they are enough for a batch. A batch is read at once (by
+:func:`lakebed.parquet.page_decoder.read_rows`), and only its rows with one of the keys are kept. A call decodes a page
+at most once, ten keys in ten row groups are one batch, and the decoded rows held at a time are few. That is also quick:
+memory that was used just before need not be cleared again.
 
-Row groups without a page index, or with nested columns, are read whole, each a bunch; such files are local, or copies.
-Of a file on a store the indexes of many row groups are fetched side by side, and so are the pages of a bunch.
+Row groups without a page index, or with nested columns, are read whole, each as a batch; their files are local, or
+copies. The page indexes of many row groups of a file on a store are fetched side by side, and so are the pages of a
+batch.
+
+Core type: :class:`BatchReader`. Errors: OSError or ArrowException if a file is not what was written.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,12 +30,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
-from lakebed.parquet.bloom_filters import Memberships
 from lakebed.parquet.open_files import OPENED_AT_ONCE
-from lakebed.parquet.page_decoder import Cut, decoded, row_keys
+from lakebed.parquet.page_decoder import Columns, Cut, read_rows, row_keys
 from lakebed.parquet.pages import PagedFile, Spans
-from lakebed.parquet.read_statistics import ReadStatistics
-from lakebed.parquet.row_positions import GroupRows
+from lakebed.parquet.read_cache import ReadStatistics
 
 if TYPE_CHECKING:
     from lakebed.model.arrays import Integers
@@ -41,79 +42,76 @@ if TYPE_CHECKING:
     from lakebed.parquet.open_files import OpenFile, OpenFiles
     from lakebed.parquet.read_cache import ReadCache
     from lakebed.read.multi_get import PartKeys
+    from lakebed.read.request import KeyList, ReadRequest
 
 BATCH_ROWS_MAX = 65_536
-"""Of decoded pages: some 8 ms of work, beside which the half of one that a bunch costs is little."""
+"""Of decoded pages: some 8 ms of work, beside which the half of one that a batch costs is little."""
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """The same for wide rows: of pages as they are stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
-    """What is looked for: ascending encoded keys, their values, and the columns of their rows that are given.
+class BatchReader:
+    """Reads many keys of one table's files; ``files`` fetches parts of those on a store."""
 
-    What is done is noted in ``read statistics``.
-    """
+    cache: ReadCache
+    files: OpenFiles | None = None
 
-    schema: Schema
-    keys: Sequence[bytes]
-    values: pa.RecordBatch
-    members: Memberships
-    columns: tuple[str, ...]
-    kept: ReadCache
-    files: OpenFiles | None
-    statistics: ReadStatistics
+    def read(self, parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], request: ReadRequest) -> pa.Table:
+        """The rows with one of the keys ``among`` which the request is for, in order, with the requested columns.
 
-    @classmethod
-    def of(  # noqa: PLR0913 - what is asked, what was learnt before, where it is noted
-        cls,
-        schema: Schema,
-        keys: Sequence[bytes],
-        columns: Sequence[str],
-        kept: ReadCache,
-        statistics: ReadStatistics,
-        *,
-        files: OpenFiles | None = None,
-    ) -> Lookup:
-        """Of keys of the schema. ``files`` fetches parts of those on a store."""
-        values = schema.codec.decode_columns(keys)
-        return cls(
-            schema, keys, values, Memberships(schema.row_key, values, keys), tuple(columns), kept, files, statistics
-        )
+        ``opened`` has the parts' files by id, each with a path, or such as give pages of all that is read.
+        """
+        overlap = any(len(part.files) > 1 for part in parts)
+        search = _Search(self, request, key_list(request), multi_get_fields(request, sorted_rows=overlap))
+        found = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]).empty_table()]
+        for rows, statistics in _decoded(_batches(_sought(parts, opened, search), search)):
+            request.statistics.add(statistics)
+            found.append(rows)
+        rows = pa.concat_tables(found)
+        if overlap:
+            sort_key = request.schema.sort_key
+            by = [rows.column(0), *(rows.column(rows.column_names.index(field.name, 1)) for field in sort_key)]
+            numbers = [str(number) for number in range(len(by))]
+            rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
+        return rows.remove_column(0)
 
-    def fields(self, *, sorted_rows: bool) -> list[Field]:
-        """Those of the columns, and of the sort key, if rows are to be ordered by it."""
-        names = dict.fromkeys((*self.columns, *(field.name for field in self.schema.sort_key if sorted_rows)))
-        return [self.schema.by_name[name] for name in names]
+
+def key_list(request: ReadRequest) -> KeyList:
+    """The keys that a multi-get is for."""
+    assert request.among is not None
+    return request.among
+
+
+def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
+    """The requested fields; with those of the sort key, if rows are to be ordered by it."""
+    schema = request.schema
+    names = dict.fromkeys((*request.names, *(field.name for field in schema.sort_key if sorted_rows)))
+    return [schema.by_name[name] for name in names]
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What all parts of one multi-get share: the keys, and the fields to read."""
+
+    reader: BatchReader
+    request: ReadRequest
+    keys: KeyList
+    fields: Sequence[Field]
+
+    @property
+    def schema(self) -> Schema:
+        """That of the rows."""
+        return self.request.schema
 
     def paged(self, opened: OpenFile, statistics: ReadStatistics) -> PagedFile:
         """A file, to be read by pages."""
-        return PagedFile(opened, self.schema, self.kept, statistics, self.files)
-
-
-def read_parts(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], lookup: Lookup) -> pa.Table:
-    """The rows with one of the keys, in order, with the columns asked for.
-
-    ``opened`` has the parts' files by id, each with a path, or such as give pages of all that is read. Raises OSError
-    or ArrowException if one is not what was written.
-    """
-    overlap = any(len(part.files) > 1 for part in parts)
-    schema, fields = lookup.schema, lookup.fields(sorted_rows=overlap)
-    found = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in fields)]).empty_table()]
-    for rows, statistics in _decoded(_batches(_sought(parts, opened, lookup, fields), lookup, fields)):
-        lookup.statistics.add(statistics)
-        found.append(rows)
-    rows = pa.concat_tables(found)
-    if overlap:
-        by = [rows.column(0), *(rows.column(rows.column_names.index(field.name, 1)) for field in schema.sort_key)]
-        numbers = [str(number) for number in range(len(by))]
-        rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
-    return rows.remove_column(0)
+        return PagedFile(opened, self.schema, self.reader.cache, statistics, self.reader.files)
 
 
 def _decoded(batches: Iterator[_Batch]) -> Iterator[tuple[pa.Table, ReadStatistics]]:
-    """The bunches' rows, in the order of the bunches; several are decoded side by side."""
+    """The rows of the batches, in their order; several are decoded side by side."""
     first, second = next(batches, None), next(batches, None)
     if first is not None and second is None:
         yield first.read()
@@ -140,9 +138,9 @@ class _Sought:
     firsts: Integers
     known: bool
 
-    def cut(self, rows: Spans, lookup: Lookup, statistics: ReadStatistics) -> Cut:
+    def cut(self, rows: Spans, search: _Search, statistics: ReadStatistics) -> Cut:
         """Some rows of the row group, to be decoded."""
-        return Cut(lookup.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows)
+        return Cut(search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows)
 
     def picked(self) -> Integers:
         """The pages."""
@@ -173,8 +171,8 @@ class _Reached:
     position: int
     among: range
 
-    def sought(self, lookup: Lookup, fields: Sequence[Field]) -> tuple[_Sought | None, ReadStatistics]:
-        """The keys shared out to its pages; None if no page may have any. And what was done; any thread may ask."""
+    def sought(self, search: _Search) -> tuple[_Sought | None, ReadStatistics]:
+        """The keys assigned to its pages, None if no page may have any; and what was done. Any thread may call it."""
         group, statistics = self.opened.footer.groups[self.position], ReadStatistics()
         indices = np.array(self.among)
         if not self.opened.footer.paged:
@@ -182,18 +180,19 @@ class _Reached:
             whole = np.array([0, group.rows])
             return _Sought(self.part, self.opened, self.position, indices, low, low + 1, whole, known=False), statistics
         known = None
-        with lookup.paged(self.opened, statistics) as file:
+        with search.paged(self.opened, statistics) as file:
             if self._asks_filter(file, group):
-                known = lookup.members.may_be_in(file, group, self.among, lookup.kept)
+                known = search.keys.members.may_be_in(file, group, self.among, search.reader.cache)
             if known is not None:
                 indices = indices[known]
             key_pages = file.key_pages(self.position, group) if len(indices) else None
             if key_pages is None:
                 return None, statistics
             if file.is_remote:
-                # A bunch asks for the same, of one row group after another.
-                file.pages(self.position, group, tuple(dict.fromkeys(f.id for f in (*lookup.schema.row_key, *fields))))
-        around = [key_pages.fences.around(lookup.keys[index]) for index in indices.tolist()]
+                # A batch needs the same, of one row group after another.
+                fields = (*search.schema.row_key, *search.fields)
+                file.pages(self.position, group, tuple(dict.fromkeys(field.id for field in fields)))
+        around = [key_pages.fences.around(search.keys.encoded[index]) for index in indices.tolist()]
         low, high = np.array(around, np.int64).reshape(-1, 2).T
         some = low < high
         if not some.any():
@@ -204,23 +203,21 @@ class _Reached:
         ), statistics
 
     def _asks_filter(self, file: PagedFile, group: RowGroup) -> bool:
-        """Of more keys than it has rows, every page has some; and a page on a store is as near as its filter."""
+        # Of more keys than rows every page has some. A page of a single file on a store is as near as its filter.
         return len(self.among) <= group.rows and (len(self.part.files) > 1 or not file.is_remote)
 
 
-def _sought(
-    parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], lookup: Lookup, fields: Sequence[Field]
-) -> Iterator[_Sought]:
-    """The keys shared out to the row groups that may have them, and to their pages."""
-    reached = _reached(parts, opened, lookup.keys)
-    share_out = partial(_Reached.sought, lookup=lookup, fields=fields)
+def _sought(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Sought]:
+    """The keys assigned to the row groups that may have them, and to their pages."""
+    reached = _reached(parts, opened, search.keys.encoded)
+    assign = partial(_Reached.sought, search=search)
     with ExitStack() as until_end:
-        found: Iterator[tuple[_Sought | None, ReadStatistics]] = map(share_out, reached)
+        found: Iterator[tuple[_Sought | None, ReadStatistics]] = map(assign, reached)
         if any(one.path is None for one in opened.values()):
             threads = until_end.enter_context(ThreadPoolExecutor(OPENED_AT_ONCE, "lakebed-pages"))
-            found = threads.map(share_out, reached)
+            found = threads.map(assign, reached)
         for sought, statistics in found:
-            lookup.statistics.add(statistics)
+            search.request.statistics.add(statistics)
             if sought is not None:
                 yield sought
 
@@ -236,126 +233,81 @@ def _reached(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Se
                     yield _Reached(part, one, position, among)
 
 
-def _batches(sought: Iterator[_Sought], lookup: Lookup, fields: Sequence[Field]) -> Iterator[_Batch]:
+def _batches(sought: Iterator[_Sought], search: _Search) -> Iterator[_Batch]:
     """What is looked for, gathered until there are enough rows."""
     gathered: list[_Sought] = []
     share = 0.0
     for one in sought:
         group = one.opened.footer.groups[one.position]
-        lookup.statistics.row_groups += 1
-        lookup.statistics.files.add(one.opened.file.id)
-        if not one.opened.footer.gives_pages(fields):
-            # What has no pages is read for all of the row group, so at once.
+        search.request.statistics.row_groups += 1
+        search.request.statistics.files.add(one.opened.file.id)
+        if not one.opened.footer.gives_pages(search.fields):
+            # Fields without pages are read for the whole row group, so at once.
             if gathered:
-                yield _Batch(tuple(gathered), lookup, fields)
-            yield _Batch((one,), lookup, fields)
+                yield _Batch(tuple(gathered), search)
+            yield _Batch((one,), search)
             gathered, share = [], 0.0
             continue
         rows_max = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX * group.rows // max(1, group.size_bytes)))
         for piece, rows in one.pieces(rows_max):
             if gathered and share + rows / rows_max > 1:
-                yield _Batch(tuple(gathered), lookup, fields)
+                yield _Batch(tuple(gathered), search)
                 gathered, share = [], 0.0
             gathered.append(piece)
             share += rows / rows_max
     if gathered:
-        yield _Batch(tuple(gathered), lookup, fields)
+        yield _Batch(tuple(gathered), search)
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is decoded at once."""
+    """What is read at once."""
 
     sought: tuple[_Sought, ...]
-    lookup: Lookup
-    fields: Sequence[Field]
+    search: _Search
 
     def read(self) -> tuple[pa.Table, ReadStatistics]:
         """The rows with one of the keys: the index of their key, then the fields. And what was done."""
         statistics = ReadStatistics()
-        picked = [one.picked() for one in self.sought]
-        held = self._keys(picked, statistics)
-        keys = row_keys(held, self.lookup.schema)
-        sizes = [one.firsts[pages + 1] - one.firsts[pages] for one, pages in zip(self.sought, picked, strict=True)]
-        starts = np.cumsum([0, *(size.sum() for size in sizes)])
-        indices, positions = self._found(keys, starts)
-        columns = {
-            field.name: held[field.name].take(of_integers(positions)) for field in self.fields if field.name in held
-        }
-        rest = [field for field in self.fields if field.name not in columns]
-        if rest:
-            columns |= self._rest(rest, self._in_groups(picked, sizes, starts, positions), statistics)
-        arrays = [of_integers(indices), *(columns[field.name] for field in self.fields)]
-        return pa.table(arrays, names=["", *(field.name for field in self.fields)]), statistics
+        schema, fields = self.search.schema, self.search.fields
+        cuts, certain = [], True
+        for one in self.sought:
+            pages = one.picked()
+            cuts.append(one.cut(Spans(one.firsts[pages], one.firsts[pages + 1]), self.search, statistics))
+            certain = certain and (one.known or one.opened.path is None or len(one.indices) >= len(pages))
+        indices = np.empty(0, np.int64)
 
-    def _keys(self, picked: Sequence[Integers], statistics: ReadStatistics) -> dict[str, pa.Array]:
-        """The row keys of the pages; with them the other fields, if nearly every page surely has a row to return.
+        def find(held: Columns, starts: Sequence[int]) -> list[Integers]:
+            nonlocal indices
+            indices, positions = self._found(row_keys(held, schema), np.array(starts))
+            return np.split(positions, np.searchsorted(positions, starts[1:-1]))
 
-        And of files on a store, where a round trip more takes longer than pages for nothing.
-        """
-        schema = self.lookup.schema
-        if not self.sought[0].opened.footer.paged:
-            (one,) = self.sought
-            return GroupRows(one.opened, one.position, schema, self.lookup.kept, statistics).whole(schema.row_key)
-        cuts = [
-            one.cut(Spans(one.firsts[pages], one.firsts[pages + 1]), self.lookup, statistics)
-            for one, pages in zip(self.sought, picked, strict=True)
-        ]
-        footers = [one.opened.footer for one in self.sought]
-        along = [field for field in self.fields if all(footer.gives_pages([field]) for footer in footers)]
-        surely = all(
-            one.known or one.opened.path is None or len(one.indices) >= len(pages)
-            for one, pages in zip(self.sought, picked, strict=True)
-        )
-        return decoded(
-            cuts, schema.row_key, [field for field in along if field not in schema.row_key] if surely else ()
-        )
+        # The other fields are decoded with the keys if nearly every page has a row to return. For files on a store
+        # always: another round trip takes longer than decoding pages for nothing.
+        arrow = pa.schema([(field.name, field.type) for field in fields])
+        rows = read_rows(cuts, schema.row_key, fields, find, along=certain, arrow=arrow)
+        columns = arrow.empty_table().columns if rows is None else rows.columns
+        return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 
     def _found(self, keys: pa.RecordBatch, starts: Integers) -> tuple[Integers, Integers]:
-        """The rows that have one of the keys: for each the key's index, and its place among all. In this order.
+        """The rows that have one of the keys: for each the key's index, and its position among all. In this order.
 
         ``starts`` has where the rows of each row group begin, and the end of the last.
         """
         wanted = np.unique(np.concatenate([one.indices for one in self.sought]))
-        values = self.lookup.values.take(of_integers(wanted))
-        # Encoded, which takes longer, are only rows in which each field has a value that some key has.
+        values = self.search.keys.values.take(of_integers(wanted))
+        # Only rows in which each field has a value that some key has are encoded, which takes longer.
         some = (pc.is_in(column, value_set=value) for column, value in zip(keys.columns, values.columns, strict=True))
         positions = np.flatnonzero(booleans(reduce(pc.and_, some)))
-        encoded = self.lookup.schema.codec.encode_columns(keys.take(of_integers(positions)))
-        which = pc.index_in(encoded, value_set=of_binary([self.lookup.keys[index] for index in wanted.tolist()]))
+        encoded = self.search.schema.codec.encode_columns(keys.take(of_integers(positions)))
+        sought = [self.search.keys.encoded[index] for index in wanted.tolist()]
+        which = pc.index_in(encoded, value_set=of_binary(sought))
         positions = positions[booleans(which.is_valid())]
         indices = wanted[integers(which.drop_null().cast(pa.int64()))]
         group = np.searchsorted(starts, positions, side="right") - 1
         first, last = (np.array([bound(one.part) for one in self.sought])[group] for bound in (_FIRST, _LAST))
         here = (first <= indices) & (indices < last)
         return indices[here], positions[here]
-
-    def _in_groups(
-        self, picked: Sequence[Integers], sizes: Sequence[Integers], starts: Integers, positions: Integers
-    ) -> Iterator[tuple[_Sought, Integers]]:
-        """Places among all rows as places in row groups."""
-        ends = np.searchsorted(positions, starts)
-        for number, one in enumerate(self.sought):
-            among = positions[ends[number] : ends[number + 1]] - starts[number]
-            before = np.cumsum(sizes[number]) - sizes[number]
-            page = np.searchsorted(before, among, side="right") - 1
-            yield one, one.firsts[picked[number][page]] + among - before[page]
-
-    def _rest(
-        self, fields: Sequence[Field], cuts: Iterable[tuple[_Sought, Integers]], statistics: ReadStatistics
-    ) -> dict[str, pa.Array]:
-        """Fields that were not read with the keys, of rows by their places in the row groups."""
-        some = [(one, positions) for one, positions in cuts if len(positions)]
-        if not some:
-            return {field.name: pa.nulls(0, field.type) for field in fields}
-        if all(one.opened.footer.gives_pages(fields) for one, _ in some):
-            return decoded(
-                [one.cut(Spans(positions, positions + 1), self.lookup, statistics) for one, positions in some], fields
-            )
-        ((one, positions),) = some
-        return GroupRows(one.opened, one.position, self.lookup.schema, self.lookup.kept, statistics).take(
-            fields, positions
-        )
 
 
 _FIRST, _LAST = attrgetter("first"), attrgetter("last")

@@ -1,34 +1,44 @@
-"""Reads of a few thousand rows at the most: the pages of all files decoded at once, and put in order in memory.
+"""Reads by pages of files that may overlap, in key order, without the engine.
 
-What is narrow is decided by page indexes before any row is read. Beyond a few pages the engine, which decodes on
-without looking back, is no slower: then its 2 ms of planning and thread hops come with 20 ms of work.
+:class:`PageReader` has two methods. :meth:`PageReader.read` reads up to some thousand rows of key ranges: the pages of
+all files are decoded at once, and their rows are sorted in memory. Page indexes decide before any row is read whether a
+read is that small. Beyond it the engine is no slower: its 2 ms of planning and thread hops come with 20 ms of work.
+
+:meth:`PageReader.scan` reads any number of rows of large files on object stores, and of files with wide rows. No engine
+reads those by itself: it checks no digests, and holds whole column chunks. The key range is cut into slices, and each
+slice is a read of its own. The next slice is fetched while one is returned.
+
+Errors: as :meth:`OpenFiles.fetch`, and OSError or ArrowException if a file is not what was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakebed.model.keys import EncodedRange
-from lakebed.model.schema import Field
-from lakebed.parquet.key_search import places_within
-from lakebed.parquet.open_files import OpenFile, OpenFiles
-from lakebed.parquet.page_decoder import Cut, decoded, row_keys, rows_at
+from lakebed.parquet.page_decoder import Columns, Cut, read_columns, read_rows, row_keys
 from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.read.request import ReadRequest
+from lakebed.parquet.read_cache import ReadStatistics
+from lakebed.parquet.row_positions import cuts_at, places_within, rank
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from lakebed.model.schema import Field
+    from lakebed.parquet.open_files import OpenFile, OpenFiles
+    from lakebed.parquet.read_cache import ReadCache
+    from lakebed.read.request import ReadRequest
 
 ROWS_MAX = 32_768
 BYTES_MAX = 8 * 1024 * 1024
 """Of pages that are decompressed."""
 
 AT_ONCE_ROWS_MAX = 8_192
-"""A few pages: of more, those without a row that is asked for are better not decoded."""
+"""Up to so many rows of a row group, all columns are decoded with the keys. Of more, only pages with a wanted row."""
 
 SHARE_FILES = 8
 """So many files share the rows above. Each is decoded up to a page too far at both ends, 2,000 rows; and for each the
@@ -37,54 +47,111 @@ engine takes a millisecond or two to plan, several times of what a page takes.""
 SHARES_MAX = 16  # 128 MiB
 
 NEAR_FILES = 8
-"""So many files that overlap are asked with a limit only for keys near the first. Of fewer each is asked for all."""
+"""With a limit, so many files that overlap are first read for keys near the first alone."""
 
 NEAR_TIMES = 2
 NEAR_ROWS = 8
 """So many times its share of the limit, and so many rows more, one file has before the others' rows are enough too."""
 
+_SCAN_SHARE = 8
+"""A slice may take this part of the memory limit, decompressed: it is held twice while it is sorted, and so is the
+next."""
+
+_SCAN_SLICES = 4
+"""But no less than so many slices: each file adds a page of keys at both ends of one."""
+
+Otherwise = Callable[["ReadRequest"], Iterator[pa.RecordBatch]]
+
 
 class PageReader:
-    """Narrow reads of one table's files. Safe to use from many threads."""
+    """Page reads of one table's files. Safe to use from many threads."""
 
     def __init__(self, files: OpenFiles, cache: ReadCache) -> None:
         self._files = files
         self._cache = cache
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        """The rows asked for, in order, maybe with other columns too; None: not narrow, or not possible by pages.
-
-        Raises OSError or ArrowException if a file is not what was written.
-        """
+        """The requested rows, in order, maybe with other columns too; None: too many, or not possible by pages."""
         fields = request.fields(with_keys=len(files) > 1)
         if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
-        if request.limit is None:
-            return self._merged(files, request, fields)
-        near = self._near(files, request, request.limit) if len(files) >= NEAR_FILES else None
-        if near is not None:
-            found = self._merged(files, replace(request, keys=near, limit=None), fields)
-            if found and found[0].num_rows >= request.limit:
-                return [found[0].slice(0, request.limit)]
-        found = self._merged(files, request, fields)
-        return None if found is None else [rows.slice(0, request.limit) for rows in found]
+        shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
+        at_most = (ROWS_MAX * shares, BYTES_MAX * shares)
+        if request.limit is not None and len(files) >= NEAR_FILES:
+            near = self._near(files, request, request.limit)
+            if near is not None:
+                found = self._merged(files, replace(request, keys=near, limit=None), fields, at_most)
+                if found and found[0].num_rows >= request.limit:
+                    return [found[0].slice(0, request.limit)]
+        found = self._merged(files, request, fields, at_most)
+        return found if found is None or request.limit is None else [rows.slice(0, request.limit) for rows in found]
 
-    def read_slice(
-        self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int
-    ) -> list[pa.RecordBatch] | None:
-        """As :meth:`read`, of files that give pages and so many decompressed bytes; None: there are more."""
-        return self._merged(files, request, request.fields(with_keys=len(files) > 1), (bytes_max, bytes_max))
+    def scan(
+        self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int, otherwise: Otherwise
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows with the requested keys, in order, maybe with other columns too.
+
+        Limit and predicate are not applied. ``otherwise`` reads what cannot be read by pages in bounded memory: many or
+        large rows with nested columns, very many rows of one key.
+        """
+        from lakebed.read.slices import SLICE_BYTES
+
+        bytes_max = max(memory_limit_bytes // _SCAN_SHARE, _SCAN_SLICES * SLICE_BYTES)
+        if all(one.footer.gives_pages(request.fields(with_keys=True)) for one in files):
+            return self._sliced(files, request, bytes_max, otherwise)
+        few = self._few(files, request, bytes_max) if all(one.footer.paged for one in files) else None
+        return otherwise(request) if few is None else iter(few)
+
+    def _sliced(
+        self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int, otherwise: Otherwise
+    ) -> Generator[pa.RecordBatch]:
+        from lakebed.read.slices import forwards
+
+        fields = request.fields(with_keys=len(files) > 1)
+        slices = forwards([self._paged(one, request, ReadStatistics()) for one in files], request.keys)
+
+        def read(keys: EncodedRange) -> tuple[EncodedRange, list[pa.RecordBatch] | None, ReadStatistics]:
+            part = replace(request, keys=keys, statistics=ReadStatistics())
+            return keys, self._merged(files, part, fields, (bytes_max, bytes_max)), part.statistics
+
+        with ThreadPoolExecutor(1, "lakebed-slices") as ahead:
+            keys = next(slices, None)
+            under_way = None if keys is None else ahead.submit(read, keys)
+            while under_way is not None:
+                keys, rows, statistics = under_way.result()
+                following = next(slices, None)
+                under_way = None if following is None else ahead.submit(read, following)
+                request.statistics.add(statistics)
+                yield from otherwise(replace(request, keys=keys)) if rows is None else rows
+
+    def _few(self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int) -> list[pa.RecordBatch] | None:
+        """The rows at once, with nested columns: found by position; None if they are too many or too large."""
+        cuts: list[Cut] = []
+        for file in (self._paged(one, request, request.statistics) for one in files):
+            first = rank(file, request.keys.min)
+            end = file.opened.file.rows if request.keys.max is None else rank(file, request.keys.max)
+            cuts += cuts_at(file, range(first, end))
+        content_bytes = sum(cut.file.footer.content_bytes_of(len(cut.rows)) for cut in cuts)
+        if content_bytes > bytes_max or sum(len(cut.rows) for cut in cuts) > ROWS_MAX:
+            return None
+        fields = request.fields(with_keys=len(files) > 1)
+        request.statistics.files.update(cut.file.opened.file.id for cut in cuts)
+        request.statistics.row_groups += len(cuts)
+        if not cuts:
+            return []
+        held = read_columns(cuts, fields)
+        arrow = request.schema.arrow_of([field.name for field in fields])
+        rows = pa.RecordBatch.from_arrays([held[field.name] for field in fields], schema=arrow)
+        return self._in_order(rows, files, request)
 
     def _merged(
-        self,
-        files: Sequence[OpenFile],
-        request: ReadRequest,
-        fields: Sequence[Field],
-        at_most: tuple[int, int] | None = None,
+        self, files: Sequence[OpenFile], request: ReadRequest, fields: Sequence[Field], at_most: tuple[int, int]
     ) -> list[pa.RecordBatch] | None:
-        """As :meth:`read`, but with as many rows of each file as the limit. ``at_most`` are rows and bytes."""
-        shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
-        rows_left, bytes_left = at_most or (ROWS_MAX * shares, BYTES_MAX * shares)
+        """The rows in order, with a limit as many of each file; None if pages have more rows or bytes than ``at_most``.
+
+        All columns are decoded with the keys where few rows are: they surely are wanted.
+        """
+        rows_left, bytes_left = at_most
         cuts: list[Cut] = []
         for cut in self._cuts(files, request):
             rows_left -= len(cut.rows)
@@ -92,17 +159,30 @@ class PageReader:
             if rows_left < 0 or bytes_left < 0:
                 return None
             cuts.append(cut)
-        rows = _rows(cuts, fields, request) if cuts else None
-        if rows is None:
+        if not cuts:
             return []
-        if len(files) > 1:
+        request.statistics.row_groups += len(cuts)
+
+        def search(held: Columns, starts: Sequence[int]) -> list[range]:
+            keys = row_keys(held, request.schema)
+            found = places_within(keys, request.schema.codec, request.keys, starts)
+            return found if request.limit is None else limited(found, cuts, request.limit)
+
+        arrow = request.schema.arrow_of([field.name for field in fields])
+        few = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
+        rows = read_rows(cuts, request.schema.row_key, fields, search, along=few, arrow=arrow)
+        return self._in_order(rows, files, request)
+
+    @staticmethod
+    def _in_order(rows: pa.RecordBatch | None, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch]:
+        if rows is not None and len(files) > 1:
             rows = rows.sort_by([(name, "ascending") for name in request.schema.sort_names])
-        return [rows]
+        return [] if rows is None else [rows]
 
     def _near(self, files: Sequence[OpenFile], request: ReadRequest, limit: int) -> EncodedRange | None:
-        """Of the keys asked for the first few, which probably have as many rows as the limit; None: not known.
+        """The first requested keys, which probably have as many rows as the limit; None if that is not known.
 
-        Of many files that overlap each has few of the first rows, and so many of the largest tell where these end.
+        Of many files that overlap each has few of the first rows, and so many of the largest show where these end.
         """
         largest = max(files, key=lambda opened: opened.file.rows)
         share = largest.file.rows / sum(opened.file.rows for opened in files)
@@ -111,7 +191,7 @@ class PageReader:
         if not cuts or sum(len(cut.rows) for cut in cuts) > 2 * AT_ONCE_ROWS_MAX:
             return None
         codec = request.schema.codec
-        keys = row_keys(decoded(cuts, request.schema.row_key), request.schema)
+        keys = row_keys(read_columns(cuts, request.schema.row_key), request.schema)
         position = codec.lower_rank(keys, request.keys.min, 0, keys.num_rows) + reached
         if position >= keys.num_rows:
             return None
@@ -119,15 +199,14 @@ class PageReader:
         return None if near.empty else near
 
     def _cuts(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[Cut]:
-        """Where rows of these keys may be; of each file, with a limit, no further than it reaches."""
+        """Where rows with the requested keys may be; with a limit, of each file no further than it reaches."""
         for opened in files:
-            file = PagedFile(opened, request.schema, self._cache, request.statistics, self._files)
+            file = self._paged(opened, request, request.statistics)
             left = request.limit
-            reaching = opened.footer.fences.reaching(request.keys)
-            for position in reaching:
+            for position in opened.footer.fences.reaching(request.keys):
                 group = opened.footer.groups[position]
                 request.statistics.files.add(opened.file.id)
-                span = file.locate(position, group, request.keys, left)
+                span = file.key_pages(position, group).rows(request.keys, group.rows, left)
                 if not span.rows:
                     continue
                 yield Cut(file, position, group, span.rows)
@@ -136,23 +215,8 @@ class PageReader:
                     if left <= 0:
                         break
 
-
-def _rows(cuts: Sequence[Cut], fields: Sequence[Field], request: ReadRequest) -> pa.RecordBatch | None:
-    """The rows asked for, those of each file in order; None if there are none.
-
-    Key columns are read first, and the others where there are rows to return. In short spans there surely are some, so
-    the others are read along with the keys.
-    """
-    request.statistics.row_groups += len(cuts)
-    keys = request.schema.row_key
-    short = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
-    held = decoded(cuts, keys, fields if short else ())
-    starts = list(accumulate((len(cut.rows) for cut in cuts), initial=0))
-    found = places_within(row_keys(held, request.schema), request.schema.codec, request.keys, starts)
-    if request.limit is not None:
-        found = limited(found, cuts, request.limit)
-    names = [field.name for field in fields]
-    return rows_at(cuts, starts, found, held, fields, arrow=request.schema.arrow_of(names))
+    def _paged(self, opened: OpenFile, request: ReadRequest, statistics: ReadStatistics) -> PagedFile:
+        return PagedFile(opened, request.schema, self._cache, statistics, self._files)
 
 
 def limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[range]:

@@ -4,7 +4,7 @@ A key lies in one partition. Of the files that the partition refers to, those wh
 If several do, their filters are asked together (:meth:`PointLookup.holding`), before any of them is opened to read
 rows. The pages that may hold the key are then decoded at once, and searched by bisection.
 
-Core types: :class:`Point`, :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.get``; scans of a
+Core type: :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.get``; scans of a
 single key use :meth:`PointLookup.read` as well.
 
 Rules: the path of a warm lookup is plain calls, without generators or context managers where they are not needed;
@@ -17,56 +17,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from lakebed.model.arrays import of_binary
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.parquet.bloom_filters import Membership, Overlap, filters_of
-from lakebed.parquet.page_decoder import Cut, decoded, rows_at
+from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind, ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
 from lakebed.read import page_read
 from lakebed.read.filtering import exactly
+from lakebed.read.request import Point, ReadRequest
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
-    from lakebed.model.schema import Field, Schema
+    from lakebed.model.schema import Field
     from lakebed.parquet.footer import Value
     from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
     from lakebed.read.reader import Reader
     from lakebed.state.table_state import TableState
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One whole row key, encoded, and as a value for each of its fields as the columns hold them."""
-
-    fields: tuple[Field, ...]
-    key: bytes
-    values: tuple[Value, ...]
-    member: Membership
-
-    def scalars(self) -> list[pa.Scalar]:
-        """The values as Arrow has them."""
-        return [_scalar(field, value) for field, value in zip(self.fields, self.values, strict=True)]
-
-
-def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
-    """The one key that the range holds; None for any other range."""
-    if keys.max is None or keys.max != successor(keys.min):
-        return None
-    fields = schema.row_key
-    bound = schema.codec.decode_bound(keys.min)
-    # A bound that was cut short decodes like the key that it begins.
-    if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
-        return None
-    return Point(fields, keys.min, bound.values, Membership(fields, bound.values, keys.min))
 
 
 class PointLookup:
@@ -99,39 +71,33 @@ class PointLookup:
             return pa.Table.from_batches([], arrow)
         values = schema.codec.decode_bound(encoded).values
         point = Point(schema.row_key, encoded, values, Membership(schema.row_key, values, encoded))
+        request = ReadRequest(schema, EncodedRange(encoded, successor(encoded)), names, point=point)
         try:
-            batches = self._find(files, schema, point, names)
+            opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._open_holding(files, request)
+            batches = self.read(opened, request)
         except BaseException as error:
             self._reader.blame(error, files)
             raise
         if batches is None:
-            return self._reader.get_streamed(files, schema, point, names)
+            return self._reader.get_streamed(files, request)
         if not batches:
             return pa.Table.from_batches([], arrow)
         if columns is None and len(files) == 1:
             return pa.Table.from_batches(batches, arrow)
         return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
 
-    def _find(
-        self, files: Sequence[DataFile], schema: Schema, point: Point, names: Sequence[str]
-    ) -> list[pa.RecordBatch] | None:
-        """Choose among files that overlap by their filters, and read the rows as :meth:`read`."""
-        statistics = ReadStatistics()
-        if len(files) == 1:
-            opened = [self._files.open(files[0], schema)]
-        else:
-            opened = self._files.open_all(self.holding(files, schema, point, statistics), schema)
-        return self.read(opened, schema, point, names, statistics)
+    def _open_holding(self, files: Sequence[DataFile], request: ReadRequest) -> list[OpenFile]:
+        return self._files.open_all(self.holding(files, request), request.schema)
 
-    def holding(
-        self, files: Sequence[DataFile], schema: Schema, point: Point, statistics: ReadStatistics
-    ) -> Sequence[DataFile]:
+    def holding(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
         """Those of files that overlap which may have the key.
 
         Opens the files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
         """
         if len(files) < 2:
             return files
+        schema, point, statistics = request.schema, request.point, request.statistics
+        assert point is not None
         with statistics.step("filters"):
             name = (self._files.scope, *[file.id for file in files])
             overlap: Overlap | None = self._cache.get(CacheKind.FILTERS, name)
@@ -151,20 +117,12 @@ class PointLookup:
         statistics.files_by_filter += len(files) - len(holding)
         return [files[position] for position in holding]
 
-    def read(  # noqa: PLR0913 - what is read, and where it is noted
-        self,
-        files: Sequence[OpenFile],
-        schema: Schema,
-        point: Point,
-        names: Sequence[str],
-        statistics: ReadStatistics,
-        *,
-        limit: int | None = None,
-    ) -> list[pa.RecordBatch] | None:
+    def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """The rows of the key, in order, maybe with other columns too; None: too many rows, or not possible by pages.
 
         Raises OSError or ArrowException if a file is not what was written.
         """
+        schema, names, limit = request.schema, request.names, request.limit
         many = len(files) > 1
         fields: Sequence[Field] = schema.fields
         if many or names != schema.names:
@@ -173,22 +131,23 @@ class PointLookup:
         for opened in files:
             if not (opened.footer.paged.issuperset(numbers) or opened.footer.gives_pages(fields)):
                 return None
-        paged = [PagedFile(opened, schema, self._cache, statistics, self._files) for opened in files]
+        paged = [PagedFile(opened, schema, self._cache, request.statistics, self._files) for opened in files]
         if len(paged) == 1:
             # Held open for its filter and its pages. Many files are opened for each read, so few are open at a time.
             with paged[0]:
-                return self._rows(paged, schema, point, fields, limit)
-        batches = self._rows(paged, schema, point, fields, limit)
+                return self._rows(paged, request, fields)
+        batches = self._rows(paged, request, fields)
         unsorted = schema.sort_names[len(schema.row_key) :]
         if batches and unsorted:
             # Rows of files one after another: each in order of the sort key.
             batches = [batches[0].sort_by([(name, "ascending") for name in unsorted])]
         return batches if limit is None or not batches else [batches[0].slice(0, limit)]
 
-    def _rows(
-        self, files: Sequence[PagedFile], schema: Schema, point: Point, fields: Sequence[Field], limit: int | None
-    ) -> list[pa.RecordBatch] | None:
+    @staticmethod
+    def _rows(files: Sequence[PagedFile], request: ReadRequest, fields: Sequence[Field]) -> list[pa.RecordBatch] | None:
         """The rows of files one after another; with a limit, as many of each."""
+        schema, point, limit = request.schema, request.point, request.limit
+        assert point is not None
         shares = min(-(-len(files) // page_read.SHARE_FILES), page_read.SHARES_MAX)
         rows_left, bytes_left = page_read.ROWS_MAX * shares, page_read.BYTES_MAX * shares
         cuts: list[Cut] = []
@@ -201,26 +160,25 @@ class PointLookup:
                 return None
         if not cuts:
             return []
-        files[0].statistics.row_groups += len(cuts)
+        request.statistics.row_groups += len(cuts)
         # The other columns are read along with the keys where there surely are rows of the key.
         key_ids = [key.id for key in schema.row_key]
         sure = True
-        starts = [0]
         for cut in cuts:
-            starts.append(starts[-1] + len(cut.rows))
             sure = sure and len(cut.rows) <= page_read.AT_ONCE_ROWS_MAX and bool(filters_of(cut.group, key_ids))
-        held = decoded(cuts, schema.row_key, fields if sure else ())
-        found = []
-        for low, high in pairwise(starts):
-            first, end = low, high
-            # Rows ascend by the first field, those that are equal in it by the second, and so on.
-            for field, value in zip(schema.row_key, point.values, strict=True):
-                first, end = equal_range(held[field.name], value, first, end)
-            found.append(range(first, end))
-        if limit is not None:
-            found = page_read.limited(found, cuts, limit)
+
+        def search(held: Columns, starts: Sequence[int]) -> list[range]:
+            found = []
+            for low, high in pairwise(starts):
+                first, end = low, high
+                # Rows ascend by the first field, those that are equal in it by the second, and so on.
+                for field, value in zip(schema.row_key, point.values, strict=True):
+                    first, end = equal_range(held[field.name], value, first, end)
+                found.append(range(first, end))
+            return found if limit is None else page_read.limited(found, cuts, limit)
+
         arrow = schema.arrow if fields is schema.fields else schema.arrow_of(field.name for field in fields)
-        rows = rows_at(cuts, starts, found, held, fields, arrow=arrow)
+        rows = read_rows(cuts, schema.row_key, fields, search, along=sure, arrow=arrow)
         return [] if rows is None else [rows]
 
 
@@ -286,10 +244,3 @@ def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[in
         high = min(limit, low + step)
         low, step = (high, 2 * step) if texts[ends[high - 1] : ends[high]] == wanted else (low + 1, 1)
     return first, low
-
-
-def _scalar(field: Field, value: Value) -> pa.Scalar:
-    if isinstance(value, int):
-        content = value.to_bytes(field.width, "little", signed=True)
-        return pa.Array.from_buffers(field.type, 1, [None, pa.py_buffer(content)])[0]
-    return of_binary([value.encode("utf-8") if isinstance(value, str) else value], field.type)[0]

@@ -33,14 +33,15 @@ from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.schema import Schema
 from lakebed.parquet.open_files import OpenFile, OpenFiles
+from lakebed.parquet.page_decoder import read_columns
 from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import READ_CACHE, ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.read_cache import READ_CACHE, ReadCache, ReadStatistics
+from lakebed.parquet.row_positions import cuts_at, rank
 from lakebed.read.filtering import Unfiltered, exactly, filtered
 from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan, at, successive
-from lakebed.read.point_lookup import Point, PointLookup, point_of
-from lakebed.read.request import ReadRequest
+from lakebed.read.point_lookup import PointLookup
+from lakebed.read.request import KeyList, Point, ReadRequest, point_of
 from lakebed.read.row_stream import RowStream, bounded
 from lakebed.settings import Settings
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
     from lakebed.read.merge_scan import Engine
     from lakebed.read.multi_get import PartKeys
-    from lakebed.read.multi_get_batches import Lookup
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
 
@@ -96,10 +96,9 @@ class Reader:
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
 
-    def get_streamed(self, files: Sequence[DataFile], schema: Schema, point: Point, names: tuple[str, ...]) -> pa.Table:
+    def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
         """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
-        request = ReadRequest(schema, EncodedRange(point.key, successor(point.key)), names, point=point)
-        wanted = schema.arrow_of(names)
+        wanted = request.schema.arrow_of(request.names)
         found = (exactly(rows, wanted) for rows in self._part_rows(files, request) if isinstance(rows, pa.RecordBatch))
         return pa.Table.from_batches(found, wanted)
 
@@ -152,9 +151,9 @@ class Reader:
 
     def dataset(self, opened: OpenFile) -> pads.FileSystemDataset:
         """A file that stays on its store, for an engine that takes PyArrow's datasets."""
-        from lakebed.read.bounded_scan import dataset
+        from lakebed.parquet.stored_file import stored_dataset
 
-        return dataset(opened, self._files)
+        return stored_dataset(opened, self._files)
 
     def check_there(self, opened: OpenFile) -> None:
         """Raise as :meth:`scan` if the object of the file is gone, whatever is kept of it."""
@@ -179,58 +178,58 @@ class Reader:
     ) -> pa.Table:
         """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`scan`."""
         from lakebed.read.multi_get import by_part
-        from lakebed.read.multi_get_batches import Lookup
 
         schema = _selected(state.created, columns)
-        lookup = Lookup.of(
-            state.created, keys, schema.names, self._kept, statistics or ReadStatistics(), files=self._files
-        )
         found = [schema.empty_table()]
-        for parts in _batches(by_part(state, keys)):
-            files = list({file.id: file for part in parts for file in part.files}.values())
-            with self.blaming(files):
-                rows = self._many(parts, files, lookup)
-            found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
+        if keys:
+            counted = ReadStatistics() if statistics is None else statistics
+            inside = EncodedRange(keys[0], successor(keys[-1]))
+            among = KeyList.of(state.created, keys)
+            request = ReadRequest(state.created, inside, tuple(schema.names), among=among, statistics=counted)
+            for parts in _batches(by_part(state, keys)):
+                files = list({file.id: file for part in parts for file in part.files}.values())
+                with self.blaming(files):
+                    rows = self._many(parts, files, request)
+                found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
         return pa.concat_tables(found)
 
-    def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], lookup: Lookup) -> pa.Table:
-        from lakebed.read.multi_get_batches import read_parts
+    def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
+        from lakebed.read.multi_get_batches import BatchReader, multi_get_fields
 
-        opened = self._files.open_all(files, lookup.schema)
+        schema = request.schema
+        opened = self._files.open_all(files, schema)
         count = sum((part.last - part.first) * len(part.files) for part in parts)
         by_pages = count * POINT_BYTES < sum(each.file.size_bytes for each in opened if each.path is None)
-        fields = (*lookup.schema.row_key, *lookup.fields(sorted_rows=True))
+        fields = (*schema.row_key, *multi_get_fields(request, sorted_rows=True))
         ready = {
             each.file.id: each
             if each.path or (by_pages and each.footer.gives_pages(fields))
-            else self._files.local(each.file, lookup.schema)
+            else self._files.local(each.file, schema)
             for each in opened
         }
-        return read_parts(parts, ready, lookup)
+        return BatchReader(self._kept, self._files).read(parts, ready, request)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`scan`."""
-        from lakebed.parquet.row_positions import rank
-
         with self.blaming([file]):
             opened = self._files.open(file, schema)
             if not opened.footer.paged:
                 opened = self._files.local(file, schema)
-            return rank(opened, schema, self._kept, bound, self._files)
+            return rank(self._paged(opened, schema), bound)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], positions: Sequence[int]) -> pa.Table:
         """The rows of a file at these ascending places. Raises as :meth:`scan`."""
-        from lakebed.parquet.row_positions import GroupRows, positions_by_group
-
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
-        found = [wanted.empty_table()]
         with self.blaming([file]):
-            opened = self._files.local(file, schema)
-            for group, inside in positions_by_group(opened, positions):
-                read = GroupRows(opened, group, schema, self._kept).take(fields, inside)
-                found.append(pa.Table.from_arrays([read[name] for name in columns], schema=wanted))
-        return pa.concat_tables(found)
+            cuts = list(cuts_at(self._paged(self._files.local(file, schema), schema), positions))
+            if not cuts:
+                return wanted.empty_table()
+            read = read_columns(cuts, fields)
+        return pa.Table.from_arrays([read[name] for name in columns], schema=wanted)
+
+    def _paged(self, opened: OpenFile, schema: Schema) -> PagedFile:
+        return PagedFile(opened, schema, self._kept, None, self._files)
 
     def _rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         left = request.limit
@@ -270,9 +269,7 @@ class Reader:
 
         with self.blaming(files, request.where):
             opened = [self._files.open(file, request.schema) for file in files]
-        slices = backwards(
-            [PagedFile(one, request.schema, self._kept, None, self._files) for one in opened], request.keys
-        )
+        slices = backwards([self._paged(one, request.schema) for one in opened], request.keys)
         while True:
             with self.blaming(files, request.where):
                 keys = next(slices, None)
@@ -305,7 +302,7 @@ class Reader:
     def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         statistics = request.statistics
         if request.point is not None:
-            files = self.points.holding(files, request.schema, request.point, statistics)
+            files = self.points.holding(files, request)
         with statistics.step("open"):
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):
@@ -327,21 +324,16 @@ class Reader:
 
     def _page_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         """The rows asked for of files of which some are wide, or stay on their store: by pages, else by the engine."""
-        from lakebed.read.bounded_scan import RemoteReader
 
-        def from_copies(request: ReadRequest) -> Iterator[pa.RecordBatch]:
+        def by_engine(request: ReadRequest) -> Iterator[pa.RecordBatch]:
             return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)
 
-        asked = request if request.where is None else request.before_where()
-        remote = RemoteReader(self._files, self._kept, self._narrow)
-        rows = remote.rows(opened, asked, self._memory_limit_bytes(), from_copies)
+        unfiltered = request if request.where is None else request.before_where()
+        rows = self._narrow.scan(opened, unfiltered, self._memory_limit_bytes(), by_engine)
         return rows if request.where is None else map(Unfiltered, rows)
 
     def _narrow_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        if request.point is None:
-            return self._narrow.read(opened, request)
-        schema, point, names = request.schema, request.point, request.names
-        return self.points.read(opened, schema, point, names, request.statistics, limit=request.limit)
+        return (self._narrow if request.point is None else self.points).read(opened, request)
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:

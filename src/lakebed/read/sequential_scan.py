@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.parquet.key_search import places_within
-from lakebed.parquet.page_decoder import Cut, decoded, row_keys
+from lakebed.parquet.page_decoder import Cut, read_columns, row_keys
 from lakebed.parquet.pages import KeyPages, PagedFile
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.read_cache import ReadStatistics
+from lakebed.parquet.row_positions import places_within
 
 if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
@@ -99,7 +99,7 @@ class _Slice:
         statistics = ReadStatistics()
         file = PagedFile(self.opened, schema, self.kept, statistics, self.files)
         cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
-        held = decoded([cut], [schema.by_name[name] for name in names])
+        held = read_columns([cut], [schema.by_name[name] for name in names])
         for name, column in held.items():
             # An index of a file without block digests may hide rows: they would be missing here, or in the next slice.
             if len(column) != self.end - self.begin:

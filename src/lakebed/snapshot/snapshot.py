@@ -191,7 +191,7 @@ class Readable(ABC):
             UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
             BadKeyError: as these.
         """
-        from lakebed.parquet.read_statistics import ReadStatistics
+        from lakebed.parquet.read_cache import ReadStatistics
         from lakebed.read.explain import Explanation
 
         seen = ReadStatistics()

@@ -14,8 +14,7 @@ from lakebed.parquet.footer import read_footer
 from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.page_decoder import APART_CUTS, THREADS_BYTES, Cut, decoded
 from lakebed.parquet.pages import PagedFile, Spans
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.read_cache import ReadCache, ReadStatistics
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"wide": "string", "few": "string", "late": "double"})
 GROUP_ROWS = 1_000

@@ -7,11 +7,12 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.model.keys import ALL_KEYS
+from lakebed.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.read import multi_get_batches
 from lakebed.read.multi_get import PartKeys
-from lakebed.read.multi_get_batches import _Batch
+from lakebed.read.multi_get_batches import BatchReader, _Batch
+from lakebed.read.request import KeyList, ReadRequest
 
 ROWS = 5_000
 PAGES = ROWS // 100
@@ -134,6 +135,7 @@ def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_anot
     old, new = sorted(snapshot.state.files_of(1), key=lambda file: -file.rows)
     opened = {file.id: snapshot.reader.open(file, SCHEMA) for file in (old, new)}
     keys = [SCHEMA.codec.encode_key((n,)) for n in (48, 49, 50, 51)]
-    lookup = multi_get_batches.Lookup.of(table.schema, keys, ["v"], ReadCache(1 << 20), ReadStatistics())
-    found = multi_get_batches.read_parts([PartKeys(1, 0, 2, (new,)), PartKeys(2, 2, 4, (old,))], opened, lookup)
+    request = ReadRequest(table.schema, ALL_KEYS, ("v",), among=KeyList.of(table.schema, keys))
+    parts = [PartKeys(1, 0, 2, (new,)), PartKeys(2, 2, 4, (old,))]
+    found = BatchReader(ReadCache(1 << 20)).read(parts, opened, request)
     assert found.column("v").to_pylist() == ["48-1048", "49-1049", "50-50", "51-51"]

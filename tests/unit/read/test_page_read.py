@@ -7,8 +7,8 @@ import pytest
 
 from lakebed import Schema
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet.read_statistics import ReadStatistics
-from lakebed.read import page_read
+from lakebed.parquet import page_decoder
+from lakebed.parquet.read_cache import ReadStatistics
 from lakebed.read.reader import Reader
 from lakebed.storage import LocalStorage
 from tests.unit.read.cases import TABLE, one_partition, stored
@@ -81,8 +81,8 @@ def test_with_a_limit_many_files_are_asked_for_keys_near_the_first_alone(tmp_pat
 def test_all_files_are_decoded_at_once(tmp_path, monkeypatch):
     """To begin anew for each file costs more than a page does."""
     calls = []
-    decode = page_read.decoded
-    monkeypatch.setattr(page_read, "decoded", lambda cuts, *rest: calls.append(len(cuts)) or decode(cuts, *rest))
+    decode = page_decoder.decoded
+    monkeypatch.setattr(page_decoder, "decoded", lambda cuts, *rest: calls.append(len(cuts)) or decode(cuts, *rest))
     reader, plan = reads(tmp_path, lambda number: range(number, 12_000, 24))
     keys = EncodedRange(NUMBERS.codec.encode((600,)), NUMBERS.codec.encode((900,)))
     found, statistics = scanned(reader, plan(keys), None)

@@ -18,10 +18,9 @@ from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet import open_files
+from lakebed.parquet import open_files, page_decoder
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadCache
-from lakebed.read import point_lookup
 from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan
 from lakebed.read.reader import FAN_IN_MAX, Reader
@@ -175,13 +174,13 @@ def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, mo
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
     reader = reader_of(storage)
     asked = []
-    decode = point_lookup.decoded
+    decode = page_decoder.decoded
 
     def watched(cuts, *rest):
         asked.extend(cut.file.name.rpartition("/")[2] for cut in cuts)
         return decode(cuts, *rest)
 
-    monkeypatch.setattr(point_lookup, "decoded", watched)
+    monkeypatch.setattr(page_decoder, "decoded", watched)
     for letter, members in (("c", {files[0].id}), ("b", {files[1].id}), ("a", {files[0].id, files[2].id})):
         asked.clear()
         found = all_rows(reader, one_partition(files, point(letter)), ["k"])

@@ -10,8 +10,7 @@ import pytest
 from lakebed import Schema
 from lakebed.errors import DamagedError
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.parquet.read_statistics import ReadStatistics
+from lakebed.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.read.reader import Reader
 from lakebed.read.sequential_scan import _Slice
 from lakebed.storage import LocalStorage

@@ -1,0 +1,77 @@
+"""A data file that stays on its store, as a file object and as a dataset: for readers that choose what to read.
+
+No engine reads such a file by itself, since engines check no digests. Every byte goes through
+:meth:`OpenFiles.fetch`, which verifies it.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+    from lakebed.parquet.open_files import OpenFile, OpenFiles
+
+
+class StoredFile(io.RawIOBase):
+    """The bytes of a file on a store, verified as they are read. For one thread at a time, as Arrow promises."""
+
+    def __init__(self, opened: OpenFile, files: OpenFiles) -> None:
+        self._opened = opened
+        self._files = files
+        self._at = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to an offset."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.file.size_bytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """The current offset."""
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
+        left = self._opened.file.size_bytes - self._at
+        length = left if size < 0 else min(size, left)
+        blocks = self._opened.blocks
+        border = self._at if blocks is None else min(max(self._at, blocks.end), self._at + length)
+        byte_ranges = [(self._at, border - self._at), (border, self._at + length - border)]
+        try:
+            data = b"".join(
+                self._files.fetch(self._opened, [byte_range for byte_range in byte_ranges if byte_range[1] > 0])
+            )
+        except OSError as error:
+            raise self._files.damaged(self._opened.file, str(error)) from error
+        self._at += len(data)
+        return data
+
+
+def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
+    """A file for engines that take PyArrow's datasets. Its columns have the names that they have in it.
+
+    Arrow checks the CRCs of pages too: a file without block digests has nothing else to check.
+    """
+    import pyarrow.dataset as pads
+
+    options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
+    kind = pads.ParquetFileFormat(default_fragment_scan_options=options)
+    fragment = kind.make_fragment(arrow_file(opened, files))
+    return pads.FileSystemDataset([fragment], fragment.physical_schema, kind)
+
+
+def arrow_file(opened: OpenFile, files: OpenFiles) -> pa.NativeFile:
+    """The same bytes, as a file for Arrow's readers."""
+    return pa.PythonFile(StoredFile(opened, files), mode="r")
