@@ -91,9 +91,9 @@ def rebase_table(state: TableState, then: TableState, rebased: TableState) -> Ta
     )
 
 
-def _columns(codec: ColumnarCodec[K, V], layers: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
-    base: Any = layers.base
-    changes: Any = layers.changes
+def _columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
+    base: Any = table.base
+    changes: Any = table.changes
     columns: Columns[K, V] = base if isinstance(base, Columns) else Columns(codec)
     if columns is not base:
         changes = {**base, **changes}

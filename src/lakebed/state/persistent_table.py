@@ -1,16 +1,20 @@
-"""A mapping that is cheap to change and keeps what it was: a base, and the changes since on top of it.
+"""A mapping that shares its parts between versions: an immutable base, and a delta of changes on top of it.
 
 A table may have millions of files and references, and each commit makes a new state of them. Copying a dictionary of
-132,000 would cost some milliseconds a commit, so a state shares all that a commit did not touch: changes are a hash
-trie, of which a commit copies a few nodes, over a base that never changes. The base may be columns that were read from
-a checkpoint and are decoded row by row as they are asked for.
+132,000 would take some milliseconds a commit, so a state shares all that a commit did not touch: the delta is a hash
+trie, of which a commit copies a few nodes, and the base never changes. The base may be the columns of a checkpoint,
+which are decoded row by row as they are looked up.
 
-Pure. Order of iteration means nothing.
+Core types. :class:`PersistentTable`, and the :class:`MergeOperator` that says what a change is: with :data:`REPLACE`
+it is the new value, or None for a key that is gone.
+
+Rules. Pure. The order of iteration means nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from rpds import HashTrieMap
@@ -21,19 +25,40 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-_GONE: Any = object()
 _UNTOUCHED: Any = object()
 
 
+@dataclass(frozen=True, slots=True)
+class MergeOperator(Generic[K, V]):
+    """How the changes of a key are merged; the term is RocksDB's.
+
+    ``merge`` gives the value of a key of the base with a change; None: it is gone. ``compose`` makes one change of an
+    older and a newer one, and ``since`` what is left of a change once an earlier one is part of the base; without them
+    the newer change stands alone.
+    """
+
+    merge: Callable[[Mapping[K, V], K, Any], V | None]
+    compose: Callable[[Any, Any], Any] | None = None
+    since: Callable[[Any, Any], Any] | None = None
+
+
+REPLACE: MergeOperator[Any, Any] = MergeOperator(lambda _base, _key, change: change)
+
+
 class PersistentTable(Mapping[K, V], Generic[K, V]):
-    """An immutable mapping; :meth:`updated` gives a changed one, in time that does not grow with its size."""
+    """An immutable mapping; :meth:`changed` gives another, in time that does not grow with its size."""
 
-    __slots__ = ("_base", "_changes", "_count")
+    __slots__ = ("_base", "_delta", "_operator")
 
-    def __init__(self, base: Mapping[K, V] | None = None) -> None:
+    def __init__(
+        self,
+        base: Mapping[K, V] | None = None,
+        operator: MergeOperator[K, V] = REPLACE,
+        delta: HashTrieMap[K, Any] | None = None,
+    ) -> None:
         self._base: Mapping[K, V] = {} if base is None else base
-        self._changes: HashTrieMap[K, Any] = HashTrieMap()
-        self._count = len(self._base)
+        self._operator = operator
+        self._delta: HashTrieMap[K, Any] = HashTrieMap() if delta is None else delta
 
     @property
     def base(self) -> Mapping[K, V]:
@@ -41,57 +66,66 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
         return self._base
 
     @property
-    def changes(self) -> dict[K, V | None]:
-        """What differs from the base; None: gone."""
-        return {key: None if value is _GONE else value for key, value in self._changes.items()}
+    def changes(self) -> Changes[K, V]:
+        """The keys that differ from the base, with their values; None: gone."""
+        return Changes(self._delta, self.get)
 
-    def having(self, name: str) -> Iterator[V]:
-        """The values of which that attribute is not None. Columns decode no others."""
-        if isinstance(self._base, Columns):
-            yield from (value for key, value in self._base.having(name) if key not in self._changes)
-        else:
-            yield from (v for k, v in self._base.items() if k not in self._changes and getattr(v, name) is not None)
-        yield from (v for v in self._changes.values() if v is not _GONE and getattr(v, name) is not None)
+    @property
+    def delta(self) -> HashTrieMap[K, Any]:
+        """What changed since the base, by key."""
+        return self._delta
+
+    def changed(self, changes: Mapping[K, Any]) -> PersistentTable[K, V]:
+        """With changes of some keys, each on top of those before."""
+        if compose := self._operator.compose:
+            older = ((key, self._delta.get(key, _UNTOUCHED), change) for key, change in changes.items())
+            changes = {key: change if old is _UNTOUCHED else compose(old, change) for key, old, change in older}
+        return PersistentTable(self._base, self._operator, self._delta.update(changes))
 
     def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
         """With these values, and without those keys. Raises KeyError if one that should go is not there."""
-        changes: dict[K, Any] = dict(changed)
-        count = self._count + sum(key not in self for key in changed)
+        changes: dict[K, V | None] = dict(changed)
         for key in gone:
             if key not in self:
                 raise KeyError(key)
-            count -= 1
-            changes[key] = _GONE
-        made: PersistentTable[K, V] = PersistentTable.__new__(PersistentTable)
-        made._base, made._changes, made._count = self._base, self._changes.update(changes), count
-        return made
+            changes[key] = None
+        return self.changed(changes)
 
     def rebased_onto(self, rebased: PersistentTable[K, V], then: PersistentTable[K, V]) -> PersistentTable[K, V]:
-        """The same over ``rested``, which ``then`` became, an earlier one that this came of; itself if it did not."""
+        """Rebase onto ``rebased``, the rewritten form of the ancestor ``then``. Returns self if ``then`` is none."""
         if self._base is not then._base:
             return self
-        made: PersistentTable[K, V] = PersistentTable.__new__(PersistentTable)
-        changed = {k: v for k, v in self._changes.items() if then._changes.get(k, _UNTOUCHED) is not v}
-        made._base, made._changes, made._count = rebased._base, HashTrieMap(changed), self._count
-        return made
+        since, changes = self._operator.since, {}
+        for key, change in self._delta.items():
+            old = then._delta.get(key, _UNTOUCHED)
+            if old is not change:
+                changes[key] = change if old is _UNTOUCHED or since is None else since(change, old)
+        return PersistentTable(rebased._base, self._operator, HashTrieMap(changes))
+
+    def having(self, name: str) -> Iterator[V]:
+        """The values of which that attribute is not None. Columns decode no others."""
+        rows = self._base.having(name) if isinstance(self._base, Columns) else self._base.items()
+        yield from (value for key, value in rows if key not in self._delta and getattr(value, name) is not None)
+        yield from (v for v in self.changes.values() if v is not None and getattr(v, name) is not None)
 
     def at_least(self, name: str, least: int) -> PersistentTable[K, V]:
         """Without the values of which that attribute is less. Columns decode none, and keep what loses nothing."""
         base = self._base
         if isinstance(base, Columns):
-            kept: PersistentTable[K, V] = PersistentTable(base.at_least(name, least))
+            kept: Mapping[K, V] = base.at_least(name, least)
         else:
-            kept = PersistentTable({key: value for key, value in base.items() if getattr(value, name) >= least})
-        changed = {k: v for k, v in self._changes.items() if v is not _GONE and getattr(v, name) >= least}
-        return kept.updated(changed, [k for k in self._changes if k not in changed and k in kept])
+            kept = {key: value for key, value in base.items() if getattr(value, name) >= least}
+        changed = {k: v for k, v in self.changes.items() if v is not None and getattr(v, name) >= least}
+        return PersistentTable(kept).updated(changed, [k for k in self._delta if k not in changed and k in kept])
 
     def __getitem__(self, key: K) -> V:
-        found = self._changes.get(key, _UNTOUCHED)
-        if found is _UNTOUCHED:
+        change = self._delta.get(key, _UNTOUCHED)
+        if change is _UNTOUCHED:
             return self._base[key]
-        if found is _GONE:
+        found = self._operator.merge(self._base, key, change)
+        if found is None:
             raise KeyError(key)
-        return found  # type: ignore[no-any-return]
+        return found
 
     @overload
     def get(self, key: K, default: None = None, /) -> V | None: ...
@@ -99,21 +133,49 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
     def get(self, key: K, default: V | D, /) -> V | D: ...
     def get(self, key: K, default: Any = None, /) -> Any:
         """As of any mapping, without an exception for each key that is not there: a commit may ask for 132,000."""
-        found = self._changes.get(key, _UNTOUCHED)
-        if found is _UNTOUCHED:
+        change = self._delta.get(key, _UNTOUCHED)
+        if change is _UNTOUCHED:
             return self._base.get(key, default)
-        return default if found is _GONE else found
+        found = self._operator.merge(self._base, key, change)
+        return default if found is None else found
 
     def __contains__(self, key: object) -> bool:
-        found = self._changes.get(key, _UNTOUCHED)  # type: ignore[arg-type]
-        return key in self._base if found is _UNTOUCHED else found is not _GONE
+        change = self._delta.get(key, _UNTOUCHED)  # type: ignore[arg-type]
+        if change is _UNTOUCHED:
+            return key in self._base
+        return self._operator.merge(self._base, key, change) is not None  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[K]:
-        yield from (key for key in self._base if key not in self._changes)
-        yield from (key for key, value in self._changes.items() if value is not _GONE)
+        yield from (key for key in self._base if key not in self._delta)
+        yield from (key for key in self._delta if key in self)
 
     def __len__(self) -> int:
-        return self._count
+        """Looks up each changed key in the base."""
+        return len(self._base) + sum((key in self) - (key in self._base) for key in self._delta)
 
     def __repr__(self) -> str:
         return f"PersistentTable({dict(self)!r})"
+
+
+class Changes(Mapping[K, "V | None"], Generic[K, V]):
+    """The changed keys of a table; each value is merged when it is looked up."""
+
+    __slots__ = ("_delta", "_get")
+
+    def __init__(self, delta: HashTrieMap[K, Any], get: Callable[[K], V | None]) -> None:
+        self._delta = delta
+        self._get = get
+
+    def __getitem__(self, key: K) -> V | None:
+        if key not in self._delta:
+            raise KeyError(key)
+        return self._get(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._delta
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._delta)
+
+    def __len__(self) -> int:
+        return len(self._delta)

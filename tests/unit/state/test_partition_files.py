@@ -85,7 +85,7 @@ def test_a_partition_that_did_not_change_is_put_together_once():
 
 
 def test_no_more_is_at_hand_than_the_bound(monkeypatch):
-    monkeypatch.setattr(partition_files, "AT_HAND_MAX", 3)
+    monkeypatch.setattr(partition_files, "CACHED_MAX", 3)
     files = PartitionFiles(Columns(REFERENCES).rewritten({partition: (held("f1"),) for partition in range(10)}))
     for partition in range(10):
         assert files[partition] == (held("f1"),)
