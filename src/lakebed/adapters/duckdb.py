@@ -1,6 +1,6 @@
-"""Tables as DuckDB relations: DuckDB reads the data files itself, of each the rows that count.
+"""Tables as DuckDB relations: DuckDB reads the data files itself, and of each file the live rows.
 
-A file by itself where all of its rows count; elsewhere with a condition on the key, which statistics prune by. DuckDB
+A file that is not wholly live is read with a condition on the key, by which statistics prune. DuckDB
 checks no digests: local files are verified before it gets their names, and files on a store come through PyArrow.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _held: WeakKeyDictionary[Any, list[OpenFile]] = WeakKeyDictionary()
-"""Copies of files that connections read go when the connections do."""
+"""Copies of files that a connection reads, deleted with the connection."""
 
 
 def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
@@ -35,26 +35,26 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
     """
     with extras():
         import duckdb
-    asked: Any = duckdb if connection is None else connection
+    target: Any = duckdb if connection is None else connection
     schema = plan.schema
     files = live_files(plan)
     opened = [reader.open(live.file, schema) for live in files]
-    empty = asked.from_arrow(schema.arrow.empty_table())
+    empty = target.from_arrow(schema.arrow.empty_table())
     kinds = {f.id: str(kind) for f, kind in zip(schema.fields, empty.types, strict=True)}
-    sources = [_source(asked, one, reader) for one in opened]
+    sources = [_source(target, one, reader) for one in opened]
     selects = [_select(*one, schema, kinds) for one in zip(sources, opened, files, strict=True)]
-    _held.setdefault(asked, []).extend(one for one in opened if one.copy is not None)
-    found: duckdb.DuckDBPyRelation = asked.sql(" UNION ALL ".join(selects)) if selects else empty
+    _held.setdefault(target, []).extend(one for one in opened if one.copy is not None)
+    found: duckdb.DuckDBPyRelation = target.sql(" UNION ALL ".join(selects)) if selects else empty
     return found
 
 
-def _source(asked: Any, opened: OpenFile, reader: Reader) -> str:
+def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
     """The file as DuckDB names it; one that stays on a store is registered, to be read by PyArrow, which verifies."""
     if opened.path is not None:
         return f"read_parquet({_text(str(opened.path))})"
     name = f"lakebed-{opened.file.id}"
     with reader.blaming([opened.file]):
-        asked.register(name, reader.dataset(opened))
+        target.register(name, reader.dataset(opened))
     return _name(name)
 
 
@@ -69,7 +69,7 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
 
 
 def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
-    """What is true of the keys inside the range: fields compared as a row, from the left."""
+    """The condition that a key is inside the range: fields compared as a row, from the left."""
     low = schema.codec.decode_bound(keys.min)
     parts = [_beyond(schema, names, low.values, ">" if low.after else ">=")] if low.values else []
     if keys.max is not None:
@@ -86,7 +86,7 @@ def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], oper
         last = f"{name} {operator} {literal}"
         nested = f"({name} {strict} {literal} OR ({name} = {literal} AND {nested}))" if nested else last
     first = schema.row_key[0]
-    # Implied by the rest, and what statistics can prune by.
+    # Implied by the rest; statistics can prune by it.
     return f"{_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
 
 

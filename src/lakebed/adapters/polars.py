@@ -55,7 +55,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
         if predicate is not None:
             read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             if rows_max is None:
-                # With a limit the predicate is asked of the first rows, whatever they are.
+                # With a limit, Polars applies the predicate to the first rows of all.
                 keys = keys_of(condition_of(predicate), schema.order)
                 ranges = key_ranges(keys, schema.codec)
         # Without columns only their number matters, which some column has to carry.

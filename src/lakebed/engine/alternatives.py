@@ -101,7 +101,7 @@ def _equality(tokens: list[Token]) -> tuple[tuple[str, str], str] | None:
 
 
 def _literal(tokens: list[Token]) -> tuple[str, str] | None:
-    """The kind of a literal, and itself; None for what is none, or may be of several types."""
+    """The kind and the text of a literal; None for other tokens, or a literal that may be of several types."""
     match [token.kind for token in tokens]:
         case ["text"]:
             return "text", tokens[0].text

@@ -3,11 +3,11 @@
 The engine reads ``a OR b OR c OR …`` as a tree that is as deep as the chain is long. It walks, copies and drops such a
 tree by recursion, and a stack that overflows ends the process. So the depth of the tree is estimated from the tokens:
 
-* A long chain of OR becomes lists of values and a balanced tree (:mod:`lakebed.engine.alternatives`). The engine asks
-  each row for every operand that is left: their number is limited.
+* A long chain of OR becomes lists of values and a balanced tree (:mod:`lakebed.engine.alternatives`). The engine
+  evaluates every operand that is left for every row: their number is limited.
 * Other chains (``+``, ``||``, ``::``, ``IS NULL``) keep their meaning only as they are: their length is limited.
-* The engine takes conditions joined by AND apart and joins them anew in a chain, however they were nested, and so what
-  NOT makes of OR: their number is limited.
+* The engine rebuilds conditions joined by AND, however nested, as one chain, and so those that NOT makes of OR: their
+  number is limited.
 * What the engine needs quadratic or exponential time for is limited as well: queries in one statement, joins,
   expressions, grouping sets. A WITH query counts as often as it is used.
 
@@ -36,7 +36,7 @@ CONDITIONS_MAX = 500
 
 ALTERNATIVES_MAX = 10_000
 """Conditions joined by OR in one statement, without equalities that became a list: as many ranges of a key are found
-in 10 s, and time grows with the square, for more conditions are asked of more rows."""
+in 10 s, and time grows with the square, since more conditions are evaluated for more rows."""
 
 QUERIES_MAX = 500
 """SELECTs of one statement, WITH queries counted as often as they are used."""
@@ -270,7 +270,7 @@ class _Pass:
         elif word in _CLAUSES:
             self._clause(group, word)
         else:
-            # A word that is said twice may be a prefix of a prefix.
+            # A repeated word may be a prefix of a prefix.
             group.operators += word in _INFIX or self._before.says(word)
             group.betweens += word == "between"
             group.negated |= word == "not"

@@ -1,4 +1,4 @@
-"""Columns computed from columns, in DataFusion: generated fields, and casts that tell which values they cannot take.
+"""Computes columns from columns in DataFusion: generated fields, and casts that find the values they cannot convert.
 
 An expression of a generated field is SQL over one row, and must give the same for the same row for ever: rows are
 sorted and found by it. So the dialect has only scalar functions that are deterministic, and no aggregates, windows or
@@ -128,7 +128,7 @@ def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
     finer = _finer(wanted) if pa.types.is_string(plain.type) else plain.type
     if finer is None or pa.types.is_string(wanted):
         return cast
-    # Back, or in finer steps: whoever lost something is told by the difference. (NaN is unlike itself, and kept.)
+    # Cast back, or in finer steps: a value that lost something differs. (NaN is unlike itself, and kept.)
     back, exact = _cast(cast, finer), _cast(plain, finer)
     lost = pc.fill_null(pc.not_equal(back, exact), fill_value=False)
     if pa.types.is_floating(finer):
@@ -144,7 +144,7 @@ def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _finer(wanted: pa.DataType) -> pa.DataType | None:
-    """A type in which text says what ``wanted`` would drop of it; None where it drops nothing."""
+    """A type that keeps what ``wanted`` would drop of a text; None if it drops nothing."""
     if pa.types.is_date32(wanted):
         return pa.timestamp("us")
     if pa.types.is_timestamp(wanted):

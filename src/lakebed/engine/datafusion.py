@@ -160,15 +160,15 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
 
 
 def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
-    """The rows of which the predicate is true. It is asked of the types that the schema has, not those of Parquet.
+    """The rows for which the predicate is true. It is evaluated in the types of the schema, not in those of Parquet.
 
-    Of milliseconds, half a second could be asked for, which in seconds is none, or a whole one.
+    Parquet has milliseconds for seconds: half a second could be found among them.
     """
     asked = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
     if not asked:
         return frame.filter(where.alone)
     names = frame.schema().names
-    # Kept as they are stored beside, under names that none has: of casts the engine does not know that they are sorted.
+    # The stored columns are kept beside, under unused names, because the engine does not know that casts are sorted.
     beside = {name: max(names, key=len) + name for name in asked}
     seen = [column(n).cast(asked[n]).alias(n) if n in asked else column(n) for n in names]
     found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.alone)

@@ -1,11 +1,11 @@
-"""Predicates: which rows are wanted, said in SQL over the columns of one row.
+"""Predicates: conditions in SQL on the columns of one row.
 
 The dialect is DataFusion's, and columns are named as they are written. Nothing but an expression gets in: the engine's
 parser takes no statement here, the functions that a row does not decide (chance, the time, aggregates) are not there
-under any name, and what reads anything beside the row is told by its plan. So a predicate means the same for a row
-wherever and whenever it is asked, and however often.
+under any name, and a predicate that reads more than the row is found by its plan. So a predicate gives the same for
+a row on every machine and at any time.
 
-It is checked once, against no rows. Evaluated it is by whoever has the rows: the engine in its plans, or
+A predicate is checked once, against no rows. The engine evaluates it in its plans, or
 :func:`keep` for a few that are in memory.
 """
 
@@ -43,7 +43,7 @@ _RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propaga
 _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192
 _REMEMBERED_MAX = 16_384
-"""Characters: longer predicates are checked anew each time, for 256 of them would take gigabytes."""
+"""Characters: longer predicates are checked each time, because 256 of them in a cache would take gigabytes."""
 
 _local = threading.local()
 
@@ -67,9 +67,9 @@ class Predicate:
     flat: bool = field(compare=False)
 
     def untold(self, error: BaseException) -> Error:
-        """What to raise where the engine cannot tell it of a row, such as for a division by zero."""
+        """The error for a row for which the engine cannot evaluate it, such as a division by zero."""
         said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
-        return Code.EXPRESSION_FAILED(f"{self.text!r} cannot be told of a row: {said}", where=self.text)
+        return Code.EXPRESSION_FAILED(f"cannot evaluate predicate {self.text!r}: {said}", where=self.text)
 
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
@@ -90,9 +90,9 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
 
 
 def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
-    """The rows of which it is true, in their order; ``rows`` have its columns.
+    """The rows for which it is true, in their order; ``rows`` have its columns.
 
-    Raises UsageError for a row that it cannot be told of, such as for a division by zero.
+    Raises UsageError for a row for which it cannot be evaluated, such as a division by zero.
     """
     with told(predicate.untold):
         return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
@@ -116,7 +116,7 @@ def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     except UsageError as error:
         return error.message
     if operators - _OF_A_ROW:
-        return "it asks for more than a row"
+        return "it reads more than a row"
     alone = f"({bounds.text}\n) IS TRUE" if any(map(_equates, parts)) else bounds.text
     return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
 
@@ -133,7 +133,7 @@ def _parts(wanted: DataFrame) -> Iterator[Expr]:
 
 
 def _equates(expression: Expr) -> bool:
-    """Whether it is only true where two things are equal of which neither is a constant."""
+    """Whether it requires that two things are equal, neither of them a constant."""
     waiting = [expression]
     while waiting:
         one = waiting.pop()
@@ -148,7 +148,7 @@ def _equates(expression: Expr) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    """The engine's own last word, without its guesses, and without the names of frames, which nobody gave."""
+    """The engine's last message, without its guesses, and without the generated names of frames."""
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
     text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
@@ -160,7 +160,7 @@ def _operators(plan: str) -> set[str]:
 
 
 def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that it names, also those on which nothing depends: whoever parses it has to know them."""
+    """The columns that it names, also those on which nothing depends: its parser needs them."""
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)
@@ -176,7 +176,7 @@ def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _engine() -> SessionContext:
-    """This thread's engine: it knows no function but those that a row decides."""
+    """This thread's engine: it has only the functions that one row decides."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)

@@ -1,8 +1,8 @@
 """Work on a thread whose stack is known to be large: the engine walks expressions by recursion, on its caller's thread.
 
-A thread of a host program may have a stack of 256 KiB, and an overflow ends the process. What is known to be flat
-(:mod:`lakebed.engine.complexity`) needs no such thread, and pays for none. Whatever is made on such a thread is dropped
-there too, for a deep expression is dropped by recursion as well.
+A thread of a host program may have a stack of 256 KiB, and an overflow ends the process. A statement that is known to
+be flat (:mod:`lakebed.engine.complexity`) needs no such thread. What is made on such a thread is dropped there too,
+because a deep expression is dropped by recursion as well.
 """
 
 from __future__ import annotations

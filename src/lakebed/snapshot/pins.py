@@ -64,7 +64,7 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
     """
     if not _listed(storage, table_id):
         return Pins(frozenset(), ())
-    # The clock before the list: whoever is held up between the two finds pins younger than they are, never older.
+    # The clock is read before the list: a delay between the two makes pins look younger than they are, never older.
     before = storage.now() - timedelta(seconds=TIMEOUT_S)
     versions: set[int] = set()
     dead: list[str] = []

@@ -150,8 +150,9 @@ class TableReads(Readable):
     def pin(self, version: int | None = None) -> Iterator[Snapshot]:
         """A snapshot, of the latest version or an older one, that stays readable to the end of the ``with`` block.
 
-        Whatever is collected meanwhile: for exports, and for queries that may outlive the setting ``history_s``. Costs
-        an object, rewritten every 20 minutes. If that fails for so long, reads raise NotRetainedError.
+        Garbage collection does not touch its files: for exports, and for queries that may outlive the setting
+        ``history_s``. Costs an object, rewritten every 20 minutes. If that fails for so long, reads raise
+        NotRetainedError.
 
         Raises:
             NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are.

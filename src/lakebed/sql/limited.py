@@ -1,10 +1,10 @@
-"""A statement with a limit on its memory or its time: run in a process of its own, which is killed beyond it.
+"""Runs a statement with a limit on its memory or its time in a process of its own, which is killed beyond it.
 
 The engine cannot bound every statement: ``repeat('x', 2000000000)`` takes its memory in one piece, and a cross join
-goes on for years. The statement runs in a worker process (:mod:`lakebed.table.sql_worker`), which is asked through its
-stdin, so that no storage option is seen in a list of processes. It answers with an Arrow IPC stream on its stdout, and
-tells an error as the last line of its stderr. A full pipe holds the worker back. While the worker runs, a thread of
-this process watches what it holds and how long it takes. The worker ends when its stdin does, so it never outlives this
+goes on for years. The statement runs in a worker process (:mod:`lakebed.table.sql_worker`). The request goes through
+its stdin, so that no list of processes shows storage options. The answer is an Arrow IPC stream on its stdout, or an
+error as the last line of its stderr. A full pipe stops the worker until the caller reads. While the worker runs, a
+thread of this process watches its memory and its time. The worker ends when its stdin does, so it never outlives this
 process.
 
 Counted is the memory that only the worker has (resident pages without those of files), above what it held when it was
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ERROR_MARK = "lakebed-error: "
-"""What the line begins with by which the worker tells an error."""
+"""The beginning of the line with the worker's error."""
 
 POLL_S = 0.02
 """Memory is taken at one or two GiB a second at most: 20 to 40 MiB between two looks."""
@@ -51,7 +51,7 @@ sys.path[:] = json.loads(sys.stdin.buffer.readline())
 from lakebed.table.sql_worker import main
 main()
 """
-"""Finds modules where this process finds them, and not in whatever folder it stands in (``-P``)."""
+"""Finds modules where this process finds them, and not in the current folder (``-P``)."""
 
 _ALLOCATORS = {"MIMALLOC_ARENA_EAGER_COMMIT": "0"}
 """Without it allocators claim 2 GiB ahead of use, and RLIMIT_DATA, which counts claims, would bound nothing."""
@@ -63,7 +63,7 @@ _STARVED = re.compile(
 """How engines say that they got no more memory, some of them while they abort."""
 
 _REFUSED = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
-"""How code ends that the system refuses memory, where it says nothing."""
+"""How a process ends to which the system refuses memory, if it prints nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class _Source(io.RawIOBase):
     def __init__(self, worker: _Worker, request: Mapping[str, Any]) -> None:
         super().__init__()
         self._worker = worker
-        # Also where nobody closes: when the reader is dropped, or this process ends.
+        # Also without a close: when the reader is dropped, or this process ends.
         self._end = weakref.finalize(self, worker.end)
         try:
             worker.ask(request)
@@ -130,9 +130,9 @@ class _Source(io.RawIOBase):
         return self.read_buffer(size)
 
     def read_buffer(self, size: int) -> Any:
-        """So many bytes, aligned as Arrow likes them."""
+        """``size`` bytes, aligned as Arrow wants them."""
         if not self._end.alive:
-            raise Code.ALREADY_CLOSED("the stream was closed; ask for the rows again")
+            raise Code.ALREADY_CLOSED("the stream was closed; run the statement again")
         data = pa.allocate_buffer(size)
         try:
             if self._worker.read_into(memoryview(data)) < size:
@@ -248,7 +248,7 @@ class _Worker:
         self._drain()
 
     def _excess(self, taken_s: float) -> str | None:
-        """What to tell of a statement that takes too much; None as long as it does not."""
+        """The message for a statement that exceeds a limit; None as long as it does not."""
         limits = self._limits
         if limits.memory_bytes is not None:
             self._reached = max(self._reached, held_bytes(self._process.pid) - self._held)
@@ -281,7 +281,7 @@ class _Worker:
 
 
 def held_bytes(process: int | str) -> int:
-    """The memory that only this process has; 0 where the system does not tell, or there is no such process."""
+    """The memory that only this process has; 0 if the system does not report it, or there is no such process."""
     try:
         fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
     except OSError:

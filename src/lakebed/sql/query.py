@@ -1,4 +1,4 @@
-"""SQL over tables: planned twice by DataFusion, the second time with no more rows than the keys asked for.
+"""SQL over tables: DataFusion plans a statement twice, the second time over the rows of the keys that it is about.
 
 1. The statement is parsed, which gives the names of its tables. ``"flights@12"`` is a name like any other to the
    engine; the catalog resolves it to a snapshot.
@@ -11,8 +11,8 @@
 The ranges need only hold every row that matters: the filters are in the second plan too. A table that is named twice is
 read once, for both. Where a scan is hidden inside an expression (an uncorrelated subquery), its table is read whole.
 
-Only what reads can get in: statements that change anything, settings and files are refused. Memory for sorts, groups
-and joins is bounded for all statements of the process together; what sorts and groups exceed is spilled to disk.
+Only queries are allowed: statements that change anything, settings and files are refused. Memory for sorts, groups and
+joins is bounded for all statements of the process together; sorts and groups spill to disk beyond it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import statement_context
-from lakebed.engine.engine_errors import refused
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
@@ -42,7 +41,7 @@ from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.live import over_partitions
 from lakebed.read.plan import coarser, plan
-from lakebed.sql.results import DisorderError, batches_of, schema_of, started
+from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, SessionContext
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from lakebed.snapshot.snapshot import Snapshot
 
 IN_MEMORY_ROWS_MAX = 10_000
-"""So many rows are read past the engine in some 10 ms at most, which is what opening files in it may cost."""
+"""As many rows are read without the engine in about 10 ms, which is what it costs to open files in it."""
 
 IN_MEMORY_BYTES_MAX = 16 * 1024 * 1024
 
@@ -67,7 +66,7 @@ _OPTIONS = {
     "datafusion.execution.time_zone": "UTC",
 }
 _SORTED_AT_ONCE = "datafusion.optimizer.repartition_sorts"
-"""Of ``k = v`` over several files, sorted file by file and merged, the engine finds that its own plan is not sorted."""
+"""With this option, the engine rejects its own plan of ``k = v`` over several files as not sorted."""
 
 _NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
 
@@ -77,7 +76,7 @@ _AT_CLAUSE = re.compile(r"\bAT\s*\(\s*(?:VERSION|TAG|TIMESTAMP)\s*=>", re.IGNORE
 
 @dataclass(slots=True)
 class _Scans:
-    """What a statement asks of one table, over all its scans."""
+    """What a statement reads of one table, over all its scans."""
 
     keys: list[KeySet] = field(default_factory=list)
     columns: set[str] = field(default_factory=set)
@@ -85,7 +84,7 @@ class _Scans:
 
     @property
     def limit(self) -> int | None:
-        """How many rows will do, whichever; None for all of the ranges."""
+        """The number of rows that are enough, no matter which; None for all rows of the ranges."""
         return None if None in self.fetches else sum(fetch or 0 for fetch in self.fetches)
 
 
@@ -270,7 +269,7 @@ def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
 
 
 def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Snapshot]) -> int:
-    """Add what one scan asks to that of its table; returns 1. A recursive query scans itself, which is no table."""
+    """Add one scan to those of its table; returns 1. A recursive query scans itself, which is no table."""
     _, _, name = scan.fqn()
     if name not in found:
         return 1
@@ -311,9 +310,9 @@ def _plan(snapshot: Snapshot, scans: _Scans) -> QueryPlan:
 
 
 def _few(snapshot: Snapshot, scans: _Scans) -> pa.Table | None:
-    """The rows that matter, if they are few; None if they are not, or nothing says so.
+    """The rows that are needed, if they are few; None if they are many, or it is not known.
 
-    In columns that nobody needs are nulls, where nulls may be.
+    Nullable columns that the statement does not need are null.
     """
     ranges, limit = _ranges(scans, snapshot), scans.limit
     if ranges == (ALL_KEYS,) and (limit is None or limit > IN_MEMORY_ROWS_MAX):

@@ -1,7 +1,10 @@
 """The rows of a statement: run by the engine, in the types that tables have, in batches of bounded size.
 
-Files that the engine's plan does not have, though the statement reads them, are looked for: the engine takes a missing
-file for an empty one. What fails while rows are read is attributed to the damaged file, if there is one.
+The engine takes a missing file for an empty one, so its plan is compared with the files that the statement reads. A
+failure while rows are read is attributed to the damaged file, if there is one.
+
+This is the only module that reads the engine's messages about statements: each becomes the error that a caller can act
+on, by changing the statement, raising a limit, or reporting a fault.
 """
 
 from __future__ import annotations
@@ -11,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.engine.engine_errors import failed, of_files, refused
-from lakebed.errors import Error, UsageError
+from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, told
 from lakebed.read.datafusion_frames import Frame, check_found
@@ -23,10 +25,15 @@ if TYPE_CHECKING:
     from lakebed.read.reader import Reader
 
 Frames = Sequence[tuple["Reader", Frame]]
-"""The tables that the engine reads as files, each with who reads them for Lakebed."""
+"""The tables that the engine reads as files, each with the reader that opened them."""
 
 BATCH_BYTES = 8 * 1024 * 1024
-"""Of a batch that is given out: 1,000 bytes for each of the 8,192 rows that the engine makes at a time."""
+"""The most that a batch has, about: 1,000 bytes for each of the 8,192 rows that the engine makes at a time."""
+
+
+_ONLY_READS = ("DDL not supported", "DML not supported", "Statement not supported")
+_OF_FILES = ("Parquet error", "Object Store error", "IO error", "ObjectStore", "External error")
+_TEXT_MAX = 500
 
 
 class DisorderError(Exception):
@@ -41,7 +48,7 @@ def schema_of(frame: DataFrame) -> pa.Schema:
 
 
 def started(frame: DataFrame, frames: Frames) -> RecordBatchStream | None:
-    """The rows of a frame over files, once all of them were found; None for one over rows in memory, run when asked.
+    """The running rows of a frame over files, after all files were found; None for a frame over rows in memory.
 
     Raises DisorderError if the engine refuses its own plan, and as :meth:`Reader.get`.
     """
@@ -76,7 +83,7 @@ def batches_of(
 
 
 def bounded(rows: pa.RecordBatch, size_bytes: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The rows in batches of about so many bytes at most; a row is never parted."""
+    """The rows in batches of about ``size_bytes`` at most, of whole rows."""
     held = rows.nbytes
     step = max(1, rows.num_rows * size_bytes // held) if held > size_bytes else max(1, rows.num_rows)
     for begin in range(0, rows.num_rows, step):
@@ -85,7 +92,7 @@ def bounded(rows: pa.RecordBatch, size_bytes: int = BATCH_BYTES) -> Iterator[pa.
 
 def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if not schema.names:
-        # Rows without columns are still so many.
+        # A batch without columns still has a number of rows.
         return rows
     columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(rows.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -101,3 +108,64 @@ def _attribute(error: BaseException, frames: Frames) -> None:
             # Plain errors say that the files are whole.
             if type(found) is not Error:
                 raise
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def refused(error: BaseException) -> Error:
+    """The error for a statement that the engine does not plan."""
+    text = said(error)
+    if (found := _known(error, text)) is not None:
+        return found
+    if any(mark in text for mark in _ONLY_READS):
+        return Code.SQL_READ_ONLY(f"SQL here only reads: {text}. Tables are changed by write, remove, alter and set")
+    return Code.SQL_INVALID(f"not a query that can be run: {text}")
+
+
+def failed(error: BaseException) -> Error:
+    """The error for a statement that fails while it runs."""
+    text = said(error)
+    if (found := _known(error, text)) is not None:
+        return found
+    if any(mark in text for mark in ("Parquet error", "Object Store error", "IO error")):
+        return Code.TEMPORARY_STORAGE_FAILED(
+            f"the query could not read its files, or spill to disk, and no file is damaged: {text}"
+        )
+    return Code.EXPRESSION_FAILED(f"the query failed on a row: {text}")
+
+
+def of_files(error: BaseException) -> bool:
+    """Whether a file that the engine reads may be the cause of the error."""
+    return _broke_off(error) or any(mark in str(error) for mark in _OF_FILES)
+
+
+def _broke_off(error: BaseException) -> bool:
+    # A panic of another thread of the engine is a plain error here.
+    return is_panic(error) or "panic" in str(error)
+
+
+def said(error: BaseException) -> str:
+    """The engine's message, without its own names of things and its advice on its settings."""
+    text = str(error).removeprefix("DataFusion error: ")
+    lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
+    return " ".join(lines).replace("lakebed.tables.", "").rstrip(".")[:_TEXT_MAX]
+
+
+def _known(error: BaseException, text: str) -> Error | None:
+    if "Resources exhausted" in text:
+        return Code.QUERY_MEMORY_EXCEEDED(
+            f"the query needs more memory than memory_limit_bytes allows; raise it ({text})"
+        )
+    if "RecursionLimitExceeded" in text or isinstance(error, RecursionError):
+        return Code.SQL_TOO_COMPLEX(
+            "the statement nests brackets, CASE or NOT too deep; name parts of it by WITH, or split it"
+        )
+    if "Null byte" in text:
+        return Code.SQL_INVALID("a column of the result has a NUL character in its name; give it another name with AS")
+    if _broke_off(error):
+        return Code.ENGINE_PANICKED(
+            f"the query engine broke off, which is a fault of its own: {text}. Nothing was changed. Write the "
+            "statement in another way, and report it"
+        )
+    return None

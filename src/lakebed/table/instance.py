@@ -130,7 +130,7 @@ def open(
         UnsupportedFormatError: a newer Lakebed wrote it.
     """
     storage = connect(url, storage_options)
-    # Side by side: nobody opens an instance but to ask its catalog next, and a store takes a round trip for each.
+    # At the same time: the catalog is read next in any case, and a remote store takes a round trip for each.
     with ThreadPoolExecutor(1, "lakebed-open") as aside:
         catalog = aside.submit(storage.get, checkpoint_name("catalog")) if _is_far(storage) else None
         data = storage.get(instance_name())
@@ -148,7 +148,7 @@ def open(
         raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     instance = Instance(storage, document, storage_options)
-    # Whatever failed there is told to the one who asks the catalog.
+    # A failure is raised by the first use of the catalog, which reads it again.
     if catalog is not None and catalog.exception() is None:
         instance.take_catalog_ahead(catalog.result())
     return instance
@@ -198,7 +198,7 @@ class Instance:
 
         Raises:
             ExistsError: the name is taken.
-            RejectedError: a sweep of dropped tables came by; create it again.
+            RejectedError: dropped tables were deleted at the same time; create it again.
             UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
         check_name(name)
@@ -261,8 +261,8 @@ class Instance:
         """The rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
 
         Names are case-sensitive. A table as it was is named with a version, a tag or a time: ``FROM "flights@12"``,
-        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. What a statement says of a prefix of the row key
-        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decides what is read. Rows have no order without ORDER BY.
+        ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. Conditions on a prefix of the row key
+        (``=``, ``IN``, ``BETWEEN``, ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY.
         Memory for sorts, groups and joins is bounded by the instance's ``memory_limit_bytes``. What
         functions make is not: give the statement a limit of its own.
 
@@ -271,8 +271,8 @@ class Instance:
         process is ready. Close the reader, or drop it, to end the process.
 
         Raises:
-            UsageError: not a statement, not a query, or one that names no column; says which there are. A limit that
-                is none, or one that the statement goes beyond. A limit on a ``memory://`` instance.
+            UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
+                ones). An invalid limit, one that the statement exceeds, or a limit on a ``memory://`` instance.
             NotFoundError: no such table, tag or version.
         """
         check_text("statement", statement)
@@ -333,7 +333,7 @@ class Instance:
         self._change(FenceCreations(), "creations")
 
     def unnamed(self, table_id: str) -> Table:
-        """A table by its id, whether the catalog knows it or not. Raises UsageError for what is no id."""
+        """A table by its id, whether the catalog has it or not. Raises UsageError for an invalid id."""
         if not ID.holds(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
         return Table(table_id, table_id, self.storage, self._logs, self._defaults)

@@ -1,8 +1,8 @@
-"""The process of one statement that has limits: the other end of :mod:`lakebed.sql.limited`.
+"""The worker process of one statement with limits: the other end of :mod:`lakebed.sql.limited`.
 
-The request is a line of JSON on stdin. On stdout follow a line of JSON once the statement begins, and an Arrow IPC
-stream. What fails is told as the last line of stderr, and the stream has no end then. The end of stdin ends the process
-at any time: whoever asked is gone.
+The request is a line of JSON on stdin. The answer on stdout is a line of JSON when the statement begins, and an Arrow
+IPC stream. An error is the last line of stderr, and the stream then has no end. When stdin ends, the caller is gone,
+and the process exits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAILED = 1
 
 def main() -> NoReturn:
     """Answer the request on stdin, and end the process."""
-    # Whatever libraries print is no part of the answer.
+    # What libraries print must not get into the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     request = load(sys.stdin.buffer.readline())
@@ -46,7 +46,7 @@ def main() -> NoReturn:
         _answer(request, answer)
     except BrokenPipeError:
         os._exit(_FAILED)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the caller is told
+    except BaseException as error:  # noqa: BLE001 - every failure is reported to the caller
         _tell(error)
         os._exit(_FAILED)
     # Not through the interpreter's own end: engines have threads that would disturb it.
@@ -66,8 +66,8 @@ def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
     answer.flush()
     with engine.run(request["statement"], pool_bytes) as rows, pa.PythonFile(answer, "w") as sink:
         stream = pa.ipc.new_stream(sink, rows.schema)
-        # The writer sends the columns with the first batch, and the caller need not wait for rows to know them: this
-        # one has none, and the other end drops it.
+        # The writer sends the schema with the first batch. This one has no rows, so that the caller need not wait for
+        # them; the other end drops it.
         stream.write_batch(pa.RecordBatch.from_arrays([pa.array([], f.type) for f in rows.schema], schema=rows.schema))
         answer.flush()
         for batch in rows:

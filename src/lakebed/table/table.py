@@ -66,12 +66,12 @@ class Table(TableReads):
 
     @property
     def version(self) -> int:
-        """The newest version this process knows of; no request."""
+        """The latest version known to this process; no request."""
         return self.log.head.version
 
     @property
     def schema(self) -> Schema:
-        """The table's newest schema that this process knows of."""
+        """The latest schema known to this process."""
         return (self.log.head.state if self.log.head.version else self.state()).created
 
     # -- rows ---------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Table(TableReads):
         """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and in any order. Columns are matched by name
-        with the latest schema that this process knows; a nullable field may be missing. Rows that fit that schema are
+        with the latest schema known to this process; a nullable field may be missing. Rows that fit that schema are
         accepted even if another process has altered the table since. No rows make no entry.
 
         ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
@@ -239,7 +239,7 @@ class Table(TableReads):
 
         Raises:
             UsageError: not AddField, DropField, RenameField, WidenField or AllowNulls values, or none.
-            RejectedError: the newest schema does not allow one of them; says which and why.
+            RejectedError: the latest schema does not allow one of them; the message says which and why.
         """
         return self.commit(ProposeSchema(check_changes(changes)))
 

@@ -268,7 +268,7 @@ def test_what_no_message_names_is_not_added(table):
     writer.commit(attempts[1:])
     source(table).writer(spark, overwrite=False).abort(attempts)
     assert multiset(table.scan().read_all()) == multiset(rows(1, 30))
-    with pytest.raises(lakebed.Error, match="a task has told nothing; nothing was added"):
+    with pytest.raises(lakebed.Error, match="without the message of a task; nothing was added"):
         writer.commit([attempts[0], None])
 
 

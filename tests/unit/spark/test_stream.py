@@ -193,5 +193,5 @@ def test_a_batch_that_is_written_again_is_added_once_and_another_query_is_anothe
     for query, version in (("q", 0), ("q", 0), ("q", 1), ("other", 0), ("q", 0)):
         written(query, version)
     assert table.scan().read_all().num_rows == 90
-    with pytest.raises(lakebed.Error, match="Spark did not tell the tasks which query they are of"):
+    with pytest.raises(lakebed.Error, match="Spark passed no query id to the tasks"):
         written(None, 2)

@@ -1,22 +1,22 @@
-"""Reading a table, as a batch: planned beside the driver, read beside the executors, nothing in between.
+"""Batch reads of a table: planned in a Python worker beside the driver, read in Python workers beside the executors.
 
-A frame is of one number of the log, the newest when it was loaded unless the option ``at`` says which. The plan
-travels with the tasks, which so open no log: they read the files that it names, by the query path of every reader.
+A frame reads one version, the latest when it was loaded, or that of the option ``at``. The plan travels with the tasks,
+so they open no log: they read the files that it names as every reader does. Tasks have shares of the plan in key order;
+small partitions share a task, and large ones are cut.
 
-*Filters are pushed down on demand only.* Spark 4.3 keeps what it learnt from pushing filters with the frame, or the
-view, and takes it for every later query of it, whatever filters that one has: rows would be missing without a word. So
-the option ``push_filters`` is for a frame that is used once; by default Spark does the filtering, and key ranges are
-said outright by the option ``ranges``, which belongs to the frame.
+*Filters are pushed down on demand only.* Spark 4.3 stores the pushed filters with the frame or view, and applies them
+to every later query of it: rows would be missing without an error. So the option ``push_filters`` is for a frame that
+is used once. By default Spark evaluates the filters; the option ``ranges`` gives key ranges, which belong to the frame.
 
-A file that is no longer there was given up in between (``history_s`` after the last reference to it
-went), which a task is told, and tells. Spark has no place at the end of a scan to take a pin away, so none is put.
+A file that is missing was garbage-collected since (``history_s`` after the last reference to it went), and the read
+raises NotRetainedError. Spark calls nothing at the end of a scan, where a pin could be deleted, so no pin is put.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -24,12 +24,14 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.key_ranges import shared
 from lakebed.read.plan import PartitionQuery, QueryPlan, plan
 from lakebed.spark.batch import Place, on_one_core
+from lakebed.spark.boundaries import InputPart, divide, weigh
 from lakebed.spark.datasource import spark_columns
-from lakebed.spark.datasource.input_partitions import Share, share_out
 from lakebed.spark.datasource.options import PARTITION_BYTES, READ, Options
 from lakebed.spark.datasource.pushdown import Pushed, push
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
@@ -41,6 +43,12 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 SUMMARY_THREADS = 16
+
+Share: TypeAlias = tuple[PartitionQuery, ...]
+"""What one task reads: partition queries in key order."""
+
+Sample: TypeAlias = "Callable[[Sequence[DataFile]], Mapping[str, tuple[bytes, ...]]]"
+"""Keys of files, evenly spread over their rows, by file id; a file may be left out."""
 
 
 class RowsPartition(InputPartition):
@@ -54,7 +62,7 @@ class RowsPartition(InputPartition):
 
 
 class Scan:
-    """What all tasks of a scan have in common: where the table is, and which columns Spark wants in which types."""
+    """What all tasks of a scan share: where the table is, and the columns and types that Spark wants."""
 
     def __init__(self, place: Place, table_id: str, schema: Schema, wanted: pa.Schema) -> None:
         self._place = place
@@ -72,7 +80,7 @@ class Scan:
             yield spark_columns.to_spark(rows, self._wanted)
 
     def _keeps(self, file: DataFile) -> bool:
-        """Whether the table has the file still; asked only if its object is not there."""
+        """Whether the table still has the file; called only if its object is missing."""
         known = self._place.open().unnamed(self._table_id).state().files.get(file.id)
         return known is not None and not known.retired
 
@@ -93,20 +101,20 @@ class TableReader(DataSourceReader):
         self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_asked(spark, schema))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the tasks: no open table, and no state. Spark takes it before it asks for partitions."""
+        """What travels to the tasks: no open table, and no state. Spark pickles it before it plans partitions."""
         return self.__dict__ | {"_table": None, "_snapshot": None}
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
-        """Takes the filters on the key, if it may; gives back those that Spark has to look at.
+        """Takes the filters on the key, with the option ``push_filters``; returns those that Spark has to evaluate.
 
-        Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is off, as it is by
-        default, instead of not calling it. It tells by ``__func__``, so this is not a method but gives one.
+        Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is off, its default,
+        instead of not calling it. It looks at ``__func__``, so this is a property that returns a callable.
         """
         return _PushFilters(self)
 
     def take(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        """Keep what the filters say about the key, if the option ``push_filters`` is on; returns the others."""
+        """Derive key ranges from the filters, with the option ``push_filters``; returns those that are not done."""
         if not self._options.flag("push_filters"):
             return filters
         schema = self._planned[1].schema
@@ -141,7 +149,7 @@ class TableReader(DataSourceReader):
 
 
 class _PushFilters:
-    """The bound method ``pushFilters``, but for what Spark takes it for; see there."""
+    """The method ``pushFilters``, not overridden as far as Spark can see."""
 
     def __init__(self, reader: TableReader) -> None:
         self._reader = reader
@@ -171,3 +179,59 @@ def sampled(table: Table, files: Sequence[DataFile]) -> Mapping[str, tuple[bytes
     summarised = [file for file in files if file.summarised]
     with ThreadPoolExecutor(SUMMARY_THREADS) as pool:
         return dict(zip([file.id for file in summarised], pool.map(load, summarised), strict=True))
+
+
+# -- shares of tasks ---------------------------------------------------------------------------------------------------
+
+
+def share_out(
+    partitions: Sequence[PartitionQuery], weights: Mapping[int, int], share_bytes: int, sample: Sample
+) -> list[Share]:
+    """Partition queries in shares of about ``share_bytes``. ``weights`` are the bytes of each whole partition, by its
+    id.
+    """
+    shares: list[Share] = []
+    held: list[PartitionQuery] = []
+    held_bytes = 0.0
+    for partition in partitions:
+        size: float = weights[partition.partition]
+        parts = [partition]
+        if size >= 2 * share_bytes:
+            parts, asked = _cut(partition, share_bytes, sample)
+            size = min(size, asked)
+        if held and held_bytes + size > share_bytes:
+            shares.append(tuple(held))
+            held, held_bytes = [], 0
+        if len(parts) > 1:
+            shares += [(part,) for part in parts]
+            continue
+        held += parts
+        held_bytes += size
+    return [*shares, tuple(held)] if held else shares
+
+
+def _cut(partition: PartitionQuery, share_bytes: int, sample: Sample) -> tuple[list[PartitionQuery], float]:
+    """The partition's query in parts of about equal weight, as far as summaries show its keys; and its weight."""
+    sampled = sample(partition.files)
+    parts = [_inside(partition, file, sampled.get(file.id, (file.min_key, file.max_key))) for file in partition.files]
+    size = sum(
+        # A file without a summary may be needed whole.
+        file.size_bytes * (part.rows / file.rows if file.id in sampled else 1)
+        for file, part in zip(partition.files, parts, strict=True)
+    )
+    cuts = divide(weigh([part for part in parts if part.keys]), (), round(size / share_bytes))
+    spans = zip((b"", *cuts), (*cuts, None), strict=True)
+    found = (_within(partition, EncodedRange(low, high)) for low, high in spans)
+    return [part for part in found if part.ranges and part.files], size
+
+
+def _inside(partition: PartitionQuery, file: DataFile, keys: Sequence[bytes]) -> InputPart:
+    """What the query reads of a file, by the sampled keys inside its ranges."""
+    asked = tuple(key for key in keys if any(one.contains(key) for one in partition.ranges))
+    return InputPart(round(file.rows * len(asked) / len(keys)), asked)
+
+
+def _within(partition: PartitionQuery, span: EncodedRange) -> PartitionQuery:
+    ranges = tuple(keys for keys in (one.intersect(span) for one in partition.ranges) if not keys.empty)
+    files = tuple(file for file in partition.files if any(file.reaches(keys) for keys in ranges))
+    return PartitionQuery(partition.partition, ranges, files)

@@ -1,12 +1,12 @@
-"""Writing to a table: each task sorts its rows into a run of files, the driver adds all of them in one entry.
+"""Writes to a table: each task sorts its rows into a run of files, and the driver adds all of them in one entry.
 
-A task may run twice, or fail after it has sent files: what counts is what its message names, and Spark hands over one
-message for each partition. Everything else is an orphan, which the sweep finds. Whatever fails before the commit, the
-table is as it was.
+A task may run twice, or fail after it has sent files. The files that its message names count, and Spark hands over one
+message for each of its partitions. Other files are orphans, which garbage collection deletes. A failure before the
+commit leaves the table as it was.
 
 *A stream* writes under a request key made of the id of the query, which its checkpoint keeps, and the number of the
-batch; Spark tells both to the tasks. A batch that is tried again after a crash is then the same request: it is
-committed once, for as long as ``log_s`` remembers it.
+batch; Spark passes both to the tasks. A batch that is tried again after a crash is then the same request: it is
+committed once, as long as ``log_s`` keeps the key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SOURCE = "the DataFrame"
 
 _QUERY_ID = "sql.streaming.queryId"
-"""The local property by which Spark's tasks know the query that they belong to."""
+"""The local property of Spark's tasks with the id of their query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What all tasks of a write have in common."""
+    """What all tasks of a write share."""
 
     place: Place
     table_id: str
@@ -98,7 +98,7 @@ class Sender:
         from lakebed.state.transactions import ProposeFiles
 
         if any(not isinstance(message, Sent) for message in messages):
-            raise Code.SPARK_FAILED("Spark asks to commit a write of which a task has told nothing; nothing was added")
+            raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")
         files: tuple[NewFile, ...] = tuple(
             new for message in messages for new in wire.decode_new_files(wire.load(message.files))
         )
@@ -107,7 +107,7 @@ class Sender:
 
 
 class TableWriter(DataSourceArrowWriter):
-    """A batch write; with the option ``commit_id`` it is carried out once, however often it is asked for."""
+    """A batch write; with the option ``commit_id`` a repeat adds nothing."""
 
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -124,7 +124,7 @@ class TableWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task: its rows become a run of files."""
         if self._answered is not None:
-            # It would be in vain; but Spark wants the rows taken.
+            # Already committed, but Spark requires that the rows are consumed.
             for _ in iterator:
                 pass
             return Sent(wire.dump([]))
@@ -162,7 +162,7 @@ class TableStreamWriter(DataSourceStreamArrowWriter):
             return
         if len(queries) != 1 or None in queries:
             raise Code.SPARK_FAILED(
-                f"batch {batchId}: Spark did not tell the tasks which query they are of, so a repeat could not be told "
+                f"batch {batchId}: Spark passed no query id to the tasks, so a repeat could not be distinguished "
                 "from a new batch; nothing was added"
             )
         request_key = f"spark-stream/{queries.pop()}/{batchId}"

@@ -1,7 +1,7 @@
-"""The data source as Spark sees it: a name, a schema, and who reads and writes.
+"""The data source as Spark sees it: its name, its schema, its readers and its writers.
 
-One is made in a Python worker when a frame is loaded, from nothing but the options, and travels to the workers that
-plan its queries.
+Spark makes one in a Python worker when a frame is loaded, from the options alone, and sends it to the workers that plan
+the queries of the frame.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class DefaultSource(DataSource):
         return "lakebed"
 
     version: int | None = None
-    """The number of the table when the frame was loaded; None if Spark was told a schema and did not ask for it."""
+    """The version of the table when the frame was loaded; None if a schema was given, and this one not requested."""
 
     def schema(self) -> StructType:
-        """The table's columns, or those of the option ``columns``, as Spark knows them."""
+        """The table's columns, or those of the option ``columns``, in Spark's types."""
         given = options.parse(self.options)
         given.check(*options.READ, *options.STREAM_READ)
         table = given.open_table()

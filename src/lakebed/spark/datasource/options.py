@@ -1,6 +1,6 @@
-"""The options of the data source: texts of any case, checked before anything is opened.
+"""The options of the data source: names in any case, checked before anything is opened.
 
-An option that nobody knows is an error, for a word that is misspelt would else be a filter that does not filter.
+An unknown option is an error: a misspelt one would be a filter that does not filter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 STORAGE = "storage."
-"""What begins so is an option of the store: credentials, a region, an endpoint."""
+"""The prefix of options of the store: credentials, a region, an endpoint."""
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 
@@ -68,7 +68,7 @@ class Options:
 
     @property
     def place(self) -> Place:
-        """Where the instance lies. Raises UsageError if nothing says so."""
+        """The location of the instance. Raises UsageError if neither the option nor the variable is set."""
         url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
         if not url:
             raise Code.ARGUMENT_MISSING(
@@ -85,7 +85,7 @@ class Options:
         return self.place.open().table(name)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:
-        """The columns asked for: names parted by commas, or a JSON list of them; all by default."""
+        """The columns to read: names separated by commas, or a JSON list of them; all by default."""
         text = self.given.get("columns")
         if text is None:
             return schema.names
@@ -95,7 +95,7 @@ class Options:
         return schema.project(names)
 
     def ranges(self, schema: Schema) -> tuple[EncodedRange, ...]:
-        """The key ranges asked for, encoded; none if all keys are.
+        """The key ranges to read, encoded; empty for all keys.
 
         A JSON list of objects: ``{"key": […]}``, ``{"prefix": […]}``, ``{"starts_with": […]}``, or ``{"min": […],
         "max": […]}`` with either left out. A value alone may stand for a list of one.
@@ -109,9 +109,9 @@ class Options:
         return tuple(_encoded(one, schema) for one in listed)
 
     def locate(self, table: Table, version: int | None = None) -> Snapshot:
-        """The snapshot asked for by ``at``: a number, a time (ISO 8601 with a zone) or a tag.
+        """The snapshot of the option ``at``: a version, a time (ISO 8601 with an offset) or a tag.
 
-        By default that of ``version``, or the newest.
+        By default that of ``version``, or the latest.
         """
         text = self.given.get("at")
         if text is None:
@@ -145,7 +145,7 @@ def _json(text: str, name: str) -> Any:
 def _encoded(given: Any, schema: Schema) -> EncodedRange:
     match given:
         case {"encoded": [low, high], **rest} if not rest:
-            # As :func:`read_options` says it.
+            # As :func:`read_options` writes it.
             return wire.decode_range([low, high])
         case _:
             return schema.codec.encode_range(_range(given, schema.row_key))

@@ -1,13 +1,12 @@
-"""Reading what is added to a table, as a stream: in the order of the log, each added file once.
+"""Streams of the rows that are added to a table: in the order of the log, each added file once.
 
-Only entries that add files count. Compactions, splits and joins change no row, and are passed over; a removal takes
-nothing back from a stream. Rows come from the files as they were added, whatever has been compacted since, so a stream
-may be as far behind as these are kept: ``history_s`` after a compaction has replaced them. Entries are kept for
-``log_s``. Who falls behind further is told, and gets no answer that lacks rows.
+Only entries that add files count. Compactions, splits and joins change no row, and are skipped; a removal takes
+nothing back from a stream. Rows are read from the files that were added, which are kept for ``history_s`` after a
+compaction has replaced them. Entries are kept for ``log_s``. A stream that is further behind raises NotRetainedError.
 
-*An offset* is a number of the log, and how many of the files that the next entry added are done: one entry may add
-thousands, and a trigger takes as many files or rows as it is allowed. A file is never cut, so a trigger takes at least
-one. The offset names the table too, since another may have its name by the time a query is started again.
+*An offset* is a version, and how many of the files that the next entry added are done: one entry may add thousands, and
+a trigger takes as many files or rows as its limit allows. A file is never cut, so a trigger takes at least one. The
+offset names the table by its id, because another table may have its name when a query is started again.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Offset = dict[str, Any]
 """``table``, an id; ``version``; ``files`` of the entry after it."""
 
 _START_ANEW = (
-    "start the query anew, with another checkpoint: read the table as it is at a version (the option at), then stream "
+    "start the query again with another checkpoint: read the table as it is at a version (the option at), then stream "
     "since that version"
 )
 
@@ -70,7 +69,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.__dict__ | {"_table": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins: after the version that the option ``since`` says, by default before all."""
+        """Where a new query begins: after the version of the option ``since``, by default before all."""
         since = self._options.given.get("since", "0")
         head = self._open.state().version
         if not since.isdigit() or int(since) > head:
@@ -108,7 +107,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(version, done)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """From here on, what is there now is all there is."""
+        """End the query at the current version."""
         self._target = self._open.state().version
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -147,7 +146,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _open(self) -> Table:
-        assert self._table is not None, "offsets are asked for where the reader was made"
+        assert self._table is not None, "offsets are computed where the reader was made"
         return self._table
 
     def _at(self, version: int, files: int) -> Offset:
@@ -181,7 +180,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise gone(log.identity, version)
             raise Code.STREAM_NOT_RETAINED(
                 f"the stream stands at version {version - 1}, and the log is kept from version {log_start + 1} on, "
-                f"for as long as the setting log_s says: rows that were added in between cannot be told any more; "
+                f"for as long as the setting log_s says: rows that were added in between are not known any more; "
                 f"{_START_ANEW}",
                 version=version,
                 earliest_retained_version=log_start,
@@ -210,4 +209,4 @@ def _most(limit: ReadLimit) -> int:
         case ReadMaxFiles():
             return limit.max_files
         case _:
-            raise Code.ARGUMENT_INVALID(f"a limit that Lakebed does not know: {limit}")
+            raise Code.ARGUMENT_INVALID(f"unknown read limit: {limit}")

@@ -1,4 +1,4 @@
-"""How the columns of a table look in Spark, and how Spark's rows become the table's again.
+"""Converts the columns of a table to Spark's types, and Spark's rows to the table's.
 
 Spark has fewer types than Arrow. Numbers without a sign become the next wider one with a sign, half floats floats,
 times nanoseconds, bytes of a fixed size bytes, and timestamps of any unit microseconds. What would lose something is
@@ -56,7 +56,7 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
-    """Some columns of a table as Spark knows them. Raises UsageError for one that it has no type for."""
+    """Columns of a table in Spark's types. Raises UsageError for one that Spark has no type for."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     fields = [schema.by_name[name] for name in names]
@@ -81,8 +81,8 @@ def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
     for name in names:
         if wanted.field(name).type != found.field(name).type:
             raise Code.COLUMN_TYPE_MISMATCH(
-                f"column {name} is {found.field(name).type}, and was asked for as {wanted.field(name).type}; read the "
-                "table anew, or leave types to it",
+                f"column {name} is {found.field(name).type}, and was requested as {wanted.field(name).type}; load the "
+                "frame again, or leave out the schema",
                 column=name,
             )
     return wanted
