@@ -23,7 +23,7 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
 from lakebed.log.segments import SegmentCache, SegmentStore, StoredSegment
-from lakebed.maintenance.compaction.job_batches import MergeTask
+from lakebed.maintenance.compaction.jobs import MergeTask
 from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.model.keys import ALL_KEYS
 from lakebed.snapshot.pins import Pin, read_pins
@@ -210,8 +210,8 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
     for _ in range(2):
         parts = tuple(JobPart(file) for file in find_files(folder / f"{name}.parquet"))
         target = IngestTarget(table.id, table.layout(), limit, ())
-        task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts)
-        files = run_ingest_task(task, target, table.storage, folder)
+        task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts, target)
+        files = run_ingest_task(task, table.storage, folder)
         rows += sum(new.file.rows for new in files)
         table.commit(lakebed.state.transactions.ProposeFiles(files))
     return {"rows": rows}

@@ -18,13 +18,13 @@ whole and counted exactly, so is the number of rows. No Spark here: who runs the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebed import clock
+from lakebed import clock, runner
 from lakebed.errors import Code, Error
 from lakebed.export.output_files import check_format, write_export
 from lakebed.export.plan import Cell, cells, parts_wanted, share_out, unweighed
@@ -111,8 +111,8 @@ class ExportReport:
 ExportResult = tuple[ExportedFile, ...] | Error
 """What a task wrote (nothing, if there was no row), or why it could not."""
 
-Execute = Callable[[Sequence[ExportTask]], Sequence[ExportResult]]
-"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
+Execute = runner.Execute[ExportTask, tuple[ExportedFile, ...]]
+"""Runs export tasks."""
 
 
 def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequest, execute: Execute) -> ExportReport:

@@ -21,14 +21,13 @@ No Spark here: who runs the tasks is the caller's business.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebed import clock
+from lakebed import clock, runner
 from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
@@ -69,17 +68,8 @@ class JobPart:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestTask:
-    """Sort the rows of these files into new files of the job."""
-
-    job: str
-    method: Method
-    parts: tuple[JobPart, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class IngestTarget:
-    """What is the same for all tasks of one table. ``cuts`` are its partition boundaries: summaries are exact there."""
+    """What is the same for all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there."""
 
     table_id: str
     layout: Layout
@@ -88,11 +78,21 @@ class IngestTarget:
     value_bytes_max: int = Settings().value_bytes_max
 
 
-TaskResult = tuple[NewFile, ...] | Error
-"""What a task made, or why it could not, as a value: one bad file must not cost the other jobs their work."""
+@dataclass(frozen=True, slots=True)
+class IngestTask:
+    """Sort the rows of these files into new files of the job."""
 
-Execute = Callable[[IngestTarget, Sequence[IngestTask]], Sequence[TaskResult]]
-"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks."""
+    job: str
+    method: Method
+    parts: tuple[JobPart, ...]
+    target: IngestTarget
+
+
+TaskResult = tuple[NewFile, ...] | Error
+"""The files that a task made, or why it could not."""
+
+Execute = runner.Execute[IngestTask, tuple[NewFile, ...]]
+"""Runs ingest tasks; those of one call have one target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +156,16 @@ class _Try:
 
     job: IngestJob
     refusals: int = 0
+    task_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A job whose files are there, and its task. ``base_version`` is that of the state it was made for."""
+
+    tried: _Try
+    tasks: tuple[IngestTask]
+    base_version: int
 
 
 def prepare(table: Table, *, force: bool = False, method: Method | None = None) -> IngestPlan:
@@ -178,10 +188,23 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
             whatever the outcome was, no request is carried out twice.
     """
     progress = _IngestProgress()
-    tries = deque(_Try(job) for job in planned.jobs)
-    while tries:
-        job_batch = [tries.popleft() for _ in range(min(len(tries), BATCH_JOBS_PER_CORE * cores))]
-        tries.extend(_run_job_batch(table, execute, job_batch, progress))
+
+    def on_done(ready: _Ready, made: Sequence[TaskResult]) -> list[_Try]:
+        (result,) = made
+        if isinstance(result, Error):
+            return _failed(table, ready.tried, result, progress)
+        return _commit(table, ready, result, progress)
+
+    def run_tasks(tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
+        return _execute(execute, tasks)
+
+    runner.run(
+        [_Try(job) for job in planned.jobs],
+        lambda tries: _open_batch(table, tries, progress),
+        run_tasks,
+        on_done,
+        runner.Limits(BATCH_JOBS_PER_CORE * cores),
+    )
     return IngestReport(
         table=table.name,
         jobs=len(progress.done),
@@ -197,7 +220,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
     )
 
 
-def run_ingest_task(task: IngestTask, target: IngestTarget, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
+def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
     """Read, sort and send: the work of one task. The rows come from the files as they were found, or not at all.
 
     Raises:
@@ -206,7 +229,7 @@ def run_ingest_task(task: IngestTask, target: IngestTarget, storage: Storage, sc
     """
     from lakebed.sorting.sort import sort_runs
 
-    taken = 0
+    target, taken = task.target, 0
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
@@ -252,27 +275,21 @@ def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Sche
     return batch
 
 
-def _run_job_batch(table: Table, execute: Execute, job_batch: Sequence[_Try], progress: _IngestProgress) -> list[_Try]:
-    """Run some jobs and commit them; returns what of them is to be tried again."""
+def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
+    """The jobs with those of their requests whose files are what they were."""
     state = table.state()
-    found = _reject_missing(table, state, [request for one in job_batch for request in one.job.requests], progress)
-    ready = []
-    for one in job_batch:
-        requests = [request for request in one.job.requests if request.id in found]
-        if requests:
-            ready.append(_Try(job_of(requests, one.job.method), one.refusals))
+    found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
     target = IngestTarget(
         table.id, table.layout(), settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
     )
-    results = _execute(execute, target, [_task(one.job, state) for one in ready])
-    again: list[_Try] = []
-    for one, result in zip(ready, results, strict=True):
-        if isinstance(result, Error):
-            again += _failed(table, one, result, progress)
-        else:
-            again += _commit(table, one, result, (state.version, progress))
-    return again
+    ready = []
+    for one in tries:
+        requests = [request for request in one.job.requests if request.id in found]
+        if requests:
+            job = job_of(requests, one.job.method)
+            ready.append(_Ready(_Try(job, one.refusals), (_task(job, state, target),), state.version))
+    return ready
 
 
 def _reject_missing(
@@ -304,31 +321,29 @@ def _look(file: Source, home: Storage) -> str | Error | None:
         return error
 
 
-def _task(job: IngestJob, state: TableState) -> IngestTask:
+def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask:
     parts = []
     for request in job.requests:
         without = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
         parts += [JobPart(file, without) for file in request.files]
     # A shuffle's accounts are of whole files.
     method = Method.SORT if any(part.without for part in parts) else job.method
-    return IngestTask(clock.new_id(), method, tuple(parts))
+    return IngestTask(clock.new_id(), method, tuple(parts), target)
 
 
-def _execute(execute: Execute, target: IngestTarget, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
-    if not tasks:
-        return ()
+def _execute(execute: Execute, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
     try:
-        return execute(target, tasks)
+        return execute(tasks)
     except Error as error:
         # A task that its worker did not survive takes all of its batch with it.
         if len(tasks) == 1 or _is_nobodys(error):
             return [error] * len(tasks)
-        return [_execute(execute, target, [task])[0] for task in tasks]
+        return [_execute(execute, [task])[0] for task in tasks]
 
 
-def _commit(table: Table, one: _Try, files: tuple[NewFile, ...], at: tuple[int, _IngestProgress]) -> list[_Try]:
-    base_version, progress = at
-    outcome = commit_files(table, ProposeFiles(files, None, base_version, one.job.ids))
+def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _IngestProgress) -> list[_Try]:
+    one = ready.tried
+    outcome = commit_files(table, ProposeFiles(files, None, ready.base_version, one.job.ids))
     if isinstance(outcome, NotCommitted):
         # Refused for good. Of its requests others may have carried out all or some.
         left = [request for request in one.job.requests if request.id in table.state().open_requests]

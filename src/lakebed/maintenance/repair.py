@@ -30,12 +30,12 @@ import pyarrow.compute as pc
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.ingest.run import write_files
-from lakebed.maintenance.compaction.job_batches import (
+from lakebed.maintenance.compaction.jobs import (
     FailedMerge,
     MergeProgress,
     MergeTask,
     TaskResult,
-    run_job_batches,
+    run_merges,
 )
 from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped
 from lakebed.model import validity
@@ -163,9 +163,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
         folder.mkdir(parents=True, exist_ok=True)
     notes: list[_Removed] = []
     progress = MergeProgress()
-    run_job_batches(
-        table, _executing(table, folder, notes), _merges(table, {one.file for one in found}), progress, cores=1
-    )
+    run_merges(table, _executing(table, folder, notes), _merges(table, {one.file for one in found}), progress, cores=1)
     committed = [merge.keys for merge, _, _ in progress.done]
     counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
     for note in notes:

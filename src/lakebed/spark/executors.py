@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Code, Error
 from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
 from lakebed.ingest.plan import Method
-from lakebed.maintenance.compaction.job_batches import Execute as Merge
-from lakebed.maintenance.compaction.job_batches import MergeTask
-from lakebed.maintenance.compaction.job_batches import TaskResult as MergeResult
+from lakebed.maintenance.compaction.jobs import Execute as Merge
+from lakebed.maintenance.compaction.jobs import MergeTask
+from lakebed.maintenance.compaction.jobs import TaskResult as MergeResult
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute, IngestTarget, IngestTask, TaskResult, run_ingest_task
 from lakebed.spark import wire
@@ -92,15 +92,16 @@ def place_of(url: str, instance: Instance) -> Place:
 def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
     """Runs ingest tasks of the importer's table; the importer those that are shuffled."""
 
-    def execute(target: IngestTarget, jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
+    def execute(jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
         small = [task for task in jobs if task.method is Method.SORT]
-        made = dict(zip((task.job for task in small), sort(target, small), strict=True))
+        made = dict(zip((task.job for task in small), sort(small), strict=True))
         made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
         return [made[task.job] for task in jobs]
 
-    def sort(target: IngestTarget, jobs: Sequence[IngestTask]) -> list[TaskResult]:
+    def sort(jobs: Sequence[IngestTask]) -> list[TaskResult]:
         if not jobs:
             return []
+        target = jobs[0].target
         documents = [wire.encode_ingest_task(task) for task in jobs]
         work, limit = partial(_sort, target, importer.place), target.memory_limit_bytes
         found = tasks.run(documents, work, importer.stop, memory_limit_bytes=limit)
@@ -111,7 +112,7 @@ def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
 
 def _sort(target: IngestTarget, place: Place, document: Any) -> Any:
     with task_scratch() as scratch:
-        files = run_ingest_task(wire.decode_ingest_task(document), target, place.connect(), scratch)
+        files = run_ingest_task(wire.decode_ingest_task(document, target), place.connect(), scratch)
     return wire.encode_new_files(files)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask
 from lakebed.ingest.plan import Method
-from lakebed.maintenance.compaction.job_batches import MergeTask
-from lakebed.maintenance.ingest_jobs import IngestTask, JobPart
+from lakebed.maintenance.compaction.jobs import MergeTask
+from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
@@ -153,7 +153,7 @@ def decode_export_task(document: Any) -> ExportTask:
 
 
 def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
-    """An ingest task."""
+    """An ingest task, without its target, which many tasks share."""
     parts = [
         [part.file.url, part.file.size_bytes, part.file.version, [encode_range(keys) for keys in part.without]]
         for part in task.parts
@@ -161,7 +161,7 @@ def encode_ingest_task(task: IngestTask) -> dict[str, Any]:
     return {"job": task.job, "method": task.method, "parts": parts}
 
 
-def decode_ingest_task(document: Any) -> IngestTask:
-    """The inverse of :func:`encode_ingest_task`."""
+def decode_ingest_task(document: Any, target: IngestTarget) -> IngestTask:
+    """The inverse of :func:`encode_ingest_task`, with the target."""
     parts = tuple(JobPart(Source(*file), tuple(map(decode_range, without))) for *file, without in document["parts"])
-    return IngestTask(document["job"], Method(document["method"]), parts)
+    return IngestTask(document["job"], Method(document["method"]), parts, target)

@@ -22,12 +22,12 @@ def put(folder, *texts):
 def in_process(table):
     """Runs tasks one after another, here."""
 
-    def execute(target, tasks):
+    def execute(tasks):
         made = []
         for task in tasks:
             with tempfile.TemporaryDirectory() as scratch:
                 try:
-                    made.append(run_ingest_task(task, target, table.storage, Path(scratch)))
+                    made.append(run_ingest_task(task, table.storage, Path(scratch)))
                 except Error as error:
                     made.append(error)
         return made

@@ -35,9 +35,9 @@ def noting(table, seen):
     """Runs tasks here, and notes the files of each as ``ab cd``."""
     run = in_process(table)
 
-    def execute(target, tasks):
+    def execute(tasks):
         seen.extend(" ".join(Path(part.file.url).stem for part in task.parts) for task in tasks)
-        return run(target, tasks)
+        return run(tasks)
 
     return execute
 
@@ -107,11 +107,11 @@ def test_a_file_that_kills_its_task_is_found_by_halves(table, inbox):
     table.submit(inbox)
     run, seen = in_process(table), []
 
-    def execute(target, tasks):
+    def execute(tasks):
         seen.extend("".join(Path(part.file.url).stem for part in task.parts) for task in tasks)
         if any("e" in Path(part.file.url).stem for task in tasks for part in task.parts):
             raise Error("a worker died")
-        return run(target, tasks)
+        return run(tasks)
 
     report = ingested(table, execute)
     assert seen[0] == "abcdefgh"
@@ -142,7 +142,7 @@ def test_a_full_disk_is_nobodys_fault(table, inbox):
     put(inbox, "a", "b")
     table.submit(inbox)
     full = StorageError("no room")
-    report = ingested(table, lambda _target, tasks: [full] * len(tasks))
+    report = ingested(table, lambda tasks: [full] * len(tasks))
     assert (report.errors, report.failed, report.waiting) == ((full,), (), 2)
     assert [request.failures for request in table.state().open_requests.values()] == [0, 0]
     assert ingested(table).requests == 2
@@ -154,7 +154,7 @@ def test_tasks_that_cannot_be_run_are_nobodys_fault(table, inbox):
     table.submit(inbox)
     tries = []
 
-    def execute(_target, tasks):
+    def execute(tasks):
         tries.extend(tasks)
         raise UsageError("the Python that runs Spark's tasks has no lakebed")
 
@@ -174,9 +174,9 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(table, inbox):
     table.submit(inbox)
     run = in_process(table)
 
-    def execute(target, tasks):
+    def execute(tasks):
         os.utime(inbox / "b.parquet", (1, 1))
-        return run(target, tasks)
+        return run(tasks)
 
     report = ingested(table, execute)
     assert [line.partition(":")[0] for line in failures(report)] == ["b!"]
@@ -190,8 +190,8 @@ def test_of_two_that_ingest_at_once_one_adds_and_the_other_is_refused(table, inb
     planned = prepare(table, force=True)
     run = in_process(table)
 
-    def execute(target, tasks):
-        files = run(target, tasks)
+    def execute(tasks):
+        files = run(tasks)
         other = on(table)
         if len(tasks[0].parts) == 2:
             assert ingested(other).requests == 2
@@ -207,8 +207,8 @@ def test_of_a_job_that_another_has_carried_out_in_part_the_rest_is_done_again(ta
     table.submit(inbox)
     seen = []
 
-    def execute(target, tasks):
-        files = noting(table, seen)(target, tasks)
+    def execute(tasks):
+        files = noting(table, seen)(tasks)
         if len(seen) == 1:
             other = on(table)
             planned = prepare(other, force=True)
@@ -238,8 +238,8 @@ def test_a_fence_that_comes_while_a_job_runs_refuses_it_and_it_runs_again(table,
     table.submit(inbox)
     run, calls = in_process(table), []
 
-    def execute(target, tasks):
-        files = run(target, tasks)
+    def execute(tasks):
+        files = run(tasks)
         if not calls:
             on(table).remove(KeyRange(("b",)), fence=True)
         calls.append(len(tasks))
@@ -256,9 +256,9 @@ def test_a_fenced_job_is_sorted_by_one_task_however_large(table, inbox):
     table.remove(KeyRange(("b",)), fence=True)
     methods = []
 
-    def execute(target, tasks):
+    def execute(tasks):
         methods.extend(task.method for task in tasks)
-        return in_process(table)(target, tasks)
+        return in_process(table)(tasks)
 
     ingest_jobs.ingest(table, prepare(table, force=True, method=Method.SHUFFLE), execute, cores=1)
     assert (methods, letters(table)) == ([Method.SORT], "a")
@@ -270,9 +270,9 @@ def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, 
     table.submit(inbox)
     before, waves = table.version, []
 
-    def execute(target, tasks):
+    def execute(tasks):
         waves.append(len(tasks))
-        return in_process(table)(target, tasks)
+        return in_process(table)(tasks)
 
     report = ingested(table, execute)
     assert (waves, report.jobs, report.version) == ([4, 2], 6, before + 6)

@@ -10,11 +10,11 @@ A job's life, each step an entry of the table's log:
    did not, and will not, take effect. Nothing is ever deleted here.
 
 Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.whole_files`), then
-it is planned anew. Jobs go in batches of jobs (:mod:`lakebed.maintenance.compaction.job_batches`); runs that need no
+it is planned anew. Jobs run in batches (:mod:`lakebed.maintenance.compaction.jobs`); runs that need no
 merge are concatenated first, an entry each and nothing else.
 
 What a process leaves open when it dies, the next compaction closes: at once if it can tell that the process is gone
-(same host, see :mod:`lakebed.maintenance.compaction.owner`), else when the opening entry is older than the job's
+(same host), else when the opening entry is older than the job's
 deadline by the store's clock.
 
 No Spark here: who runs the tasks is the caller's business. Tasks of several partitions are handed over together.
@@ -31,25 +31,24 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.ingest.send import send_run
 from lakebed.log.outcomes import Committed, NotCommitted, version_of
-from lakebed.maintenance.compaction.job_batches import (
+from lakebed.maintenance.compaction.jobs import (
     Execute,
     FailedMerge,
     MergeProgress,
     MergeTask,
-    in_threads,
-    run_job_batches,
+    is_gone,
+    run_merges,
+    why_begin_no_job,
 )
-from lakebed.maintenance.compaction.owner import is_gone
 from lakebed.maintenance.compaction.plan import (
     CompactionPlan,
     Concatenation,
     Skipped,
     check_strategy,
     plan,
-    pressing,
-    why_wait,
 )
 from lakebed.model.files import NewFile, data_name
+from lakebed.runner import in_threads
 from lakebed.state.transactions import CloseJob, ConcatenateRuns
 
 if TYPE_CHECKING:
@@ -105,9 +104,7 @@ def prepare(table: Table, strategy: str | None = None) -> Prepared:
     chosen = check_strategy(strategy)
     released = release_jobs(table)
     state, settings = table.state(), table.settings_in_force()
-    waits = why_wait(len(state.open_requests), len(table.log.waiting))
-    if waits and pressing(state, settings):
-        waits = None
+    waits = why_begin_no_job(table)
     planned = CompactionPlan() if waits else plan(state, settings, chosen)
     return Prepared(planned, released, waits, chosen)
 
@@ -121,12 +118,12 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     planned = prepared.planned
     progress = MergeProgress(waits=prepared.waits)
     if planned.whole:
-        run_job_batches(table, execute, planned.whole, progress, cores=cores)
+        run_merges(table, execute, planned.whole, progress, cores=cores)
         # What they made is small and waits for its like. What else is to be done in their partitions shows only now.
         planned = plan(table.state(), table.settings_in_force(), prepared.strategy)
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
-    run_job_batches(table, execute, planned.merges, progress, cores=cores)
+    run_merges(table, execute, planned.merges, progress, cores=cores)
     files_out = [new.file for _, files, _ in progress.done for new in files]
     numbers = [version for _, _, version in progress.done] + [
         version for version, _ in concatenated if version is not None

@@ -1,28 +1,34 @@
-"""Batches of jobs: the tasks of several jobs are started together, and committed as soon as the batch is done.
+"""Compaction jobs: opens a job for each planned merge, has its tasks run, and commits or closes it.
 
-Several batches run at once, each in a thread of its own, so that the last task of one leaves no core idle, and the
-results of thousands of jobs are committed as they arrive. Jobs of a batch are opened and committed from several threads
-at once; their transactions share log entries (:mod:`lakebed.log.queue`).
+:func:`run_merges` gives planned merges to :func:`lakebed.runner.run`. A job is open in the table state from before its
+first task until its outcome is logged, so that two processes never merge the same runs.
 
-Before each batch, the caller is asked again whether compaction has to wait. After an interrupt no batch is started, and
-those under way are waited for; whoever runs the tasks may end them, and each batch closes its jobs.
+Core types: :class:`MergeTask`, :class:`MergeProgress`.
+
+Rules:
+
+* Several batches run at once, so that the last task of one leaves no core idle, and the jobs of thousands of partitions
+  are committed as they end.
+* Before each batch, compaction is planned to wait again if requests or commits have piled up.
+* A job that is not committed is closed, whatever stopped it. If the process dies first, a later one closes the job:
+  at once if :func:`is_gone` says that its owner has ended, else after the job's deadline.
+
+Errors: ContentionError, UnknownOutcomeError and StorageError of the log.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lakebed import clock
+from lakebed import clock, runner
 from lakebed.errors import Code, Error
 from lakebed.ingest.send import commit_files, discard
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.maintenance.compaction.owner import this_process
 from lakebed.maintenance.compaction.plan import (
     SLICE_SHARE,
     PartitionMerge,
@@ -43,19 +49,17 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 BATCH_TASKS_PER_CORE = 2
-"""Tasks handed over at once, a core: enough that handing over costs little beside them, few enough that commits come
+"""Tasks of a batch for each core: enough that handing over costs little beside them, few enough that commits come
 soon."""
 
 BATCH_TASKS_MIN = 16
 
 BATCHES_AT_ONCE = 3
-"""One at work, one that takes the cores that the first partitions idle, one that opens its jobs or commits."""
+"""One that runs, one that takes the cores that the first leaves idle, one that opens its jobs or commits."""
 
-THREADS = 32
-"""Transactions that a batch of jobs proposals at once."""
-
-T = TypeVar("T")
-R = TypeVar("R")
+_PROC = Path("/proc")
+_START_TIME_FIELD = 21
+"""In /proc/<pid>/stat, counted from 0: clock ticks from boot to the start of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,10 @@ class MergeTask:
 
 
 TaskResult = tuple[NewFile, ...] | Error
-"""What a task made, or why it could not, as a value: one bad file must not cost the other partitions their work."""
+"""The files that a task made, or why it could not."""
 
-Execute = Callable[[Sequence[MergeTask]], Sequence[TaskResult]]
-"""Runs tasks, in any order, anywhere; one result for each, in the order of the tasks. Called by several threads."""
+Execute = runner.Execute[MergeTask, tuple[NewFile, ...]]
+"""Runs merge tasks. Called from several threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,15 @@ class MergeProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _Planned:
+    """A merge, and the number of tasks it is to be cut into."""
+
+    merge: PartitionMerge
+    task_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenMerge:
     """A job under way."""
 
     id: str
@@ -114,107 +126,67 @@ class _Open:
     tasks: tuple[MergeTask, ...]
 
 
-Planned = tuple[PartitionMerge, int]
-"""A merge, and the number of tasks it is to be cut into."""
-
-
-def run_job_batches(
+def run_merges(
     table: Table, execute: Execute, merges: Sequence[PartitionMerge], progress: MergeProgress, *, cores: int
 ) -> None:
-    """Open, run and commit a job for each merge, in their order as far as batches of jobs go; adds to the progress.
+    """Open, run and commit a job for each merge, in their order as far as batches go; adds to the progress.
 
     Raises ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
     """
-    stopped = threading.Event()
-
-    def run(job_batch: Sequence[Planned]) -> None:
-        if stopped.is_set():
-            return
-        state, settings = table.log.head.state, table.settings_in_force()
-        waits = why_wait(len(state.open_requests), len(table.log.waiting))
-        if waits is not None and not pressing(state, settings):
-            progress.waits = waits
-            return
-        try:
-            _run_job_batch(table, execute, job_batch, progress)
-        except BaseException:
-            stopped.set()
-            raise
-
-    with ThreadPoolExecutor(BATCHES_AT_ONCE) as pool:
-        try:
-            for ended in as_completed([pool.submit(run, job_batch) for job_batch in _job_batches(merges, cores)]):
-                ended.result()
-        except BaseException:
-            stopped.set()
-            raise
-
-
-def in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The work done on every item, on many at once, so that what they commit goes into few entries; in their order.
-
-    Raises what the first of them raised, when all have ended.
-    """
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(THREADS, len(items))) as pool:
-        return list(pool.map(work, items))
-
-
-def _job_batches(merges: Sequence[PartitionMerge], cores: int) -> Iterator[list[Planned]]:
-    """Merges to hand over together."""
-    share = -(-cores // max(1, len(merges)))
-    limit = max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores)
-    left = iter(merges)
-    while first := next(left, None):
-        job_batch = [(first, tasks_of(first, share))]
-        room = limit - job_batch[0][1]
-        job_batch += [(merge, tasks_of(merge, share)) for merge in islice(left, max(0, room))]
-        yield job_batch
-
-
-def _run_job_batch(table: Table, execute: Execute, job_batch: Sequence[Planned], progress: MergeProgress) -> None:
-    # Ids of jobs that an interrupt must close: from before they are opened until their outcome is sent.
+    # Jobs to close after an exception: from before they are opened until their outcome is proposed.
     ours: set[str] = set()
-    # By the store that last-modified times the files, and of this batch of jobs: a long run must not hold the orphan
-    # cutoff up.
-    began_us = to_us(table.storage.now())
 
-    def open_one(planned: Planned) -> _Open | None:
+    def open_batch(planned: Sequence[_Planned]) -> list[_OpenMerge]:
+        if (waits := why_begin_no_job(table)) is not None:
+            progress.waits = waits
+            return []
+        # By the clock of the store, which dates the files; and of this batch, because the orphan cutoff stays below it.
+        began_us = to_us(table.storage.now())
+        opened = runner.in_threads(lambda one: open_one(one, began_us), planned)
+        return [job for job in opened if job is not None]
+
+    def open_one(planned: _Planned, began_us: int) -> _OpenMerge | None:
         job_id = clock.new_id()
         ours.add(job_id)
         job = _open(table, job_id, planned, began_us)
-        if isinstance(job, _Open):
+        if isinstance(job, _OpenMerge):
             return job
         ours.remove(job_id)
         progress.skipped.append(job)
         return None
 
-    def end_one(ended: tuple[_Open, list[TaskResult]]) -> None:
-        job, made = ended
+    def on_done(job: _OpenMerge, made: Sequence[TaskResult]) -> tuple[_Planned, ...]:
         failure = _failure(job, made)
         ours.remove(job.id)
         files = tuple(new for result in made if not isinstance(result, Error) for new in result)
-        if failure is not None:
+        if failure is None:
+            _commit(table, job, files, progress)
+        else:
             _close(table, job.id, str(failure))
             discard(table.storage, table.id, files)
             progress.failed.append(FailedMerge(job.merge.partition, failure))
-        else:
-            _commit(table, job, files, progress)
+        return ()
 
+    share = -(-cores // max(1, len(merges)))
+    planned = [_Planned(merge, tasks_of(merge, share)) for merge in merges]
+    limits = runner.Limits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
     try:
-        opened = [job for job in in_threads(open_one, job_batch) if job is not None]
-        tasks = [task for job in opened for task in job.tasks]
-        results = iter(execute(tasks) if tasks else ())
-        in_threads(end_one, [(job, list(islice(results, len(job.tasks)))) for job in opened])
+        runner.run(planned, open_batch, execute, on_done, limits)
     except BaseException:
         for job_id in ours:
             _close(table, job_id, "the compaction was interrupted")
         raise
 
 
-def _open(table: Table, job_id: str, planned: Planned, began_us: int) -> _Open | Skipped:
-    merge, count = planned
+def why_begin_no_job(table: Table) -> str | None:
+    """Why no job of the table should be begun now; None: go on."""
+    state = table.log.head.state
+    waits = why_wait(len(state.open_requests), len(table.log.waiting))
+    return None if waits is None or pressing(state, table.settings_in_force()) else waits
+
+
+def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenMerge | Skipped:
+    merge, count = planned.merge, planned.task_count
     settings = table.settings_in_force()
     shares: Sequence[tuple[EncodedRange, ...]] = [(merge.keys,)]
     slice_bytes = settings.memory_limit_bytes // SLICE_SHARE
@@ -240,10 +212,10 @@ def _open(table: Table, job_id: str, planned: Planned, began_us: int) -> _Open |
         )
         for slices in shares
     )
-    return _Open(job_id, merge, tasks)
+    return _OpenMerge(job_id, merge, tasks)
 
 
-def _failure(job: _Open, made: Sequence[TaskResult]) -> Error | None:
+def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
     """Why the job cannot be committed; None if it can."""
     error = next((result for result in made if isinstance(result, Error)), None)
     if error is not None:
@@ -258,7 +230,7 @@ def _failure(job: _Open, made: Sequence[TaskResult]) -> Error | None:
     return None
 
 
-def _commit(table: Table, job: _Open, files: tuple[NewFile, ...], progress: MergeProgress) -> None:
+def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress: MergeProgress) -> None:
     outcome = commit_files(table, ProposeOutput(job.id, files))
     if isinstance(outcome, NotCommitted):
         # Refused for good; if the job is still open, as behind a fence, it would only be in the way.
@@ -274,3 +246,43 @@ def _close(table: Table, job: str, reason: str) -> None:
         table.try_commit(CloseJob(job, reason[:500]))
     except Error:
         return
+
+
+# -- owners of jobs -----------------------------------------------------------------------------------------------
+
+
+def this_process() -> str:
+    """The owner text of the calling process; empty if it is unknown.
+
+    ``host:<boot id>:<pid namespace>:<pid>:<start time>``, from ``/proc``. A pid alone is reused, after a restart and in
+    another container; the other parts make it unique. A wrong text costs work and no rows: a job that was closed
+    commits nothing.
+    """
+    try:
+        return _owner(os.getpid())
+    except (OSError, IndexError):
+        return ""
+
+
+def is_gone(owner: str) -> bool:
+    """Whether the owner was a process of this host and container and has ended. False if that is unknown."""
+    parts = owner.split(":")
+    mine = this_process().split(":")
+    if len(parts) != len(mine) or len(parts) < 2 or parts[:3] != mine[:3]:
+        return False
+    try:
+        return _owner(int(parts[3])) != owner
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def _owner(pid: int) -> str:
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    namespace = (_PROC / "self/ns/pid").readlink().name.removeprefix("pid:")
+    # Field 1 is the name of the program, in parentheses, which may hold blanks and parentheses.
+    stat = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    if stat[0] in "ZX":
+        raise ProcessLookupError(pid)
+    return f"host:{boot}:{namespace}:{pid}:{stat[_START_TIME_FIELD - 2]}"

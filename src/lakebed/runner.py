@@ -1,0 +1,131 @@
+"""Runs jobs in batches: opens the jobs of a batch, has their tasks executed together, and finishes each job.
+
+:func:`run` is the loop of compaction and of ingest. The caller gives what is planned and three functions:
+``open_batch`` makes jobs of some plans, ``execute`` runs tasks (on Spark, in worker processes or in this process), and
+``on_done`` commits a job; it may return plans to try again. An export or an attach is one job, and calls its executor
+itself.
+
+Core types: :data:`Execute`, :class:`Limits`.
+
+Rules. A task that fails returns its error as a value, so that the other jobs of its batch can be committed. After an
+exception no further batch starts; those under way are waited for before it is raised. With several batches at once,
+the functions are called from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from lakebed.errors import Error
+
+THREADS = 32
+"""Jobs of a batch that are opened or committed at once: their transactions share log entries."""
+
+Item = TypeVar("Item")
+Task = TypeVar("Task")
+Task_co = TypeVar("Task_co", covariant=True)
+Result = TypeVar("Result")
+
+Execute = Callable[[Sequence[Task]], Sequence[Result | Error]]
+"""Runs tasks, in any order, anywhere; returns a result or an error for each, in the order of the tasks."""
+
+
+class Planned(Protocol):
+    """What a job is made of."""
+
+    @property
+    def task_count(self) -> int:
+        """How many tasks it will have."""
+
+
+class OpenJob(Protocol[Task_co]):
+    """A job under way."""
+
+    @property
+    def tasks(self) -> Sequence[Task_co]:
+        """What has to be done for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is done at once.
+
+    ``batch_tasks`` is the number of tasks that a batch has at most, if it has more than one job. ``batches`` is the
+    number of batches at once.
+    """
+
+    batch_tasks: int
+    batches: int = 1
+
+
+P = TypeVar("P", bound=Planned)
+J = TypeVar("J", bound=OpenJob)  # type: ignore[type-arg]
+
+
+def run(
+    planned: Iterable[P],
+    open_batch: Callable[[Sequence[P]], Sequence[J]],
+    execute: Execute[Task, Result],
+    on_done: Callable[[J, Sequence[Result | Error]], Iterable[P]],
+    limits: Limits,
+) -> None:
+    """Run everything that is planned, in its order as far as batches go, and what ``on_done`` returns, after it.
+
+    Raises what the functions raise.
+    """
+    waiting = deque(planned)
+    taking = threading.Lock()
+    stopped = threading.Event()
+
+    def take() -> list[P]:
+        with taking:
+            batch: list[P] = []
+            tasks = 0
+            while waiting and not stopped.is_set():
+                tasks += waiting[0].task_count
+                if batch and tasks > limits.batch_tasks:
+                    break
+                batch.append(waiting.popleft())
+            return batch
+
+    def run_batch(batch: Sequence[P]) -> None:
+        jobs = open_batch(batch)
+        tasks = [task for job in jobs for task in job.tasks]
+        results = iter(execute(tasks) if tasks else ())
+        ended = [(job, list(islice(results, len(job.tasks)))) for job in jobs]
+        again = in_threads(lambda one: on_done(*one), ended, THREADS if limits.batches > 1 else 1)
+        with taking:
+            waiting.extend(plan for plans in again for plan in plans)
+
+    def run_batches() -> None:
+        try:
+            while batch := take():
+                run_batch(batch)
+        except BaseException:
+            stopped.set()
+            raise
+
+    if limits.batches == 1:
+        run_batches()
+        return
+    with ThreadPoolExecutor(limits.batches) as pool:
+        threads = [pool.submit(run_batches) for _ in range(limits.batches)]
+    for thread in threads:
+        thread.result()
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int = THREADS) -> list[Result]:
+    """The work done on every item, on many at once, so that their commits share entries; in the order of the items.
+
+    Raises what the first of them raised, when all have ended.
+    """
+    if len(items) < 2 or threads == 1:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        return list(pool.map(work, items))
