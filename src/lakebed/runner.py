@@ -5,7 +5,7 @@
 ``on_done`` commits a job; it may return plans to try again. An export or an attach is one job, and calls its executor
 itself.
 
-Core types: :data:`Execute`, :class:`Limits`.
+Core types: :data:`Execute`, :class:`BatchLimits`.
 
 Rules. A task that fails returns its error as a value, so that the other jobs of its batch can be committed. After an
 exception no further batch starts; those under way are waited for before it is raised. With several batches at once,
@@ -44,7 +44,7 @@ class Planned(Protocol):
         """How many tasks it will have."""
 
 
-class OpenJob(Protocol[Task_co]):
+class RunningJob(Protocol[Task_co]):
     """A job under way."""
 
     @property
@@ -53,7 +53,7 @@ class OpenJob(Protocol[Task_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How much is done at once.
 
     ``batch_tasks`` is the number of tasks that a batch has at most, if it has more than one job. ``batches`` is the
@@ -65,7 +65,7 @@ class Limits:
 
 
 P = TypeVar("P", bound=Planned)
-J = TypeVar("J", bound=OpenJob)  # type: ignore[type-arg]
+J = TypeVar("J", bound=RunningJob)  # type: ignore[type-arg]
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
     open_batch: Callable[[Sequence[P]], Sequence[J]],
     execute: Execute[Task, Result],
     on_done: Callable[[J, Sequence[Result | Error]], Iterable[P]],
-    limits: Limits,
+    limits: BatchLimits,
 ) -> None:
     """Run everything that is planned, in its order as far as batches go, and what ``on_done`` returns, after it.
 

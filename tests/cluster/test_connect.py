@@ -18,7 +18,7 @@ import pytest
 
 import lakebed
 from lakebed.spark import session
-from lakebed.spark.launcher import Remote
+from lakebed.spark.session import Remote
 from tests.cluster.conftest import JVM, ROOT, SPARK_HOME, TIMEOUT_S, wait_for
 
 pytest.importorskip("grpc", reason="lakebed[connect] is not installed")

@@ -228,7 +228,7 @@ def _exports(lake, pipeline, root):
 def _quarantine(root):
     """As a bulk import partitions it; the import itself needs Spark."""
     from lakebed.spark.batch import Place
-    from lakebed.spark.quarantine import Aside, Quarantine
+    from lakebed.spark.staging import Aside, Quarantine
 
     quarantine = Quarantine(Place(str(root / "quarantine")), "monday", "attempt-one")
     scratch = root / "scratch"

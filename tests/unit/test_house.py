@@ -35,7 +35,6 @@ LONG_MODULES = {
     "lakebed/errors.py": "one closed set of codes, facts and classes",
     "lakebed/log/checkpoint.py": "a checkpoint is written and opened by one class",
     "lakebed/log/committer.py": "one state machine: follow, propose, append, report",
-    "lakebed/spark/pipeline.py": "the public face of the pipeline",
     "lakebed/state/transactions.py": "one closed union",
     "lakebed/storage/local.py": "one store",
     "lakebed/testing/logs.py": "one conformance suite",

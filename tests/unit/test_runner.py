@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from lakebed import Error, StorageError, runner
-from lakebed.runner import Limits
+from lakebed.runner import BatchLimits
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def run(planned, limits, *, execute=list, again=lambda _: ()):
 
 def test_jobs_are_batched_as_far_as_their_tasks_fit_and_get_their_own_results():
     planned = [Planned("a"), Planned("b", 2), Planned("c", 5), Planned("d"), Planned("e", 0)]
-    batches, done = run(planned, Limits(3))
+    batches, done = run(planned, BatchLimits(3))
     assert batches == ["a0 b0 b1", "c0 c1 c2 c3 c4", "d0"]
     assert dict(done) == {"a": ["a0"], "b": ["b0", "b1"], "c": [f"c{n}" for n in range(5)], "d": ["d0"], "e": []}
 
@@ -54,12 +54,19 @@ def test_what_a_job_returns_is_run_after_what_was_planned():
     def again(job):
         return [Planned(job.name + "'")] if len(job.name) < 3 else []
 
-    assert run([Planned("a"), Planned("b")], Limits(1), again=again)[0] == ["a0", "b0", "a'0", "b'0", "a''0", "b''0"]
+    assert run([Planned("a"), Planned("b")], BatchLimits(1), again=again)[0] == [
+        "a0",
+        "b0",
+        "a'0",
+        "b'0",
+        "a''0",
+        "b''0",
+    ]
 
 
 def test_an_error_is_the_result_of_its_task():
     torn = Error("torn")
-    _, done = run([Planned("a"), Planned("b")], Limits(9), execute=lambda tasks: [torn, *tasks[1:]])
+    _, done = run([Planned("a"), Planned("b")], BatchLimits(9), execute=lambda tasks: [torn, *tasks[1:]])
     assert done == [("a", [torn]), ("b", ["b0"])]
 
 
@@ -70,7 +77,7 @@ def test_a_job_that_is_not_opened_is_left_out():
         lambda batch: opened(batch[1:]),
         list,
         lambda job, _: finished.append(job.name) or (),
-        Limits(9),
+        BatchLimits(9),
     )
     assert finished == ["b"]
 
@@ -97,7 +104,7 @@ def test_after_an_exception_no_batch_starts_and_those_under_way_are_waited_for(b
 
     threading.Timer(0.3, failed.set).start()
     with pytest.raises(StorageError, match="full"):
-        runner.run([Planned(name) for name in "abcdefgh"], opened, execute, on_done, Limits(1, batches))
+        runner.run([Planned(name) for name in "abcdefgh"], opened, execute, on_done, BatchLimits(1, batches))
     assert sorted(started) == ["a0", "b0", "c0"][:batches]
     assert sorted(ended) == ["b", "c"][: batches - 1]
 
@@ -109,5 +116,5 @@ def test_several_batches_run_at_once_and_every_job_ends_once():
         together.wait(30)
         return tasks
 
-    _, done = run([Planned(name) for name in "abcdef"], Limits(1, 3), execute=execute)
+    _, done = run([Planned(name) for name in "abcdef"], BatchLimits(1, 3), execute=execute)
     assert sorted(done) == [(name, [f"{name}0"]) for name in "abcdef"]

@@ -14,7 +14,7 @@ from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 
 if TYPE_CHECKING:
-    from lakebed.spark.attach_files import AttachReport
+    from lakebed.ingest.attach import AttachReport
     from lakebed.spark.bulk_import import ImportReport
 
 FORMATS = ("parquet", "csv", "json", "orc", "avro", "delta", "iceberg", "query")

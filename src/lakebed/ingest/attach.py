@@ -1,24 +1,36 @@
-"""Taking a sorted Parquet file as it is: what has to hold of it, looked at row by row, before it becomes a data file.
+"""Attaches sorted Parquet files as they are: checks every row, copies the bytes, and adds all files in one commit.
 
-The bytes stay as they are, so everything that readers rest on is checked here: the columns are those of the
-newest schema or of an earlier one, by field id, name and type; no null stands where none may; every value is one that
-its type allows; every row's key is at or above the one before, in row key and then sort key. What the
-file may lack only makes reads quicker: small pages, page indexes, bloom filters.
+:func:`attach` has one task run for each file: :func:`run_attach_task` checks a local copy and sends it. No row is
+sorted, shuffled or written anew. The copy belongs to the table; the original may be changed or deleted afterwards.
 
-An export is such a file. Others lack field ids as a rule; those are imported, which sorts and writes them anew.
+What readers rely on is checked (:func:`check_sorted`): the columns are those of the newest schema or of an earlier one,
+by field id, name and type; there is no null where none may be; every value is one that its type allows; the rows are in
+the order of row key, then sort key. What a file may lack only makes reads slower: small pages, page indexes, Bloom
+filters. Exports are such files. Files without field ids are imported instead, which sorts and rewrites their rows.
+
+Core types: :class:`AttachTask`, :class:`AttachReport`.
+
+Errors: SchemaMismatchError, BadKeyError, UsageError and DamagedError name the file, and the row where there is one.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import Code
+from lakebed import clock, runner
+from lakebed.errors import Code, Error
+from lakebed.ingest.send import commit_files, discard, send_run
+from lakebed.ingest.sources import check_unchanged, find_files
+from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
+from lakebed.model.files import NewFile
 from lakebed.model.keys import KEY_BYTES_MAX, KeyCodec
 from lakebed.parquet.layout import SortedFile
 from lakebed.parquet.ranks import RankNotes
@@ -26,12 +38,127 @@ from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows, pages_bytes_max, size_of
 from lakebed.settings import Settings
 from lakebed.sorting.merge_inputs import stored_id
+from lakebed.state.time_travel import committed_at
+from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.blocks import digests_of
+from lakebed.storage.external import open_external
+from lakebed.storage.scratch import writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.ingest.adding import AddTarget
     from lakebed.model.schema import Schema
+    from lakebed.storage.contract import Storage
+
+
+_COPY_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AttachReport:
+    """What attaching did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
+
+    ``version`` is None if there were no rows (and no job id to remember).
+    """
+
+    table: str
+    rows: int
+    files: int
+    size_bytes: int
+    version: int | None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttachTarget:
+    """What is the same for all files that are attached to one table; ``cuts`` are its partition boundaries."""
+
+    table_id: str
+    schemas: tuple[Schema, ...]
+    cuts: tuple[bytes, ...]
+    value_bytes_max: int
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttachTask:
+    """Check one file, and send a copy of it."""
+
+    file: Source
+    target: AttachTarget
+
+
+Execute = runner.Execute[AttachTask, tuple[NewFile, ...]]
+"""Runs attach tasks; those of one call have one target."""
+
+
+def attach(table: AddTarget, source: Any, job_id: str | None, execute: Execute) -> AttachReport:
+    """Add the files of a source as they are; see :meth:`lakebed.spark.pipeline.Pipeline.attach`."""
+    state = table.state()
+    first = committed_at(state, "job_id", job_id)
+    if first is not None:
+        return AttachReport(table.name, 0, 0, 0, first, repeated=True)
+    settings = table.settings_in_force()
+    target = AttachTarget(
+        table.id,
+        tuple(state.schemas),
+        state.partitions.boundaries,
+        settings.value_bytes_max,
+        settings.memory_limit_bytes,
+    )
+    results = execute([AttachTask(file, target) for file in find_files(source, table.storage)])
+    failed = next((result for result in results if isinstance(result, Error)), None)
+    sent = [new for result in results if not isinstance(result, Error) for new in result]
+    if failed is not None:
+        discard(table.storage, table.id, sent)
+        raise failed
+    files = as_run(sent)
+    if not files and job_id is None:
+        return AttachReport(table.name, 0, 0, 0, None)
+    outcome = commit_files(table, ProposeFiles(files, job_id, state.version))
+    version = version_of(outcome, f"table {table.name}, attach")
+    if isinstance(outcome, Committed) and outcome.repeated:
+        return AttachReport(table.name, 0, 0, 0, version, repeated=True)
+    rows, size_bytes = sum(new.file.rows for new in files), sum(new.file.size_bytes for new in files)
+    return AttachReport(table.name, rows, len(files), size_bytes, version)
+
+
+def run_attach_task(task: AttachTask, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
+    """Check a file, and send a copy of it; none if it has no rows. Raises as :func:`check_sorted`, and StorageError."""
+    target = task.target
+    checked = check_sorted(
+        _copied(task.file, scratch, storage),
+        target.schemas,
+        target.cuts,
+        task.file.url,
+        value_bytes_max=target.value_bytes_max,
+        memory_limit_bytes=target.memory_limit_bytes,
+    )
+    # A job of its own: files that overlap are no run.
+    return send_run(storage, target.table_id, [checked] if checked else [], job=clock.new_id())
+
+
+def as_run(files: Sequence[NewFile]) -> tuple[NewFile, ...]:
+    """The files in key order, as one run if their ranges at most touch."""
+    ordered = sorted(files, key=lambda new: (new.file.min_key, new.file.max_key))
+    touching = all(a.file.max_key <= b.file.min_key for a, b in itertools.pairwise(ordered))
+    return tuple(replace(new, run=ordered[0].run) if touching else new for new in ordered)
+
+
+def _copied(file: Source, scratch: Path, home: Storage) -> Path:
+    """A local copy. Raises StorageError if the original has changed since it was found."""
+    path = scratch / f"attach-{clock.random_token()}.parquet"
+    check_unchanged(file, home)
+    files, name = open_external(file.url, home)
+    try:
+        source = files.open(name)
+    except OSError as error:
+        raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error}", name=file.url) from error
+    with source, writing_to(scratch), path.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _COPY_BYTES)
+    check_unchanged(file, home)
+    return path
 
 
 def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two limits

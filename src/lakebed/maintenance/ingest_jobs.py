@@ -203,7 +203,7 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         lambda tries: _open_batch(table, tries, progress),
         run_tasks,
         on_done,
-        runner.Limits(BATCH_JOBS_PER_CORE * cores),
+        runner.BatchLimits(BATCH_JOBS_PER_CORE * cores),
     )
     return IngestReport(
         table=table.name,

@@ -6,7 +6,7 @@ PySpark is not imported. No other part of Lakebed knows PySpark.
 """
 
 from lakebed.spark.job_progress import Progress
-from lakebed.spark.launcher import InProcess, Launcher, Local, Remote
 from lakebed.spark.pipeline import Pipeline
+from lakebed.spark.session import InProcess, Launcher, Local, Remote
 
 __all__ = ["InProcess", "Launcher", "Local", "Pipeline", "Progress", "Remote"]

@@ -26,19 +26,18 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import commit_files
 from lakebed.ingest.sources import find_files
 from lakebed.log.outcomes import Committed, version_of
+from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import are_names, are_texts, is_text, shown
 from lakebed.parquet.sizes import pages_bytes_max
 from lakebed.spark import source_frames, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
-from lakebed.spark.boundaries import InputPart, WeightedKeys, divide, weigh
+from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, native_input, source_rows
-from lakebed.spark.presplit import split_before
-from lakebed.spark.quarantine import Quarantine
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
-from lakebed.spark.staging import Rows, Staged, Staging, stage, unstage
+from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
@@ -50,6 +49,8 @@ if TYPE_CHECKING:
     from lakebed.model.files import NewFile
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
+    from lakebed.settings import Settings
+    from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
@@ -278,6 +279,18 @@ def _is_frame(given: Any) -> bool:
     from pyspark.sql import DataFrame
 
     return isinstance(given, DataFrame)
+
+
+def split_before(table: Table, state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> int:
+    """Cut the partitions that would grow too large; says how many. One that changed meanwhile is left alone.
+
+    Raises:
+        DamagedError: a summary, or a file whose summary is gone, is damaged.
+        ContentionError, UnknownOutcomeError, StorageError: the log; partitions cut before stay cut.
+    """
+    codec = table.schema.codec
+    full = full_partitions(state, sample, row_bytes, settings)
+    return len(cut_partitions(table, full, lambda partition, summaries: cut(partition, summaries, sample, codec)).split)
 
 
 # -- staged files -----------------------------------------------------------------------------------------------

@@ -10,19 +10,23 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lakebed import runner
 from lakebed.errors import Code, Error
 from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
+from lakebed.ingest.attach import AttachTarget, AttachTask, run_attach_task
 from lakebed.ingest.plan import Method
 from lakebed.maintenance.compaction.jobs import Execute as Merge
 from lakebed.maintenance.compaction.jobs import MergeTask
 from lakebed.maintenance.compaction.jobs import TaskResult as MergeResult
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute, IngestTarget, IngestTask, TaskResult, run_ingest_task
+from lakebed.model.files import NewFile
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, Together
+from lakebed.state.transactions import Source
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
@@ -77,6 +81,27 @@ def _export(source: Place, target: Place, document: Any) -> Any:
         return [asdict(file) for file in run_export_task(task, source.connect(), target.connect(), scratch)]
 
 
+def attach_executor(tasks: Tasks, place: Place) -> runner.Execute[AttachTask, tuple[NewFile, ...]]:
+    """Runs attach tasks."""
+    stop = current_stop()
+
+    def execute(attaches: Sequence[AttachTask]) -> list[tuple[NewFile, ...] | Error]:
+        target = attaches[0].target
+        documents = [asdict(task.file) for task in attaches]
+        found = tasks.run(
+            documents, partial(_attach, target, place), stop, memory_limit_bytes=target.memory_limit_bytes
+        )
+        return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
+
+    return execute
+
+
+def _attach(target: AttachTarget, place: Place, document: Any) -> Any:
+    with task_scratch() as scratch:
+        task = AttachTask(Source(**document), target)
+        return wire.encode_new_files(run_attach_task(task, place.connect(), scratch))
+
+
 def place_of(url: str, instance: Instance) -> Place:
     """A place beside an instance, with its options if it is of the same kind. Raises UsageError for a bad URL."""
     options = options_for(url, instance.url, instance.storage_options)
@@ -89,13 +114,15 @@ def place_of(url: str, instance: Instance) -> Place:
     return Place(storage.url, options)
 
 
-def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
-    """Runs ingest tasks of the importer's table; the importer those that are shuffled."""
+def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Execute:
+    """Runs ingest tasks; the importer runs those that are shuffled, of which there are none without it."""
+    stop = current_stop()
 
     def execute(jobs: Sequence[IngestTask]) -> Sequence[TaskResult]:
-        small = [task for task in jobs if task.method is Method.SORT]
-        made = dict(zip((task.job for task in small), sort(small), strict=True))
-        made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
+        alone = [task for task in jobs if importer is None or task.method is Method.SORT]
+        made = dict(zip((task.job for task in alone), sort(alone), strict=True))
+        if importer is not None:
+            made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
         return [made[task.job] for task in jobs]
 
     def sort(jobs: Sequence[IngestTask]) -> list[TaskResult]:
@@ -103,8 +130,8 @@ def ingest_executor(tasks: Tasks, importer: Importer) -> Execute:
             return []
         target = jobs[0].target
         documents = [wire.encode_ingest_task(task) for task in jobs]
-        work, limit = partial(_sort, target, importer.place), target.memory_limit_bytes
-        found = tasks.run(documents, work, importer.stop, memory_limit_bytes=limit)
+        work, limit = partial(_sort, target, place), target.memory_limit_bytes
+        found = tasks.run(documents, work, stop, memory_limit_bytes=limit)
         return [result if isinstance(result, Error) else wire.decode_new_files(result) for result in found]
 
     return execute

@@ -17,28 +17,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest, export
+from lakebed.ingest.attach import AttachReport, attach
 from lakebed.ingest.plan import Method
 from lakebed.inspect.history import committed_on_interrupt
-from lakebed.maintenance.compaction.plan import whole
-from lakebed.maintenance.compaction.run import CompactionReport, Prepared, compact, prepare
-from lakebed.maintenance.ingest_jobs import IngestReport, ingest
-from lakebed.maintenance.ingest_jobs import prepare as prepare_ingest
-from lakebed.maintenance.splitting.plan import small
-from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.maintenance.compaction.run import CompactionReport
+from lakebed.maintenance.ingest_jobs import IngestReport
+from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.foreign_errors import extras
 from lakebed.retention.dropped import DroppedReport, delete_dropped
 from lakebed.retention.orphans import OrphanReport, delete_orphans
-from lakebed.retention.run import CollectionReport, collect_garbage
-from lakebed.spark.attach_files import AttachReport, attach
+from lakebed.retention.run import CollectionReport
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
-from lakebed.spark.executors import export_executor, ingest_executor, merge_executor, place_of
-from lakebed.spark.interrupt import current_stop, interruptible
+from lakebed.spark.executors import attach_executor, export_executor, place_of
+from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback
-from lakebed.spark.launcher import InProcess, Launcher, Local, launcher_of
-from lakebed.spark.maintenance_report import MaintenanceReport
-from lakebed.spark.session import active_session, start_session
+from lakebed.spark.maintain import Maintenance, MaintenanceReport
+from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
 from lakebed.spark.worker_pool import WorkerPool
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
@@ -48,16 +44,12 @@ if TYPE_CHECKING:
 
     from lakebed.model.keys import KeyRange
 
-MAINTAIN_ROUNDS_MAX = 8
-"""Rounds of compacting, splitting and joining in one call: each makes partitions smaller, and two are enough as a
-rule."""
-
 
 class Pipeline:
     """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
 
     ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
-    :class:`~lakebed.spark.launcher.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
     it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
     used in place of a master.
 
@@ -208,7 +200,7 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was attached.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        return attach(self._tasks, self._table(table), self._place, source, job_id)
+        return attach(self._table(table), source, job_id, attach_executor(self._tasks, self._place))
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
@@ -244,7 +236,7 @@ class Pipeline:
             raise Code.SPARK_REQUIRED(
                 "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
             )
-        report = self._ingest(self._table(table), force=force, method=None if method is None else Method(method))
+        report = self._maintenance(table).ingest(force=force, method=None if method is None else Method(method))
         if report.errors:
             raise report.errors[0]
         return report
@@ -262,16 +254,11 @@ class Pipeline:
             UsageError: an unknown strategy.
             DamagedError: an input is not what was written; names it. Other partitions are compacted all the same.
         """
-        target = self._table(table)
-        report = self._merge(target, prepare(target, strategy), progress)
-        _raise_failed(report)
-        return report
+        return self._maintenance(table, progress).compact(strategy)
 
     def split(self, table: Table | str) -> SplitReport:
         """Cut every partition above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
-        target = self._table(table)
-        with committed_on_interrupt(target.log):
-            return split(target)
+        return self._maintenance(table).split()
 
     @interruptible
     def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
@@ -282,13 +269,7 @@ class Pipeline:
 
         Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined all the same.
         """
-        target = self._table(table)
-        state = target.state()
-        first = [partition for group in small(state, target.settings_in_force()) for partition in group.compact_first]
-        compacted = self._merge(target, Prepared(whole(state, first)), progress)
-        joined = join(target)
-        _raise_failed(compacted)
-        return joined
+        return self._maintenance(table, progress).join()
 
     @interruptible
     def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
@@ -319,7 +300,7 @@ class Pipeline:
             DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
         """
         target = self._table(table)
-        wanted = ExportRequest(tuple(ranges), where, format, partitions, self._cores(target))
+        wanted = ExportRequest(tuple(ranges), where, format, partitions, self._maintenance(target).cores)
         place = place_of(url, self.instance)
         with target.pin(at) as snapshot:
             execute = export_executor(self._tasks, self._place, place, progress)
@@ -327,9 +308,7 @@ class Pipeline:
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
         """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
-        target = self._table(table)
-        with committed_on_interrupt(target.log):
-            return collect_garbage(target, dry_run=dry_run)
+        return self._maintenance(table).collect_garbage(dry_run=dry_run)
 
     def delete_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
         """Delete what was written and never committed, once it is older than ``orphan_age_s``; needs no Spark.
@@ -355,67 +334,17 @@ class Pipeline:
         What compaction merges is up to the table's strategy; partitions that can be split only when they are one run
         are merged whole. A table that is offline is neither compacted nor split nor joined.
         """
-        target = self._table(table)
-        ingested = self._ingest(target)
-        online = self.instance.is_online(target.name)
-        compactions: list[CompactionReport] = []
-        splits: list[SplitReport] = []
-        joins: list[JoinReport] = []
-        for _ in range(MAINTAIN_ROUNDS_MAX if online else 0):
-            current_stop().check()
-            compacted = self.compact(target, progress=progress)
-            cut = self.split(target)
-            merged = [compacted]
-            if cut.compact_first:
-                first = Prepared(whole(target.state(), cut.compact_first))
-                merged.append(self._merge(target, first, progress))
-                _raise_failed(merged[-1])
-            joined = self.join_partitions(target, progress=progress)
-            worked = [one for one in merged if one.version is not None]
-            compactions += worked
-            splits += [cut] if cut.version is not None else []
-            joins += [joined] if joined.version is not None else []
-            if not worked and cut.version is None and joined.version is None:
-                break
-        current_stop().check()
-        if compactions and ingested.crowded_out:
-            ingested = ingested.followed_by(self._ingest(target))
-        collected = self.collect_garbage(target)
-        if ingested.errors:
-            # A store of sources that does not answer keeps nobody from the rest.
-            raise ingested.errors[0]
-        return MaintenanceReport(
-            target.name, online, ingested, tuple(compactions), tuple(splits), tuple(joins), collected
-        )
+        maintenance = self._maintenance(table, progress)
+        return maintenance.maintain(online=self.instance.is_online(maintenance.table.name))
 
     # -- within -------------------------------------------------------------------------------------------------
 
     def _table(self, table: Table | str) -> Table:
         return table if isinstance(table, Table) else self.instance.table(table)
 
-    def _cores(self, table: Table) -> int:
-        """How many tasks of the table run at once."""
-        return self._tasks.cores(table.settings_in_force().memory_limit_bytes)
-
-    def _ingest(self, table: Table, *, force: bool = False, method: Method | None = None) -> IngestReport:
-        if self._pool is not None:
-            method = Method.SORT
-        planned = prepare_ingest(table, force=force, method=method)
-        # With nothing to ingest no session is started.
-        execute = ingest_executor(self._tasks, Importer(lambda: self.session, table, self._place))
-        return ingest(table, planned, execute, cores=self._cores(table) if planned.jobs else 1)
-
-    def _merge(self, table: Table, prepared: Prepared, progress: Callback | None) -> CompactionReport:
-        merges = (*prepared.planned.whole, *prepared.planned.merges)
-        rows = sum(merge.rows for merge in merges)
-        # With nothing to merge no session is started; else it is here, before several threads ask for it.
-        execute = merge_executor(self._tasks, self._place, progress, rows)
-        return compact(table, prepared, execute, cores=self._cores(table) if merges else 1)
-
-
-def _raise_failed(report: CompactionReport) -> None:
-    if report.failed:
-        raise report.failed[0].error
+    def _maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
+        start = None if self._pool is not None else lambda: self.session
+        return Maintenance(self._table(table), self._tasks, self._place, start, progress)
 
 
 def _pool_of(launcher: Launcher) -> WorkerPool | None:

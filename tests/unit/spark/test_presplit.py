@@ -7,8 +7,8 @@ from lakebed.maintenance.splitting.plan import LargePartition, SplitAt
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.settings import Settings
-from lakebed.spark.boundaries import WeightedKeys
-from lakebed.spark.presplit import cut, full_partitions, split_before
+from lakebed.spark.boundaries import WeightedKeys, cut, full_partitions
+from lakebed.spark.bulk_import import split_before
 from lakebed.spark.shuffle import whole_key
 
 SCHEMA = lakebed.Schema({"k": "string"}, {"s": "int32"}, {"v": "int64"})

@@ -8,7 +8,7 @@ import pytest
 
 from lakebed import ExistsError, UsageError
 from lakebed.spark.batch import Place
-from lakebed.spark.quarantine import Aside, Quarantine, RejectedRows
+from lakebed.spark.staging import Aside, Quarantine, RejectedRows
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})
 ODD = pa.RecordBatch.from_pydict({"n": [None], "more": [1]})

@@ -15,7 +15,7 @@ from lakebed.export.run import _publish
 from lakebed.ingest.send import _put_summary
 from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.spark.batch import Place
-from lakebed.spark.quarantine import Quarantine, RejectedRows
+from lakebed.spark.staging import Quarantine, RejectedRows
 from lakebed.state.columns import SegmentRows
 from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered

@@ -169,7 +169,7 @@ def run_merges(
 
     share = -(-cores // max(1, len(merges)))
     planned = [_Planned(merge, tasks_of(merge, share)) for merge in merges]
-    limits = runner.Limits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
+    limits = runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
     try:
         runner.run(planned, open_batch, execute, on_done, limits)
     except BaseException:

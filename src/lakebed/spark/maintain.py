@@ -1,0 +1,137 @@
+"""Maintains one table: ingests, compacts, splits and joins, by the tasks of a pipeline.
+
+:class:`Maintenance` plans on the driver, has tasks run, and commits. It starts a Spark session only if there are tasks.
+
+Core types: :class:`Maintenance`, :class:`MaintenanceReport`.
+
+Errors: DamagedError of the first partition that could not be compacted, after the others were; those of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakebed.ingest.plan import Method
+from lakebed.inspect.history import committed_on_interrupt
+from lakebed.maintenance.compaction.plan import whole
+from lakebed.maintenance.compaction.run import CompactionReport, Prepared, compact, prepare
+from lakebed.maintenance.ingest_jobs import IngestReport, ingest
+from lakebed.maintenance.ingest_jobs import prepare as prepare_ingest
+from lakebed.maintenance.splitting.plan import small
+from lakebed.maintenance.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.retention.run import CollectionReport, collect_garbage
+from lakebed.spark.batch import Place, Tasks
+from lakebed.spark.bulk_import import Importer
+from lakebed.spark.executors import ingest_executor, merge_executor
+from lakebed.spark.interrupt import current_stop
+from lakebed.spark.job_progress import Callback
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.table.table import Table
+
+ROUNDS_MAX = 8
+"""Rounds of compacting, splitting and joining in one call. Each makes partitions smaller; two are enough as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """What a round of maintenance did, in the order in which it was done; empty parts had nothing to do."""
+
+    table: str
+    online: bool
+    ingest: IngestReport
+    compactions: tuple[CompactionReport, ...]
+    splits: tuple[SplitReport, ...]
+    joins: tuple[JoinReport, ...]
+    collection: CollectionReport
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The maintenance of one table. ``start`` gives the Spark session; None: there is no Spark, and no shuffle."""
+
+    table: Table
+    tasks: Tasks
+    place: Place
+    start: Callable[[], SparkSession] | None
+    progress: Callback | None = None
+
+    @property
+    def cores(self) -> int:
+        """How many tasks of the table run at once."""
+        return self.tasks.cores(self.table.settings_in_force().memory_limit_bytes)
+
+    def ingest(self, *, force: bool = False, method: Method | None = None) -> IngestReport:
+        """Carry out the open requests that are due, or all; errors that are no file's fault are in the report."""
+        importer = None if self.start is None else Importer(self.start, self.table, self.place)
+        planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
+        execute = ingest_executor(self.tasks, self.place, importer)
+        return ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1)
+
+    def compact(self, strategy: str | None = None) -> CompactionReport:
+        """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""
+        return self._raised(self.merge(prepare(self.table, strategy)))
+
+    def merge(self, prepared: Prepared) -> CompactionReport:
+        """Carry out a plan; partitions that could not be merged are in the report."""
+        merges = (*prepared.planned.whole, *prepared.planned.merges)
+        execute = merge_executor(self.tasks, self.place, self.progress, sum(merge.rows for merge in merges))
+        # With merges, a session is started here, before several threads need it.
+        return compact(self.table, prepared, execute, cores=self.cores if merges else 1)
+
+    def split(self) -> SplitReport:
+        """Cut the partitions that exceed a limit."""
+        with committed_on_interrupt(self.table.log):
+            return split(self.table)
+
+    def join(self) -> JoinReport:
+        """Join small neighbours; those that a file keeps apart are compacted first."""
+        groups = small(self.table.state(), self.table.settings_in_force())
+        compacted = self.merge(Prepared(whole(self.table.state(), [one for g in groups for one in g.compact_first])))
+        joined = join(self.table)
+        self._raised(compacted)
+        return joined
+
+    def collect_garbage(self, *, dry_run: bool = False) -> CollectionReport:
+        """Delete files that no retained version needs."""
+        with committed_on_interrupt(self.table.log):
+            return collect_garbage(self.table, dry_run=dry_run)
+
+    def maintain(self, *, online: bool) -> MaintenanceReport:
+        """Do all that is due; a table that is not ``online`` is neither compacted nor split nor joined."""
+        ingested = self.ingest()
+        compactions: list[CompactionReport] = []
+        splits: list[SplitReport] = []
+        joins: list[JoinReport] = []
+        for _ in range(ROUNDS_MAX if online else 0):
+            current_stop().check()
+            compacted = [self.compact()]
+            cut = self.split()
+            if cut.compact_first:
+                compacted.append(self._raised(self.merge(Prepared(whole(self.table.state(), cut.compact_first)))))
+            joined = self.join()
+            worked = [one for one in compacted if one.version is not None]
+            compactions += worked
+            splits += [cut] if cut.version is not None else []
+            joins += [joined] if joined.version is not None else []
+            if not worked and cut.version is None and joined.version is None:
+                break
+        current_stop().check()
+        if compactions and ingested.crowded_out:
+            ingested = ingested.followed_by(self.ingest())
+        collected = self.collect_garbage()
+        if ingested.errors:
+            # Raised last: a store of sources that does not answer does not keep the table from the rest.
+            raise ingested.errors[0]
+        return MaintenanceReport(
+            self.table.name, online, ingested, tuple(compactions), tuple(splits), tuple(joins), collected
+        )
+
+    def _raised(self, report: CompactionReport) -> CompactionReport:
+        if report.failed:
+            raise report.failed[0].error
+        return report
