@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from lakebed import clock, runner
 from lakebed.errors import Code, Error
-from lakebed.ingest.send import commit_files, discard, send_run
+from lakebed.ingest.send import WriteTarget, commit_files, discard, send_run
 from lakebed.ingest.sources import check_unchanged, find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
@@ -47,7 +47,6 @@ from lakebed.storage.scratch import writing_to
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.ingest.adding import AddTarget
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
 
@@ -93,7 +92,7 @@ Execute = runner.Execute[AttachTask, tuple[NewFile, ...]]
 """Runs attach tasks; those of one call have one target."""
 
 
-def attach(table: AddTarget, source: Any, job_id: str | None, execute: Execute) -> AttachReport:
+def attach(table: WriteTarget, source: Any, job_id: str | None, execute: Execute) -> AttachReport:
     """Add the files of a source as they are; see :meth:`lakebed.spark.pipeline.Pipeline.attach`."""
     state = table.state()
     first = committed_at(state, "job_id", job_id)

@@ -1,8 +1,13 @@
-"""Writing in process: any stream of rows becomes one sorted run, and one commit.
+"""Writes rows in the caller's process: any stream of rows becomes one sorted run, and one commit.
 
-Rows are made to fit the schema batch by batch, sorted in chunks of a bounded size and merged, so that memory does not
-grow with the input. Nothing is sent before the last row was read and found good; nothing is visible before the commit.
-A write makes as few files as their size allows, each with a reference from every partition it touches.
+:func:`add` is the body of :meth:`lakebed.table.table.Table.write`. Rows are made to fit the schema batch by batch,
+sorted in chunks of a bounded size and merged, so that memory does not grow with the input. A write makes as few files
+as their size allows, each with a reference from every partition that it reaches.
+
+Rules. Nothing is sent before the last row was read and fits; nothing is visible before the commit.
+
+Errors: SchemaMismatchError and BadKeyError for rows, UsageError for a stream that cannot be read, StorageError for a
+full disk.
 """
 
 from __future__ import annotations
@@ -14,12 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code, Error
+from lakebed import clock
+from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.send import send_run
+from lakebed.ingest.send import WriteTarget, commit_files, send_run
+from lakebed.log.outcomes import version_of
 from lakebed.model.foreign_errors import said, told
 from lakebed.parquet.sizes import BATCH_BYTES, cut
 from lakebed.settings import Settings
+from lakebed.state.time_travel import based_on, committed_at
+from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +37,42 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.storage.contract import Storage
+
+BASE_AGE_S = 60.0
+"""A write without a commit id looks for newer entries if the last look is older: its base version is to be of now."""
+
+
+def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int | None) -> int:
+    """As :meth:`lakebed.table.table.Table.write`."""
+    reader = open_stream(data)
+    # Without an id, a look now and then will do: it only tells how long ago the call began.
+    state = table.state(BASE_AGE_S if commit_id is None else None)
+    first = committed_at(state, "commit_id", commit_id)
+    if first is not None:
+        return first
+    base = based_on(state, commit_id, base_version)
+    if not Conformer(table.schema).fits(reader.schema):
+        # Another process may have altered the table since this one looked.
+        table.state()
+    layout = table.layout()
+    settings = table.settings_in_force()
+    batches = conformed(reader, layout.schema, "write", value_bytes_max=settings.value_bytes_max)
+    try:
+        files = write_files(
+            batches,
+            layout,
+            (table.storage, table.id, clock.new_id()),
+            memory_limit_bytes=settings.memory_limit_bytes,
+            cuts=table.log.head.state.partitions.boundaries,
+        )
+    except SchemaMismatchError:
+        # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
+        table.state()
+        raise
+    if not files and commit_id is None:
+        return table.version
+    return version_of(commit_files(table, ProposeFiles(files, commit_id, base)), f"table {table.name}")
+
 
 BATCH_ROWS_MAX = 65_536
 """Larger batches are sliced, by rows and by bytes: a producer's batch may be all of its rows, and they may be wide."""

@@ -1,24 +1,30 @@
-"""Sending the files of a run: from sorted local Parquet to committed-to-be objects, and committing them.
+"""Sends the files of sorted runs to the store, and commits them.
 
-The data object goes first, then its summary. Both names are fresh, so a lost attempt overwrites nothing. An attempt
-that fails deletes what it has sent, so that a full disk does not stay full. What it cannot delete, or has sent to a
-store that does not answer any more, is an orphan, which the sweep deletes.
+:func:`send_run` puts each data file, then its summary, under new names, so that no attempt overwrites another's.
+:func:`commit_files` proposes files to the log. :func:`try_commit` adds backpressure: files are refused with a
+ContentionError for a partition with more runs than the setting ``runs_max``. If a job is open over the partition, it is
+being compacted; the commit is then proposed again, for at most :data:`STALL_S` seconds, as RocksDB stalls its writers.
+Without such a job the error comes at once.
 
-Once files are proposed to the log they are deleted only if it is certain that no entry has them, nor ever will: never
-after an unknown outcome.
+Rules. An attempt that fails deletes what it has sent, so that a full disk does not stay full; what it cannot delete is
+an orphan. Files that were proposed are deleted only if it is certain that no entry has them, or ever will: never after
+an unknown outcome.
+
+Source: docs/decisions/0032.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.log.last_modified_times import to_us
-from lakebed.log.outcomes import Contended, Crowded, NotCommitted
+from lakebed.log.outcomes import Contended, Crowded, NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
-from lakebed.state.transactions import TooManyRuns
+from lakebed.state.transactions import ProposeFiles, TooManyRuns
 from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
@@ -26,21 +32,51 @@ if TYPE_CHECKING:
 
     from lakebed.log.committer import Log
     from lakebed.log.outcomes import Outcome
-    from lakebed.parquet.layout import SortedFile
+    from lakebed.model.schema import Schema
+    from lakebed.parquet.layout import Layout, SortedFile
+    from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import Proposal, ProposeFiles, ProposeOutput, Transaction
+    from lakebed.state.transactions import Proposal, ProposeOutput, Transaction
     from lakebed.storage.contract import Storage
 
+STALL_S = 60.0
+"""A compaction that runs commits the jobs of a wave within seconds; a caller that waits longer is to learn why."""
 
-class Committer(Protocol):
-    """Where files are committed: a :class:`~lakebed.table.table.Table`."""
+PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
+
+
+class WriteTarget(Protocol):
+    """What files are committed to: a :class:`~lakebed.table.table.Table`."""
 
     id: str
+    name: str
     storage: Storage
     log: Log[TableState, Proposal, Transaction]
 
+    @property
+    def version(self) -> int:
+        """The newest version known."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema known."""
+        ...
+
+    def state(self, max_staleness: float | None = None) -> TableState:
+        """The newest state, or the one of at most so many seconds ago."""
+        ...
+
+    def settings_in_force(self) -> Settings:
+        """The settings."""
+        ...
+
+    def layout(self) -> Layout:
+        """How data files are written."""
+        ...
+
     def try_commit(self, proposal: Proposal) -> Outcome:
-        """What became of the proposal; raises StorageError if the store refused it."""
+        """Commit the proposal; raises StorageError if the store refused it."""
         ...
 
 
@@ -60,7 +96,7 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
     return tuple(sent)
 
 
-def commit_files(table: Committer, proposal: ProposeFiles | ProposeOutput) -> Outcome:
+def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput) -> Outcome:
     """Commit files that are proposed this once; delete them if it is certain that they are not in the log.
 
     Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does: then, too, nothing of them is in the log.
@@ -76,7 +112,7 @@ def commit_files(table: Committer, proposal: ProposeFiles | ProposeOutput) -> Ou
     return outcome
 
 
-def _discard_unknown(table: Committer, files: Iterable[NewFile]) -> None:
+def _discard_unknown(table: WriteTarget, files: Iterable[NewFile]) -> None:
     """As :func:`discard`, but for files that the table has: proposed twice, they are rejected for that."""
     with suppress(Error):
         known = table.log.head.state.files
@@ -125,3 +161,31 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
 def _put_summary(storage: Storage, name: str, data: bytes) -> None:
     # The name is fresh, so that "exists" can only be about an earlier put of ours.
     put_until_clear(lambda: storage.create(name, data), name)
+
+
+# -- backpressure --------------------------------------------------------------------------------------------------
+
+
+def try_commit(table: WriteTarget, proposal: Proposal) -> Outcome:
+    """Commit a proposal; with files, wait while a partition has too many runs and is being compacted."""
+    if not isinstance(proposal, ProposeFiles):
+        return table.log.commit(proposal)
+    proposal = replace(proposal, runs_max=table.settings_in_force().runs_max)
+    end, pause = clock.monotonic_s() + STALL_S, PAUSE_S
+    while True:
+        outcome = table.log.commit(proposal)
+        left = end - clock.monotonic_s()
+        if not isinstance(outcome, TooManyRuns) or not outcome.job_open or left <= 0:
+            return outcome
+        clock.sleep(min(pause, left))
+        pause = min(2 * pause, PAUSE_MAX_S)
+
+
+def check_runs(table: WriteTarget) -> None:
+    """Raise ContentionError if a partition has too many runs now: before long work, whose commit would be refused."""
+    state, runs_max = table.log.head.state, table.settings_in_force().runs_max
+    for partition in state.partitions.ids if runs_max else ():
+        if state.references.exceeds(partition, runs_max):
+            runs = len({one.run for one in state.held_by(partition)})
+            if runs > runs_max:
+                version_of(TooManyRuns(partition, runs, runs_max, job_open=False), f"table {state.table}")

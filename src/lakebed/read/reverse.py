@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lakebed.sorting.spill import arrow_options
+from lakebed.sorting.sort import arrow_options
 from lakebed.storage.scratch import scratch_folder, writing_to
 
 

@@ -30,7 +30,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows
-from lakebed.sorting.spill import write_arrow
+from lakebed.sorting.sort import write_arrow
 
 _FIRST_ROWS = 256
 _FIRST_BYTES = 4 * 1024 * 1024

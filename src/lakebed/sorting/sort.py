@@ -1,13 +1,18 @@
-"""``sort_runs``: unsorted rows in, one sorted run out; and the pieces that a bulk import's map side sends.
+"""Sorts rows: unsorted batches become one sorted run, or the pieces that the map tasks of a bulk import send.
 
-Rows are taken in chunks of a known size, each sorted in memory. One chunk is written at once; several are spilled as
-sorted Arrow files and merged. This is an external merge sort whose memory is decided by us: DataFusion's own gives up
-under a small pool, because its last merge may not fit beside what is buffered.
+:func:`sort_runs` takes rows in chunks of a known size, each sorted in memory. A single chunk is written at once;
+several are spilled as sorted Arrow files and merged. The memory of this external merge sort follows a setting.
+DataFusion's own fails under a small pool, because its last merge may not fit beside what is buffered.
 
-Small chunks are sorted by Arrow, so that a small write need not load an engine; large ones by DataFusion, which takes
-about half the time on two million rows.
+Small chunks are sorted by Arrow, so that a small write does not load an engine; large ones by DataFusion, which takes
+about half the time for two million rows.
 
-Rules: local paths only; scratch files are gone when a call returns or raises.
+Spills are Arrow IPC files with lz4. They take twice the disk of a data file, but reading one back costs half the CPU of
+Parquet, and a reader holds one batch of it. Batches are therefore small: a merge holds a few of each input.
+
+Rules. Local paths only; scratch files are deleted when a call returns or raises; the caller owns a spill.
+
+Errors: StorageError if there is no room.
 """
 
 from __future__ import annotations
@@ -23,8 +28,7 @@ from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.sizes import gather
-from lakebed.sorting.spill import arrow_options, batch_rows_for, write_spill
-from lakebed.storage.scratch import scratch_folder
+from lakebed.storage.scratch import scratch_folder, writing_to
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
 """A larger value makes Spark's shuffle and its Python workers copy more at once than a task should hold."""
@@ -160,3 +164,41 @@ def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
     frame = engine.create_dataframe([chunk.to_batches()]).sort(*sort_order(schema))
     ordered = [as_schema(batch.to_pyarrow(), schema) for batch in frame.execute_stream()]
     return pa.Table.from_batches(ordered)
+
+
+# -- spills -------------------------------------------------------------------------------------------------------
+
+
+BATCH_ROWS_MAX = 8192
+BATCH_BYTES_MAX = 1024 * 1024
+
+
+def arrow_options() -> pa.ipc.IpcWriteOptions:
+    """lz4, on the calling thread."""
+    return pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+def batch_rows_for(rows: pa.Table | pa.RecordBatch) -> int:
+    """Rows that make a batch of at most 1 MiB."""
+    row_bytes = max(1, rows.nbytes // max(1, rows.num_rows))
+    return int(max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX // row_bytes)))
+
+
+def write_spill(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -> Path:
+    """Write sorted batches of the schema's columns to one Arrow IPC file. Raises StorageError if there is no room."""
+    return write_arrow(batches, schema.arrow, path)
+
+
+def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
+    """The same, with these columns."""
+    rows = gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
+    with writing_to(path.parent):
+        writer = pa.ipc.new_file(path, schema, options=arrow_options())
+    try:
+        for table in rows:
+            with writing_to(path.parent):
+                writer.write_batch(table.combine_chunks().to_batches()[0])
+    finally:
+        with writing_to(path.parent):
+            writer.close()
+    return path

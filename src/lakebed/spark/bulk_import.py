@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
-from lakebed.ingest.backpressure import check_runs
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.send import commit_files
+from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.maintenance.splitting.run import cut_partitions

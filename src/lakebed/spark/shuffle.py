@@ -199,7 +199,7 @@ def _checked(number: int, found: _FromMap) -> tuple[str, int, int]:
 
 def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
     """One sorted file a chunk: a chunk's slice that was sent in several pieces would be as many inputs to the merge."""
-    from lakebed.sorting.spill import write_spill
+    from lakebed.sorting.sort import write_spill
 
     parts = Counter(chunk for chunk, _ in found.pieces)
     paths = []

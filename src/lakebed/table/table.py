@@ -97,7 +97,7 @@ class Table(TableReads):
                 setting ``orphan_age_s`` when a sweep came by, and rows that reach more than two million partitions.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
-        from lakebed.ingest.adding import add
+        from lakebed.ingest.run import add
 
         return add(self, data, commit_id, base_version)
 
@@ -253,7 +253,7 @@ class Table(TableReads):
 
     def try_commit(self, proposal: Proposal) -> Outcome:
         """Propose a change to the table's state; the outcome is a value."""
-        from lakebed.ingest.backpressure import try_commit
+        from lakebed.ingest.send import try_commit
 
         return try_commit(self, proposal)
 

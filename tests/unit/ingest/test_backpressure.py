@@ -8,7 +8,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import ContentionError
-from lakebed.ingest import backpressure
+from lakebed.ingest import send as backpressure
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.state.checkpoint_codec import of_table
 from lakebed.state.transactions import CloseJob, Job, OpenJob, Request, Source, SubmitRequests
