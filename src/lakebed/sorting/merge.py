@@ -1,37 +1,40 @@
-"""``merge_runs``: sorted files in, one sorted run out, in memory that follows a setting and not the size of the inputs.
+"""Merges sorted files into one ordered stream or run, in memory that follows a setting and not the size of the inputs.
 
-The merge itself is a DataFusion plan, one file a partition: scans that declare their order, a union, a
-sort-preserving merge. The plan is checked before it runs: a real sort in it would read everything first, and is an
-error. Ties come out in any order, which is all that a ``keep_all`` table needs.
+The merge is a DataFusion plan with one partition for each input: scans that declare their order, a union, a
+sort-preserving merge (:func:`ordered`, which scans of few files use as well). The plan is checked before it runs: one
+that sorts would read all of its input first, and is an error. Rows with equal sort columns come out in any order, which
+is all that a ``keep_all`` table needs.
+
+Core functions: :func:`merge_runs` writes a run, :func:`merge_stream` gives batches.
 
 What a merge holds, and how each part is bounded by the memory limit M:
 
-* *Bytes read.* A Parquet scan keeps the compressed bytes of all row groups it has read until its end
-  (apache/arrow-rs#9695: ranges fetched together are not released), so one plan over all keys would hold its inputs
-  whole. Therefore the key space is cut into *slices* of M/16 to M/4 bytes of input, each merged by a plan of its
-  own with a predicate that prunes row groups and pages, one after another. At each border between slices one page
-  of each input is decoded twice.
+* *Bytes read.* A Parquet scan keeps the compressed bytes of all row groups that it has read until its end
+  (apache/arrow-rs#9695: ranges fetched together are not released), so a single plan would hold all of its inputs.
+  Therefore the keys are divided into *slices* of M/16 to M/4 bytes of input. Each slice is merged by a plan of its own,
+  one after another, with a predicate that prunes row groups and pages. At each border between slices one page of each
+  input is decoded twice.
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
-  output), so batches get as few rows as keep those within M/2.
-* *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow
-  input a few batches of the size it was written with. More inputs than fit M are merged in *levels*: groups of
-  inputs into Arrow files in a scratch folder, those into the output.
-
+  output). The rows of a batch are limited so that these stay within M/2.
+* *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow input a
+  few batches of the size it was written with. More inputs than fit into M are merged in *levels*: groups of inputs into
+  Arrow files in a scratch folder, those into the output.
 * *Wide rows.* The engine reads whole column chunks of a Parquet file, on threads that allocate rarely. Its allocator
-  (mimalloc 2) gives back what another thread has freed only at each hundredth allocation of the thread that made it:
-  a hundred chunks of 16 MiB. Parquet inputs whose rows take 16 KiB or more are therefore decoded by Arrow into Arrow
-  files first.
+  (mimalloc 2) returns what another thread has freed only at every hundredth allocation of the thread that made it,
+  which may be a hundred chunks of 16 MiB. Parquet inputs with rows of 16 KiB or more are therefore decoded by Arrow
+  into Arrow files first.
 
-Arrow inputs cannot be pruned and hold one batch at a time, so a merge with any of them has one slice; Parquet inputs
+Arrow inputs cannot be pruned and hold one batch at a time, so a merge with any of them has one slice. Parquet inputs
 among them that are too large for that go through a level first.
 
 Measured on 2-million-row files of 50 MB, M = 512 MiB (benchmarks/kernels.py): one plan over 10 files held 0.8 GB and
-grew with every file; slices hold 0.4–0.6 GB for 10, 0.8 for 40, 1.0 for 200, at the same speed for 10. That is more
-than what is live: the engine's allocator does not return all that is freed, and the same slice merged again and again
-grew the process to a plateau of about five times a slice. Smaller slices lower it, so they are no larger than page
-borders make worth while.
+grew with every file; slices held 0.4 to 0.6 GB for 10 files, 0.8 for 40, 1.0 for 200, at the same speed for 10. The
+engine's allocator does not return all that is freed: the same slice merged again and again grew the process to about
+five times a slice. Smaller slices lower that, so slices are as small as the double work at their borders allows.
 
-Rules: local paths only; scratch files are gone when a call ends, however it ends.
+Rules. Local paths only; scratch files are deleted when a call ends, however it ends.
+
+Errors: DamagedError or SchemaMismatchError naming the input, StorageError if there is no room.
 """
 
 from __future__ import annotations
@@ -64,11 +67,11 @@ _FAN_IN_MIN = 12
 _INPUT_BYTES = 2 * 1024 * 1024
 _BATCHES_HELD = 8
 _SLICE_ROWS = 40_000
-"""A slice has at least so many rows of each input. At each border one page of each input is decoded twice: 10%."""
+"""The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
 _POOL_BYTES_MIN = 64 * 1024 * 1024
-"""The engine refuses to go beyond twice the limit; this much it needs for the least merge."""
+"""The engine fails beyond twice the limit; the smallest merge needs this much."""
 _SAMPLES = 8
-"""Sampled rows for a slice: sizes of slices then scatter by about a third."""
+"""Sampled rows for a slice: the sizes of slices then vary by about a third."""
 _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 256, 16_384
 _BATCH_BYTES = 4 * 1024 * 1024
 
@@ -76,13 +79,13 @@ _STREAMING = {
     "SortPreservingMergeExec", "UnionExec", "FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec",
     "CooperativeExec", "EmptyExec", "CoalescePartitionsExec",
 }  # fmt: skip
-"""Operators that a merge may be made of: each holds batches, none holds its input."""
+"""Operators that a merge may consist of: each holds batches, none holds its input."""
 
 _MERGES = {"SortPreservingMergeExec", "CoalescePartitionsExec"}
-"""The second comes in place of the first where the range leaves one value for all of the sort order: a single key."""
+"""The second takes the place of the first if the range leaves one value for all sort columns: a single key."""
 
 
-def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each is the caller's to say
+def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     inputs: Sequence[Path],
     layout: Layout,
     scratch: Path,
@@ -95,13 +98,12 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much: each 
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
-    ``slices`` tile the key range in order, each with at most a quarter of the memory limit of input: a caller who has
-    the inputs' summaries knows them for nothing, and otherwise keys are read to find some.
+    ``slices`` tile the key range in order, each with at most a quarter of the memory limit of input. A caller that has
+    the inputs' summaries can give them; otherwise keys are sampled from the inputs.
 
     Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
-    files such as :func:`~lakebed.sorting.sort.encode_piece` makes. ``progress`` is told the rows of each batch as it is
-    merged.
-    The result is as :func:`~lakebed.parquet.file_writer.write_run` says; no rows, no file.
+    files such as :func:`~lakebed.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each batch.
+    The result is that of :func:`~lakebed.parquet.file_writer.write_run`; without rows there is no file.
 
     Raises DamagedError or SchemaMismatchError naming the input at fault, StorageError if there is no room.
     """
@@ -128,9 +130,9 @@ def merge_stream(  # noqa: PLR0913 - as above
     columns: Sequence[str] | None = None,
     scratch: Path | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The merged rows as batches with the schema's columns, or those named, in order.
+    """The merged rows as batches with the schema's columns, or the named ones, in key order.
 
-    ``scratch`` takes the levels of a merge with very many inputs; by default the system's folder for temporary files.
+    ``scratch`` holds the levels of a merge with very many inputs; by default the system's folder for temporary files.
     Raises as :func:`merge_runs`.
     """
     names = schema.project(columns)
@@ -149,7 +151,7 @@ def _merged(  # noqa: PLR0913 - as above
     *,
     where: Predicate | None = None,
 ) -> Generator[pa.RecordBatch]:
-    """``ranges`` are the key range, then the slices that are known to tile it."""
+    """``ranges`` are the key range, then the slices that tile it, if they are known."""
     present = [item for item in inputs if item.rows]
     if not present or (ranges[0] is not None and ranges[0].empty):
         return
@@ -179,7 +181,7 @@ def _merged(  # noqa: PLR0913 - as above
 
 
 def _level(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[MergeInput]]:
-    """The groups that are to be merged on their own first; one group if the inputs fit one plan."""
+    """The groups of inputs that are merged each on its own first; one group if the inputs fit into one plan."""
     arrow = [item for item in inputs if item.is_arrow]
     parquet = [item for item in inputs if not item.is_arrow]
     if arrow and sum(item.file_bytes for item in parquet) > memory_limit_bytes // 4:
@@ -188,7 +190,7 @@ def _level(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[M
     fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held))
     if len(inputs) <= fan_in:
         return [list(inputs)]
-    # Groups of equal size: a last group of one would be copied for nothing.
+    # Groups of equal size, or a last group of one file would only be copied.
     count = -(-len(inputs) // fan_in)
     return [list(inputs[i * len(inputs) // count : (i + 1) * len(inputs) // count]) for i in range(count)]
 
@@ -211,11 +213,11 @@ def _one_level(
     engine = context(
         partitions=len(inputs), batch_rows=batch_rows, pool_bytes=max(2 * memory_limit_bytes, _POOL_BYTES_MIN)
     )
-    with _blaming(inputs, schema):
+    with _attributed(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
         slices = _slices(inputs, schema, ranges, memory_limit_bytes)
     for condition in slices:
-        with _blaming(inputs, schema, where):
+        with _attributed(inputs, schema, where):
             plan = ordered(frames, schema, condition, where).execution_plan()
             check_plan(plan.display_indent())
         yield from _executed(engine, plan, (inputs, schema, where))
@@ -224,9 +226,9 @@ def _one_level(
 def _slices(
     inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
 ) -> list[Expr | None]:
-    """Conditions that cut the rows into disjoint slices in key order, each of about a quarter of the limit in bytes.
+    """Conditions that divide the rows into disjoint slices in key order, each of M/16 to M/4 bytes of input.
 
-    Rows of one row key and sort key stay together, however many.
+    Rows with equal row key and sort key stay together, however many.
     """
     key_range, known = ranges[0], ranges[1:]
     within = inside(schema, key_range)
@@ -257,7 +259,7 @@ def _scan(engine: SessionContext, item: MergeInput, schema: Schema, index: int) 
         order = [column(name).sort() for name in stored]
         frame = engine.read_parquet(url(item.path), file_extension="", file_sort_order=[order])
     else:
-        # Only the statement takes an order for Arrow files.
+        # Only the SQL statement accepts an order for Arrow files.
         keys = ", ".join('"' + name.replace('"', '""') + '" ASC' for name in stored)
         location = url(item.path).replace("'", "''")
         engine.sql(f"CREATE EXTERNAL TABLE input_{index} STORED AS ARROW WITH ORDER ({keys}) LOCATION '{location}'")
@@ -282,10 +284,10 @@ def ordered(frames: Sequence[DataFrame], schema: Schema, condition: Expr | None,
 def _executed(
     engine: SessionContext, plan: ExecutionPlan, source: tuple[Sequence[MergeInput], Schema, Predicate | None]
 ) -> Iterator[pa.RecordBatch]:
-    with _blaming(*source):
+    with _attributed(*source):
         stream = iter(engine.execute(plan, 0))
     while True:
-        with _blaming(*source):
+        with _attributed(*source):
             batch = next(stream, None)
             rows = None if batch is None else batch.to_pyarrow()
         if rows is None:
@@ -295,9 +297,9 @@ def _executed(
 
 
 def check_plan(plan: str) -> None:
-    """Raise Error unless the plan streams and merges: no operator that holds its input, and one merge of several.
+    """Raise Error unless the plan streams and merges: no operator that holds its input, and one merge of several scans.
 
-    Inputs of which nothing can pass a predicate are not in the plan, and one that is left needs no merge.
+    Inputs without a row that can pass the predicate are not in the plan; a single one that is left needs no merge.
     """
     operators = [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
     strangers = sorted(set(operators) - _STREAMING)
@@ -310,14 +312,14 @@ def check_plan(plan: str) -> None:
 
 
 @contextlib.contextmanager
-def _blaming(inputs: Sequence[MergeInput], schema: Schema, where: Predicate | None = None) -> Iterator[None]:
-    """Turn an engine's failure into an error about its cause: an input, which it does not name, or the predicate."""
+def _attributed(inputs: Sequence[MergeInput], schema: Schema, where: Predicate | None = None) -> Iterator[None]:
+    """Attribute a failure of the engine to its cause: an input, which the engine does not name, or the predicate."""
     try:
         yield
     except (Error, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        # A panic of the engine is a BaseException, and damaged bytes can cause one.
+        # A panic of the engine is a BaseException; damaged bytes can cause one.
         if "Resources exhausted" in str(error):
             raise Code.MEMORY_LIMIT_EXCEEDED(
                 f"a merge of {len(inputs)} files did not fit its memory limit; raise the setting memory_limit_bytes "

@@ -1,13 +1,18 @@
-"""The sorted files that a merge reads: what they are, how large, and where their keys lie.
+"""Looks into the sorted files that a merge reads: what they are, how large, and where their keys lie.
 
-An input is a Parquet file (told by its first bytes, not by its name) or an Arrow IPC file. Its columns, told by field
-id, are those of the schema or of an earlier one of the table (:mod:`lakebed.state.evolution` says what may differ).
-Anything that cannot be opened is damaged, and the error names the file.
+An input is a Parquet file or an Arrow IPC file, recognised by its first bytes. Its columns are matched by field id to
+those of the schema or of an earlier schema of the table (:mod:`lakebed.state.evolution` says what may differ).
 
-To cut a merge into slices of keys one must know where in the key space its bytes lie: a sample of rows, evenly spaced
-by bytes over all inputs, tells. Statistics do not: they may be cut short or absent, and know one column at a time.
+To divide a merge into slices of keys, one must know where in the key space its bytes lie. A sample of rows, evenly
+spaced by bytes over all inputs, says so. Statistics do not: they may be truncated or absent, and cover one column each.
 
-Local paths only; a file is opened for each question and closed again, so 1,000 inputs need no 1,000 descriptors.
+Core types: :class:`MergeInput`, :class:`GroupSpan`.
+
+Rules. Local paths only. A file is opened for each question and closed again, so that 1,000 inputs do not need 1,000
+descriptors.
+
+Errors: DamagedError for a file that cannot be opened as what it is, SchemaMismatchError for columns that do not fit,
+StorageError for a file that cannot be read; each names the file.
 """
 
 from __future__ import annotations
@@ -40,10 +45,10 @@ _ARROW_MAGIC = b"ARROW1"
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """One sorted file. A reader holds ``batch_bytes`` of it at the least.
+    """One sorted file. A reader holds at least ``batch_bytes`` of it.
 
-    ``row_bytes`` is what a row takes in memory: the average of the row group with the widest rows. ``columns`` are the
-    file's, one for each field of the schema; None where it was written without it.
+    ``row_bytes`` is the size of a row in memory: the average of the row group with the widest rows. ``columns`` are the
+    file's, one for each field of the schema; None for a field that the file was written without.
     """
 
     path: Path
@@ -56,7 +61,7 @@ class MergeInput:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the engine must not read it as it is: a Parquet file with wide rows."""
+        """Whether it is a Parquet file with wide rows, which the engine must not read."""
         return not self.is_arrow and self.row_bytes >= WIDE_ROW_BYTES
 
 
@@ -84,7 +89,7 @@ def open_input(path: Path, schema: Schema) -> MergeInput:
         raise damaged(path, error) from error
     except OSError as error:
         if error.errno is None:
-            # Arrow reports a file that ends too soon as an input error without a number.
+            # Arrow reports a file that ends too soon as an OSError without a number.
             raise damaged(path, error) from error
         raise Code.TEMPORARY_STORAGE_FAILED(
             f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno
@@ -94,7 +99,7 @@ def open_input(path: Path, schema: Schema) -> MergeInput:
 def damaged(path: Path, reason: object) -> Error:
     """The error for an input whose bytes are not those that were written."""
     if "UTF8" in str(reason):
-        # Its bytes are those that were written, by a version that took any.
+        # The bytes are those that were written, by a version that accepted any.
         remedy = "It was written before such text was refused: run `lakebed table repair` on its table"
     else:
         remedy = "Fetch or restore it, then run the merge again"
@@ -118,7 +123,7 @@ def read_through(path: Path, schema: Schema) -> None:
 
 
 def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | None, path: Path) -> MergeInput:
-    """A Parquet input as an Arrow file at ``path``: its columns as they are, and the rows that may be in the range.
+    """Copy a Parquet input into an Arrow file at ``path``: all columns, and the rows that may be in the range.
 
     Rows are decoded in bounded memory, whatever their size. Raises DamagedError, and StorageError for a full disk.
     """
@@ -126,9 +131,9 @@ def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | N
         groups = [span.group for span in spans([item], schema, key_range)]
         with pa.OSFile(str(item.path)) as source:
             stored = pq.read_schema(source)
-            # Pages are as large as a row that the table once allowed.
+            # A page may be as large as a row that the table once allowed.
             rows = map(decoded_rows, read_row_groups(source, str(item.path), groups, pages_bytes=sys.maxsize))
-            # Arrow's reader leaves the ids of fields out of dictionaries.
+            # Arrow's reader drops the field ids of dictionary columns.
             write_arrow((pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in rows), stored, path)
     except (pa.ArrowException, OSError) as error:
         raise damaged(item.path, error) from error
@@ -138,7 +143,7 @@ def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | N
 def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange | None) -> list[GroupSpan]:
     """The row groups of Parquet inputs that may hold keys of the range; all of them without one.
 
-    A group ends where the next one of its file begins, so the first row of each is all that must be read.
+    A group ends where the next one of its file begins, so only the first row of each is read.
     """
     found: list[GroupSpan] = []
     for item in inputs:
@@ -160,9 +165,9 @@ def spans(inputs: Sequence[MergeInput], schema: Schema, key_range: EncodedRange 
 def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
     """The sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
 
-    Rows are taken all over the groups, not at their heads: files written alike have their heads at the same keys.
-    Each step gives one row, at a fraction of the step that follows the golden ratio, which no regular layout resonates
-    with, and which is the same each time.
+    Rows are taken from all over the groups, not at their heads: files of equal layout begin at the same keys. Each step
+    gives one row, at a fraction of the step that follows the golden ratio: deterministic, and not in phase with any
+    regular layout.
     """
     rows = []
     position, number, target = 0, 0, step_bytes / 2
@@ -187,12 +192,12 @@ def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
 
 
 def _row(file: pq.ParquetFile, span: GroupSpan, offset: int, schema: Schema) -> pa.RecordBatch:
-    """The sort columns of one row. Rows before it in its row group are decoded, those after it are not."""
+    """The sort columns of one row. Decodes the rows before it in its row group."""
     keys = (*schema.row_key, *schema.sort_key)
     stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
     batch = next(file.iter_batches(offset + 1, row_groups=[span.group], columns=stored, use_threads=False))
     last = pa.array([batch.num_rows - 1])
-    # Taken, not sliced: a slice would keep its whole batch.
+    # take() copies; a slice would keep its whole batch.
     columns = [batch.column(name).take(last).cast(key.type) for name, key in zip(stored, keys, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=list(schema.sort_names))
 
@@ -205,7 +210,7 @@ def _open_parquet(path: Path, schema: Schema) -> MergeInput:
         groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         held = [index for index, group in enumerate(groups) if group.num_rows]
         widest = max((groups[index].total_byte_size // groups[index].num_rows for index in held), default=1)
-        # Of the first row group alone: the rows of another may be much wider.
+        # These are of the first row group alone; the rows of another may be much wider.
         count = max(1, min(_FIRST_ROWS, _FIRST_BYTES // max(1, widest)))
         first = next(file.iter_batches(count, row_groups=held[:1], use_threads=False), None) if held else None
     row_bytes = 1 if first is None else max(1, widest, first.nbytes // first.num_rows)
@@ -223,7 +228,7 @@ def _open_arrow(path: Path, schema: Schema) -> MergeInput:
         last_rows = reader.get_batch(count - 1).num_rows if count > 1 else 0
     if first is None:
         return MergeInput(path, 0, path.stat().st_size, row_bytes=1, batch_bytes=1, columns=columns, is_arrow=True)
-    # Exact for one or two batches; else an estimate, which batches of one size make nearly exact.
+    # Exact for one or two batches; otherwise nearly exact, because batches are of one size.
     rows = first.num_rows * max(1, count - 1) + last_rows
     row_bytes = max(1, first.nbytes // max(1, first.num_rows))
     batch_bytes = max(1, first.nbytes)
@@ -233,7 +238,7 @@ def _open_arrow(path: Path, schema: Schema) -> MergeInput:
 
 
 def _columns(found: pa.Schema, schema: Schema, path: Path) -> tuple[pa.Field | None, ...]:
-    """The column of each of the schema's fields, by field id; None for one that came after the file was written."""
+    """The column of each field of the schema, by field id; None for a field that was added after the file."""
     by_id = {stored_id(column): column for column in found}
     columns = tuple(by_id.get(field.id) for field in schema.fields)
     missing = [f.name for f, column in zip(schema.fields, columns, strict=True) if column is None and not f.nullable]

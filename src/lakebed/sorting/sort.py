@@ -31,13 +31,13 @@ from lakebed.parquet.sizes import gather
 from lakebed.storage.scratch import scratch_folder, writing_to
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
-"""A larger value makes Spark's shuffle and its Python workers copy more at once than a task should hold."""
+"""With larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""
 
 _CHUNK_SHARE = 3
-"""A chunk, its sorted copy and the sort's own keys and indices together are about three times the chunk."""
+"""A chunk, its sorted copy and the keys and indices of the sort take about three times the chunk."""
 
 _CHUNK_BYTES_MAX = 1024 * 1024 * 1024
-"""Arrow strings count their bytes in 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
+"""Offsets of Arrow strings have 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
 
 _SMALL_ROWS = 100_000
 _SORT_BATCH_ROWS = 32_768
@@ -49,7 +49,7 @@ def sort_chunks(batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_lim
     rows = (as_schema(batch, schema) for batch in batches)
     for chunk in gather(rows, 2**31 - 1, bytes_max):
         ordered = _sorted(chunk, schema)
-        # A suspended generator keeps what it names: by the next chunk both of these would be held for nothing.
+        # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
         del chunk
         yield ordered
         del ordered
@@ -66,8 +66,8 @@ def sort_runs(
     """Sort all rows and write them as one run in the folder ``scratch``; see
     :func:`~lakebed.parquet.file_writer.write_run`.
 
-    Memory follows ``memory_limit_bytes``, not the size of the input; beyond one chunk, ``scratch`` takes the rows
-    once more meanwhile, lightly compressed.
+    Memory follows ``memory_limit_bytes``, not the size of the input. Beyond one chunk, ``scratch`` also holds the rows
+    as lightly compressed spills.
     """
     exhausted = False
 
@@ -96,10 +96,10 @@ def sort_runs(
         spills: list[Path] = []
         while chunk is not None:
             spills.append(write_spill(chunk.to_batches(), layout.schema, folder / f"{len(spills):06d}.arrow"))
-            # Let go of the chunk before the next one is gathered.
+            # Release the chunk before the next one is gathered.
             chunk = None
             chunk = next(chunks, None)
-        # What sorting took is free, and the merge takes its memory from another allocator.
+        # Return what the sort has freed: the merge uses another allocator.
         pa.default_memory_pool().release_unused()
         return merge_runs(spills, layout, scratch, key_range=None, memory_limit_bytes=memory_limit_bytes, cuts=cuts)
 
@@ -114,7 +114,7 @@ def cut_pieces(chunk: pa.Table, boundaries: Sequence[bytes], schema: Schema) -> 
 
 
 def encode_piece(table: pa.Table) -> list[bytes]:
-    """The rows as Arrow IPC files, compressed, in order, each of at most 32 MiB unless one row alone is larger."""
+    """The rows, in order, as compressed Arrow IPC files of at most 32 MiB each, unless a single row is larger."""
     if not table.num_rows:
         return []
     parts = min(table.num_rows, max(1, -(-table.nbytes // PIECE_BYTES_MAX)))
@@ -124,7 +124,7 @@ def encode_piece(table: pa.Table) -> list[bytes]:
         part = table.slice(begin, step)
         encoded = _encode(part)
         if len(encoded) > PIECE_BYTES_MAX and part.num_rows > 1:
-            # Rows of uneven size, or such that compression adds to them.
+            # Rows of uneven size, or rows that compression makes larger.
             half = part.num_rows // 2
             pieces += encode_piece(part.slice(0, half)) + encode_piece(part.slice(half))
         else:
@@ -133,7 +133,7 @@ def encode_piece(table: pa.Table) -> list[bytes]:
 
 
 def decode_piece(piece: bytes) -> pa.Table:
-    """The rows of an encoded piece. Raises DamagedError if it is none."""
+    """The rows of an encoded piece. Raises DamagedError for other bytes."""
     try:
         return pa.ipc.open_file(pa.BufferReader(piece)).read_all()
     except pa.ArrowException as error:
@@ -157,7 +157,7 @@ def _sorted(chunk: pa.Table, schema: Schema) -> pa.Table:
 
     from lakebed.engine.datafusion import context, sort_order
 
-    # Strings of a batch count their bytes in 32 bits, so wide rows go in fewer at once.
+    # Offsets of strings have 32 bits, so a batch has fewer rows if they are wide.
     row_bytes = max(1, chunk.nbytes // chunk.num_rows)
     batch_rows = max(1, min(_SORT_BATCH_ROWS, 16 * 1024 * 1024 // row_bytes))
     engine = context(partitions=1, batch_rows=batch_rows, pool_bytes=2**62)

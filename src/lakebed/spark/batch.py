@@ -1,11 +1,17 @@
-"""Job batches: a list of values goes out, one task works on each, and metadata comes back to the driver.
+"""Runs tasks on Spark: a list of documents goes out, one task works on each, and metadata comes back to the driver.
 
-Each value is a row of a small frame, placed by ``repartitionById`` in a partition of its own, so one task is one value
-whatever Spark thinks of their sizes. Results come back by exactly one action: a second one would run the tasks again.
+Core types: :class:`Place` (where an instance is), :class:`Tasks` (what runs tasks), :class:`SparkTasks`.
 
-A task that fails returns that as a value, so one bad file does not cost the others their work, and is not tried four
-times over; a worker that dies (killed, out of memory) has its task tried again by Spark. An attempt writes only new
-names, so it does not matter how many there were: only what came back is committed.
+Rules:
+
+* Each document is a row of a small frame, placed by ``repartitionById`` in a Spark partition of its own, so that one
+  task is one document whatever Spark thinks of their sizes.
+* Results come back by exactly one action: a second one would run the tasks again.
+* A task that fails returns its error as a value, so that one bad file does not cost the others their work and is not
+  tried four times. Spark repeats a task whose worker dies.
+* An attempt writes only new names, so the number of attempts does not matter: only what came back is committed.
+
+Errors: Spark's own become those of Lakebed (:func:`spark_errors`).
 """
 
 from __future__ import annotations
@@ -43,7 +49,9 @@ RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("ok", pa.bool_()), ("payload",
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instance's objects lie. Travels inside the task function, which no page or log of Spark's shows."""
+    """Where the objects of an instance are. It is sent inside the task function, which no page or log of Spark
+    shows.
+    """
 
     url: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -57,7 +65,7 @@ class Place:
         return open_instance(self.url, storage_options=self.options or None, log_url=self.log_url)
 
     def connect(self) -> Storage:
-        """The store, as seen from the calling process. Raises UsageError in a task of another version of Lakebed."""
+        """The store, opened in the calling process. Raises UsageError in a task of another version of Lakebed."""
         if self.version != VERSION:
             raise Code.LAKEBED_VERSION_MISMATCH(
                 f"the driver has Lakebed {self.version}, and the tasks have {VERSION}; install the same on both sides"
@@ -66,7 +74,7 @@ class Place:
 
 
 Work = Callable[[Any], Any]
-"""From a document to a document; raises what goes wrong. Can be pickled: a module's function, or a partial of one."""
+"""From a document to a document; raises its errors. Can be pickled: a function of a module, or a partial of one."""
 
 
 class Tasks(Protocol):
@@ -143,7 +151,7 @@ def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop:
 def scattered(session: SparkSession, documents: Sequence[Any]) -> Any:
     """A frame of ``item`` and ``payload``, each row in a partition of its own, numbered in the documents' order."""
     rows = [(item, wire.dump(document)) for item, document in enumerate(documents)]
-    # Spark wants a partition even of nothing.
+    # Spark needs a partition even without rows.
     return session.createDataFrame(rows, _VALUES).repartitionById(max(1, len(rows)), "item")
 
 
@@ -162,12 +170,12 @@ def attempt(work: Work, payload: bytes) -> tuple[bool, bytes]:
     """Run one task: whether it succeeded, and its result or its error as bytes."""
     try:
         return True, wire.dump(work(wire.load(payload)))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is this task's result
+    except Exception as error:  # noqa: BLE001 - any error is the result of this task
         return False, wire.dump(encode_error(error))
 
 
 def on_one_core() -> None:
-    """Keep the calling worker to the core that Spark counts on; before anything else in a task."""
+    """Keep the calling worker to one core, as Spark assumes. Call it before anything else in a task."""
     from lakebed.engine.datafusion import claim_one_core
 
     claim_one_core()
@@ -175,9 +183,9 @@ def on_one_core() -> None:
 
 @contextlib.contextmanager
 def task_scratch() -> Iterator[Path]:
-    """A folder for a task's temporary files, in Spark's own local directory, which Spark removes when it ends.
+    """A folder for a task's temporary files, in Spark's local directory, which Spark removes when it ends.
 
-    A worker that is killed cannot clean up after itself.
+    A worker that is killed leaves its folder behind.
     """
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     Path(parent).mkdir(parents=True, exist_ok=True)
@@ -191,7 +199,7 @@ _MARK = "lakebed-error:"
 
 
 class TaskError(Exception):
-    """Carries an error out of a task through Spark's own text: the only thing of it that arrives."""
+    """Carries an error out of a task in the text of Spark's exception, the only part of it that arrives."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"{_MARK}{wire.dump(encode_error(error)).hex()}:")
@@ -199,7 +207,7 @@ class TaskError(Exception):
 
 @contextlib.contextmanager
 def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into the error that a task meant, or into one that says what Spark said."""
+    """Turn what Spark raises into the error that a task raised, or into one with Spark's message."""
     try:
         yield
     except Exception as error:
@@ -221,7 +229,7 @@ def spark_errors() -> Iterator[None]:
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether Spark raised it: PySpark has errors of its own, and lets some of the bridge to Java through."""
+    """Whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
@@ -229,7 +237,7 @@ _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MUL
 
 
 def said_by_spark(error: BaseException) -> str:
-    """What matters of a text with several stack traces: its named conditions, the cause last."""
+    """The named conditions in a text with several stack traces, the cause last."""
     text = str(error).strip()
     conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))
     return ("; ".join(conditions) or (text.splitlines() or [repr(error)])[0])[:1000]

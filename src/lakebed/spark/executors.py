@@ -1,6 +1,7 @@
-"""Running the tasks of compactions, exports and ingest jobs, on Spark or in worker processes, one task a core.
+"""Executes the tasks of compactions, ingest jobs, exports and attaches, on Spark or in worker processes.
 
-A small ingest job is a task; a large one goes through the shuffle of a bulk import.
+An executor encodes tasks as documents, has :class:`~lakebed.spark.batch.Tasks` run a function of this module on each,
+and decodes the results. A large ingest job goes through the shuffle of a bulk import instead.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
     """Runs merge tasks."""
     together = None if progress is None else Together(progress, rows_total)
-    # Asked for here, in the thread of the call: batches of jobs run in others.
+    # Read in the thread of the call; batches of jobs run in other threads.
     stop = current_stop()
 
     def execute(merges: Sequence[MergeTask]) -> Sequence[MergeResult]:
@@ -103,14 +104,14 @@ def _attach(target: AttachTarget, place: Place, document: Any) -> Any:
 
 
 def place_of(url: str, instance: Instance) -> Place:
-    """A place beside an instance, with its options if it is of the same kind. Raises UsageError for a bad URL."""
+    """The place of a URL, with the instance's options if it is of the same kind. Raises UsageError for a bad URL."""
     options = options_for(url, instance.url, instance.storage_options)
     storage = connect(url, options)
     if not storage.shared:
         raise Code.INSTANCE_IN_MEMORY(
-            f"{url} lives in the memory of this process, where tasks, which are other processes, cannot write", url=url
+            f"{url} is in the memory of this process, where tasks, which are other processes, cannot write", url=url
         )
-    # Whole, for a task may run in another folder.
+    # An absolute URL: a task may run in another folder.
     return Place(storage.url, options)
 
 

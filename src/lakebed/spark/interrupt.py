@@ -1,12 +1,14 @@
-"""Interrupting a call of a pipeline: its tasks are cancelled, and what was committed is known.
+"""Interrupts a call of a pipeline: cancels its tasks, and reports what was committed.
 
-A call runs in a thread of its own while the calling thread waits. A KeyboardInterrupt reaches the waiting thread alone,
-so it breaks neither a request to Spark's JVM nor a commit. The waiting thread then asks the call to stop, and cancels
-its tasks until the call has ended: the Spark jobs of the call, by their tag, or the worker processes that run them. No
-other job of the session is touched.
+A call runs in a thread of its own while the calling thread waits (:func:`call`). A KeyboardInterrupt reaches only the
+waiting thread, so it breaks neither a request to Spark's JVM nor a commit. The waiting thread then asks the call to
+stop, and cancels its tasks until the call has ended: the Spark jobs of the call, by their tag, or the worker processes
+that run them. No other job of the session is touched.
 
-The call looks at :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished. The
-KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
+Core types: :class:`Stop`.
+
+Rules. The call checks :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished.
+The KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
 second KeyboardInterrupt does not wait for the call.
 
 Source: docs/decisions/0028-a-call-runs-in-a-thread-of-its-own.md.
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from lakebed.spark.pipeline import Pipeline
 
 CANCEL_EVERY_S = 0.5
-"""A job that was submitted just after its tag was cancelled is cancelled by the next round."""
+"""Period of cancelling: a job that was submitted just after its tag was cancelled is cancelled in the next round."""
 
 Given = ParamSpec("Given")
 T = TypeVar("T")
@@ -63,14 +65,14 @@ class Stop:
             raise KeyboardInterrupt
 
     def cancel(self) -> None:
-        """Cancel the tasks of the call, once. A best effort: a session that is gone has no jobs."""
+        """Cancel the tasks of the call. Failures are ignored: a session that has ended has no jobs."""
         for cancel in list(self._cancels.values()):
             with contextlib.suppress(Exception):
                 cancel()
 
     @contextlib.contextmanager
     def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Have :meth:`cancel` call ``cancel`` during the block. What a cancelled task raises is an interrupt.
+        """Have :meth:`cancel` call ``cancel`` during the block. Errors of cancelled tasks become a KeyboardInterrupt.
 
         Raises KeyboardInterrupt if the call was asked to stop.
         """
@@ -94,14 +96,14 @@ class Stop:
             try:
                 yield
             finally:
-                # A session whose JVM is gone has no tags.
+                # A session whose JVM has ended has no tags.
                 with contextlib.suppress(Exception):
                     _tags(session).remove(self.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tags:
-    """How jobs of a session are tagged, in the calling thread, and cancelled by their tag, from any thread."""
+    """Tags the jobs of a session in the calling thread, and cancels jobs by their tag from any thread."""
 
     add: Callable[[str], object]
     remove: Callable[[str], object]
@@ -109,7 +111,7 @@ class _Tags:
 
 
 def _tags(session: SparkSession) -> _Tags:
-    # The tags of a session that is no Spark Connect are of one thread: no other could cancel by them.
+    # Session tags belong to one thread, except in Spark Connect: another thread could not cancel by them.
     context = session.sparkContext if hasattr(session, "_jsparkSession") else None
     if context is None:
         return _Tags(session.addTag, session.removeTag, session.interruptTag)
@@ -120,14 +122,14 @@ _current: ContextVar[Stop | None] = ContextVar("lakebed_stop", default=None)
 
 
 def current_stop() -> Stop:
-    """That of the call that runs in this thread; one that nobody asks if there is none."""
+    """The stop of the call that runs in this thread; outside of a call, one that is never asked to stop."""
     return _current.get() or Stop()
 
 
 def interruptible(
     method: Callable[Concatenate[Pipeline, Table | str, Given], T],
 ) -> Callable[Concatenate[Pipeline, Table | str, Given], T]:
-    """Have a method of :class:`Pipeline` run as this module says. A call within a call is part of it."""
+    """Run a method of :class:`Pipeline` as an interruptible call. A call within a call is part of it."""
 
     @functools.wraps(method)
     def run(self: Pipeline, table: Table | str, *args: Given.args, **kwargs: Given.kwargs) -> T:
@@ -139,7 +141,7 @@ def interruptible(
             try:
                 return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
             except Exception as error:
-                # One that cannot mean anything is no failure of a job: it was refused before it began.
+                # A UsageError is not recorded: the call was refused before it began.
                 if type(error) is not UsageError:
                     record_failure(target.storage, attempt, error)
                 raise
@@ -153,9 +155,9 @@ def _job_id(given: Mapping[str, object]) -> str | None:
 
 
 def call(work: Callable[[], T], session: SparkSession | None) -> T:
-    """Do the work in a thread of its own, with the Spark properties of this one if there is a session already.
+    """Do the work in a thread of its own, with the Spark properties of this one if there is a session.
 
-    In a thread other than the main one, where no KeyboardInterrupt arrives, the work is done at once.
+    In threads other than the main one, which KeyboardInterrupt does not reach, the work is done in place.
     """
     stop = Stop()
     done: list[T] = []
@@ -165,7 +167,7 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
     def run() -> None:
         _current.set(stop)
         try:
-            # Interrupted while the thread was started.
+            # The interrupt may have come while the thread was started.
             stop.check()
             done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
@@ -178,7 +180,7 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
     else:
         _wait(_thread(session, functools.partial(copy_context().run, run)), stop, ended)
     if stop.asked:
-        # What it raised instead (an error of closing jobs, say) is told as its cause.
+        # Another error that it raised, such as one of closing jobs, becomes the cause.
         cause = next((error for error in raised if not isinstance(error, KeyboardInterrupt)), None)
         raise KeyboardInterrupt from cause
     if raised:
@@ -187,7 +189,7 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
 
 
 def _thread(session: SparkSession | None, run: Callable[[], object]) -> threading.Thread:
-    # A daemon: whoever interrupts twice does not wait for it, not even at the end of the process.
+    # A daemon: after a second interrupt not even the end of the process waits for it.
     if getattr(session, "_jsparkSession", None) is None:
         return threading.Thread(target=run, name="lakebed-call", daemon=True)
     from pyspark import InheritableThread
@@ -197,13 +199,13 @@ def _thread(session: SparkSession | None, run: Callable[[], object]) -> threadin
 
 
 def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
-    """Return when the thread has ended. Not by Thread.join: interrupted, that takes a thread that runs for ended."""
+    """Wait until the thread has ended. Thread.join, once interrupted, takes a running thread for ended."""
     try:
         thread.start()
         ended.wait()
     except KeyboardInterrupt:
         stop.ask()
-        # One that has not begun will see that it was asked to stop.
+        # A thread that has not begun checks the stop first.
         while thread.ident is not None and not ended.is_set():
             stop.cancel()
             ended.wait(CANCEL_EVERY_S)

@@ -1,7 +1,10 @@
-"""How far a Spark job is, for a progress bar: asked of Spark's own tracker while the job runs.
+"""Reports how far a Spark job is, from Spark's own tracker, while the job runs.
 
-Tasks are counted, not rows: what is done of the rows is the share of the tasks that have finished. A session of Spark
-Connect has no tracker here; then only the beginning and the end are told. Nothing depends on it.
+Core types: :class:`Progress`, :class:`JobSpan`, :class:`Together`.
+
+Rules. The unit is tasks: the share of rows that is reported as done is the share of tasks that have finished. A session
+of Spark Connect has no tracker in this process; only the beginning and the end are reported. Nothing depends on
+progress.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ POLL_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Rows done of all rows of a call; never goes back within one call."""
+    """Rows done of all rows of a call. ``rows_done`` never decreases within a call."""
 
     rows_done: int
     rows_total: int
@@ -33,7 +36,7 @@ Callback = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class JobSpan:
-    """The part of a call that one Spark job does: its rows, of all rows, and the tasks it will have at the least."""
+    """The part of a call that one Spark job does: its rows, of all rows, and its least number of tasks."""
 
     first: int
     last: int
@@ -42,31 +45,31 @@ class JobSpan:
 
 
 class Together:
-    """The progress of several Spark jobs that run at once, told as that of one call."""
+    """Adds up the progress of several Spark jobs that run at once."""
 
     def __init__(self, progress: Callback, rows_total: int) -> None:
         self._progress = progress
         self._rows_total = rows_total
         self._done: list[int] = []
-        self._telling = threading.Lock()
+        self._reporting = threading.Lock()
 
     def part(self) -> Callback:
-        """What one of the jobs tells; its rows count from 0."""
-        with self._telling:
+        """The callback of one of the jobs, whose rows count from 0."""
+        with self._reporting:
             place = len(self._done)
             self._done.append(0)
 
-        def tell(progress: Progress) -> None:
-            with self._telling:
+        def report(progress: Progress) -> None:
+            with self._reporting:
                 self._done[place] = progress.rows_done
                 self._progress(Progress(min(sum(self._done), self._rows_total), self._rows_total))
 
-        return tell
+        return report
 
 
 @contextlib.contextmanager
 def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> Iterator[None]:
-    """Tell ``progress`` how far the Spark job inside the block is."""
+    """Report to ``progress`` how far the Spark job inside the block is."""
     if progress is None:
         yield
         return
@@ -84,7 +87,7 @@ def watched(session: SparkSession, progress: Callback | None, span: JobSpan) -> 
         if tracker is not None:
             watcher.join()
             _ungroup(session)
-    # Told after the watcher has ended, so that it is the last.
+    # After the watcher has ended, so that it is the last report.
     progress(Progress(span.last, span.total))
 
 
@@ -93,7 +96,7 @@ def _tracker(session: SparkSession, group: str) -> Any:
         context = session.sparkContext
         context.setJobGroup(group, "lakebed")
         return context.statusTracker()
-    except Exception:  # noqa: BLE001 - Spark Connect refuses, each version in its own way; there is no progress then
+    except Exception:  # noqa: BLE001 - Spark Connect refuses, each version with another error
         return None
 
 
@@ -113,7 +116,7 @@ def _watch(tracker: Any, group: str, ended: threading.Event, progress: Callback,
 
 
 def _share(tracker: Any, group: str, tasks_min: int) -> float:
-    """The share of the group's tasks that have finished. Spark plans its stages as it goes, so not all are known."""
+    """The share of the group's tasks that have finished. Spark plans stages while it runs, so some are unknown."""
     done = tasks = 0
     for job in tracker.getJobIdsForGroup(group):
         found = tracker.getJobInfo(job)

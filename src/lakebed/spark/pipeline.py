@@ -1,8 +1,12 @@
-"""The pipeline: what is done to whole tables, on Spark or in worker processes.
+"""The public face of the pipeline: what is done to whole tables, on Spark or in worker processes.
 
-A session is started when the first call needs one, so that splitting and garbage collection, which only read and write
-metadata, need no Java. Every call plans on the driver, hands tasks to Spark or to the workers, and commits on the
-driver; tasks return metadata and commit nothing.
+Every call plans on the driver, hands tasks to Spark or to worker processes, and commits on the driver. Tasks return
+metadata and commit nothing. A session is started when the first call needs one; splitting and garbage collection read
+and write only metadata and need no Java.
+
+Core types: :class:`Pipeline`.
+
+Source: docs/spark.md, docs/clusters.md.
 """
 
 from __future__ import annotations
@@ -46,20 +50,20 @@ if TYPE_CHECKING:
 
 
 class Pipeline:
-    """Bulk import, compaction, splitting, joining and garbage collection for the tables of one instance.
+    """Import, ingest, compaction, splitting, joining, export and garbage collection for the tables of one instance.
 
-    ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
+    A ``session`` is used as it is and never stopped. Without one, ``launcher`` says where Spark is: a
     :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
-    it starts is stopped by :meth:`close` or at the end of a ``with`` block. If one is active in this process, that is
-    used in place of a master.
+    is active in this process is used instead of a master. A session that the pipeline starts is stopped by
+    :meth:`close` or at the end of a ``with`` block.
 
-    With ``launcher="in-process"`` there is no Spark: tasks run in worker processes of this machine, which end with
-    :meth:`close` or the ``with`` block.
+    With ``launcher="in-process"``, or ``"in-process[4]"`` for at most four at once, there is no Spark: tasks run in
+    worker processes of this machine, which end with :meth:`close` or the ``with`` block.
 
     A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
-    its note says what was committed. A second one does not wait for that.
+    its note says what was committed. A second KeyboardInterrupt does not wait.
 
-    Raises UsageError for an instance in memory: tasks are other processes, and could not see it.
+    Raises UsageError for an instance in memory: tasks run in other processes, which cannot see it.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Pipeline:
             )
         if not instance.storage.shared:
             raise Code.INSTANCE_IN_MEMORY(
-                f"{instance.url} lives in the memory of this process, where tasks, which are other processes, cannot "
+                f"{instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
                 "see it; use a folder or an object store",
                 url=instance.url,
             )
@@ -93,7 +97,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Stop the session if this pipeline started it, and the workers."""
+        """Stop the workers, and the session if this pipeline started it."""
         if self._pool is not None:
             self._pool.close()
         if self._started is not None:
@@ -103,10 +107,7 @@ class Pipeline:
 
     @cached_property
     def session(self) -> SparkSession:
-        """The Spark session, started now if there is none yet.
-
-        Raises UsageError without Spark.
-        """
+        """The Spark session; starts one if there is none. Raises UsageError without Spark."""
         if self._given is not None:
             return self._given
         if isinstance(self.launcher, InProcess):
@@ -120,10 +121,10 @@ class Pipeline:
             return session
 
     def existing_session(self) -> SparkSession | None:
-        """The session that is there already; None if the first call that needs one would start it."""
+        """The session that exists already; None if the first call that needs one would start it."""
         known: SparkSession | None = self._given or vars(self).get("session")
         if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
-            # That of this thread: the one that does the work would find none, and start another.
+            # The session of this thread: the thread that does the work would not find it, and start another.
             self._active = active_session()
             return self._active
         return known
@@ -131,7 +132,7 @@ class Pipeline:
     # -- work ---------------------------------------------------------------------------------------------------
 
     @interruptible
-    def bulk_import(  # noqa: PLR0913 - what is said of a source is said in one call
+    def bulk_import(  # noqa: PLR0913 - all that describes a source
         self,
         table: Table | str,
         source: Any,
@@ -147,21 +148,21 @@ class Pipeline:
     ) -> ImportReport:
         """Add all rows of a source, sorted, in one atomic commit.
 
-        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame; ``format`` is parquet, csv,
-        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: to
-        repeat an import with it, from any process, adds nothing.
+        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame. ``format`` is parquet, csv,
+        json, orc, avro, delta, iceberg, or query, whose source is a Spark SQL query. ``job_id`` is a request key: a
+        repeated import with the same one, from any process, adds nothing.
 
-        ``columns`` has the source's column of each field that is not read from its own name, ``casts`` the fields whose
-        values may be cast. ``select`` is a Spark SQL query over the view ``source``, of which the rows are taken in
-        place of the source's. With a ``quarantine``, a location for files, rows that do not fit are put there with the
-        reason, in a folder named by the job, and the others are imported. See docs/import.md.
+        ``columns`` maps fields to the source's columns where the names differ; ``casts`` names the fields whose values
+        may be cast. ``select`` is a Spark SQL query over the view ``source``; its rows are imported instead of the
+        source's. With a ``quarantine``, a location for files, rows that do not fit are written there with the reason,
+        in a folder named by the job, and the others are imported. See docs/import.md.
 
-        Partitions that would exceed ``split_rows`` or ``split_bytes`` are cut before, by the keys that come; with
-        ``partition_rows`` those that would get more than so many rows. They stay cut if the import fails. Small
-        partitions last only in a table whose ``split_rows`` says so too.
+        Partitions that would exceed ``split_rows`` or ``split_bytes``, or that would get more than ``partition_rows``
+        rows, are cut before the import, at sampled keys. They stay cut if the import fails. Small partitions are joined
+        again later unless the table's ``split_rows`` is as small.
 
         Raises:
-            UsageError: a format, field, query or quarantine that cannot be; a connector that the session lacks;
+            UsageError: an invalid format, field, query or quarantine; a connector that the session lacks;
                 ``partition_rows`` of less than 2; a pipeline without Spark.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
@@ -172,7 +173,7 @@ class Pipeline:
         if self._pool is not None:
             raise Code.SPARK_REQUIRED(
                 "a bulk import shuffles rows between tasks, which needs Spark: leave out the launcher in-process, or "
-                "add Parquet files without Spark, by Table.submit and ingest"
+                "add Parquet files without Spark by Table.submit and ingest"
             )
         target = self._table(table)
         if partition_rows is not None and not is_whole(partition_rows, 2):
@@ -189,10 +190,10 @@ class Pipeline:
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
         """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
 
-        ``source`` is a path, folder, glob or URI, or several of them. Every row is looked at first: the columns are the
-        newest schema's, or an earlier one's, by field id, name and type, as those of an export are; no null stands
-        where none may; every value is one that its type allows; the rows are sorted by row key and sort key.
-        ``job_id`` is as for :meth:`bulk_import`.
+        ``source`` is a path, folder, glob or URI, or several of them. Every row is checked first: the columns are those
+        of the newest schema or of an earlier one, by field id, name and type, as in an export; there is no null where
+        none may be; every value is one that its type allows; the rows are sorted by row key, then sort key. ``job_id``
+        is as for :meth:`bulk_import`.
 
         Raises:
             NotFoundError: a path or glob matches nothing.
@@ -205,9 +206,9 @@ class Pipeline:
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
     ) -> DataFrame:
-        """A DataFrame of all rows with a key in any of the ranges (all if none is given), each task's in key order.
+        """A DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each task.
 
-        It is of the newest version, or the one given; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
+        It reads the latest version, or the given one; see docs/spark.md. Raises UsageError, BadKeyError, NotFoundError.
         """
         from lakebed.spark.datasource.options import read_options
 
@@ -219,15 +220,16 @@ class Pipeline:
 
     @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
-        """Carry out the open requests, if they are due; with ``force`` due or not. Each job is one atomic commit.
+        """Carry out the open requests that are due, or all of them with ``force``. Each job is one atomic commit.
 
-        ``method`` says how rows are sorted, whatever there is of them: ``sort`` by one task a job, ``shuffle`` by many
-        as a bulk import, which needs Spark; without Spark it is always ``sort``. Requests that failed, or were
-        rejected, are in the report, with the reason.
+        ``method`` is how the rows of a job are sorted, by default by their size: ``sort`` by one task, ``shuffle`` by
+        many, as in a bulk import, which needs Spark. Without Spark it is always ``sort``. Requests that failed or were
+        rejected are in the report, with the reason.
 
         Raises:
             UsageError: an unknown method, or ``shuffle`` without Spark.
-            StorageError: a store did not answer, or a disk is full; all else was done, and the request stays open.
+            StorageError: a store did not answer, or a disk is full; the other requests were carried out, these stay
+            open.
         """
         asked: Any = method
         if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
@@ -247,32 +249,32 @@ class Pipeline:
     ) -> CompactionReport:
         """Merge the runs that the strategy picks, by default the table's own (setting ``compaction_strategy``).
 
-        ``full`` merges every partition of more than one run whole; see :mod:`lakebed.maintenance.compaction.strategies`
-        for the others. Runs that do not overlap become one without being rewritten.
+        ``full`` merges each partition with more than one run into one; for the others see
+        :mod:`lakebed.maintenance.compaction.strategies`. Runs that do not overlap become one without being rewritten.
 
         Raises:
             UsageError: an unknown strategy.
-            DamagedError: an input is not what was written; names it. Other partitions are compacted all the same.
+            DamagedError: an input is not what was written; names it. The other partitions are compacted.
         """
         return self._maintenance(table, progress).compact(strategy)
 
     def split(self, table: Table | str) -> SplitReport:
-        """Cut every partition above ``split_rows`` or ``split_bytes``; metadata only, needs no Spark."""
+        """Cut every partition above ``split_rows`` or ``split_bytes``. Metadata only; needs no Spark."""
         return self._maintenance(table).split()
 
     @interruptible
     def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
-        """Make one partition of small neighbours, as far as ``join_share`` allows.
+        """Make one partition of small neighbours that come to at most half of the limits of a split.
 
-        Metadata only, and without Spark; but partitions that a file keeps apart, for it was merged away in one of them
-        and not in the others, are compacted first.
+        Metadata only, and without Spark, except that partitions are compacted first if a file keeps them apart, because
+        it was merged away in one of them and not in the others.
 
-        Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined all the same.
+        Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined.
         """
         return self._maintenance(table, progress).join()
 
     @interruptible
-    def export(  # noqa: PLR0913 - what, where to, which rows, in what form: each is the caller's to say
+    def export(  # noqa: PLR0913 - what, where to, which rows, in what form
         self,
         table: Table | str,
         url: str,
@@ -284,20 +286,20 @@ class Pipeline:
         at: int | None = None,
         progress: Callback | None = None,
     ) -> ExportReport:
-        """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty place of their own.
+        """Write the table's rows, in key order, as files of about ``file_bytes`` into an empty folder.
 
-        As it was at the version ``at``, by default the newest; the version is pinned meanwhile.
-        ``where`` is a predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is how many
-        files there are to be at most. The place is whole when ``_SUCCESS`` is there; its ``_manifest.json`` names each
-        file with its rows and digest, and the schema. Storage options are the instance's own where the place is of the
-        same kind; else the environment has to have the credentials.
+        The rows are those of the version ``at``, by default the latest, which is pinned meanwhile. ``where`` is a
+        predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is the largest number of
+        files. The export is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names the schema, and each file
+        with its rows and digest. The storage options are those of the instance if the URL is of the same kind of store;
+        otherwise the environment needs the credentials.
 
         Raises:
-            UsageError: an unknown format, a predicate that means nothing, fewer than one partition, a bad URL.
+            UsageError: an unknown format, an invalid predicate, fewer than one partition, an invalid URL.
             BadKeyError: a range that does not fit the key.
-            ExistsError: the place is not empty.
+            ExistsError: the folder is not empty.
             NotRetainedError: files of that version may be deleted.
-            DamagedError: a file of the table is not what was written; names it. Nothing is left at the place then.
+            DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
         target = self._table(table)
         wanted = ExportRequest(tuple(ranges), where, format, partitions, self._maintenance(target).cores)
@@ -307,14 +309,14 @@ class Pipeline:
             return export(target, snapshot, place.connect(), wanted, execute)
 
     def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
-        """Delete files that no reference has needed for the GC delay and the history window; needs no Spark."""
+        """Delete files that no reference has needed for the GC delay and the history window. Needs no Spark."""
         return self._maintenance(table).collect_garbage(dry_run=dry_run)
 
     def delete_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
-        """Delete what was written and never committed, once it is older than ``orphan_age_s``; needs no Spark.
+        """Delete objects that were never committed and are older than ``orphan_age_s``. Needs no Spark.
 
-        Raises RejectedError, unless ``force`` is given, where someone should look first: a table that misses files,
-        objects of no known kind, or more orphans than 5% of its objects or 10,000.
+        Raises RejectedError, unless ``force`` is given, if something looks wrong: a table that misses files, objects of
+        an unknown kind, or more orphans than 5% of its objects or 10,000.
         """
         target = self._table(table)
         with committed_on_interrupt(target.log):
@@ -323,16 +325,16 @@ class Pipeline:
     def delete_dropped(self, *, dry_run: bool = False) -> DroppedReport:
         """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
 
-        And temporaries of puts that died, of the whole instance. Lists every object; needs no Spark.
+        Also deletes the temporary files of puts that died, in the whole instance. Lists every object; needs no Spark.
         """
         return delete_dropped(self.instance, dry_run=dry_run)
 
     @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: ingest, compact, split and join until there is nothing to do, then collect garbage.
+        """Do all that is due: ingest, compact, split and join until nothing is left to do, then collect garbage.
 
-        What compaction merges is up to the table's strategy; partitions that can be split only when they are one run
-        are merged whole. A table that is offline is neither compacted nor split nor joined.
+        Compaction follows the table's strategy; partitions that can be split only when they are one run are merged into
+        one. A table that is offline is neither compacted nor split nor joined.
         """
         maintenance = self._maintenance(table, progress)
         return maintenance.maintain(online=self.instance.is_online(maintenance.table.name))
