@@ -356,7 +356,7 @@ def test_csv_columns_match_by_name_not_by_place(pipeline, table, tmp_path):
 
 
 def test_an_instance_in_memory_is_refused(spark):
-    with pytest.raises(UsageError, match="lives in the memory of this process"):
+    with pytest.raises(UsageError, match="is in the memory of this process"):
         Pipeline(lakebed.create("memory://pipeline"), spark)
 
 

@@ -1,22 +1,26 @@
-"""Ingest jobs: have the files of open requests sorted somewhere, and commit what was made of them.
+"""Ingest jobs: has the files of open requests sorted into data files, and commits them.
 
-A job has no record of its own while it runs: the one entry that adds its files closes its requests as well, and an add
-is refused if one of them is not open any more. So it does not matter who runs a job, how often, or where he is killed:
-before that entry nothing happened, and after it the requests are gone. Two processes that ingest at once may do the
-same work twice; the second commit is refused, and what is left of its job is done again. (docs/decisions/0020.)
+A job is not recorded while it runs. The entry that adds its files also closes its requests, and an add is refused if
+one of its requests is not open any more. A job may therefore be run by any process, repeatedly, and killed at any
+point: before that entry nothing has happened, and after it the requests are closed. If two processes ingest at once,
+both may do the same work; the second commit is refused, and what is left of its job is done again.
 
-What can go wrong with a request, each by itself:
+What can go wrong with a request, independently of others:
 
-* its file is gone, or another by now: the request is rejected before anything is read;
-* its job fails for what is in a file: the job is parted, until the file at fault stands alone. The request has one
-  failure more, and is rejected at the last of ``ingest_tries_max``;
-* a store does not answer, a disk is full, or those who run tasks lack what they need: nobody's file is at fault.
-  Nothing is counted, the request stays open.
+* Its file is gone or has changed. The request is rejected before anything is read.
+* Its job fails because of what is in a file. The job is divided until the file at fault is alone. The request counts
+  one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
+* A store does not answer, a disk is full, or the executor lacks what it needs. No file is at fault; nothing is counted,
+  and the request stays open.
 
 Rows of a request do not pass a fence that was set after it was submitted, however late it is carried out: the task
-leaves them out, and a fence that comes while it runs refuses the add.
+leaves them out, and a fence that is set while the task runs refuses the add.
 
-No Spark here: who runs the tasks is the caller's business.
+Core types: :class:`IngestTask`, :class:`IngestReport`.
+
+Errors: those of the log. Errors that are no file's fault are in the report.
+
+Source: docs/decisions/0020.
 """
 
 from __future__ import annotations
@@ -51,17 +55,17 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 BATCH_JOBS_PER_CORE = 4
-"""Jobs handed over at once, a core: enough that a slow one idles few cores, few enough that commits come soon."""
+"""Jobs of a batch for each core: enough that a slow one leaves few cores idle, few enough that commits come soon."""
 
 REFUSALS_MAX = 5
-"""How often what others left of a job is done again: each time they were faster, and the rows are in the table."""
+"""How often the rest of a job is tried again after other processes carried out some of its requests."""
 
 REASON_CHARS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """A file to take in, but for the rows with keys in some ranges."""
+    """A file to ingest, except for the rows with keys in the ranges ``without``."""
 
     file: Source
     without: tuple[EncodedRange, ...] = ()
@@ -97,7 +101,7 @@ Execute = runner.Execute[IngestTask, tuple[NewFile, ...]]
 
 @dataclass(frozen=True, slots=True)
 class FailedRequest:
-    """A request that was tried in vain, or given up."""
+    """A request that failed, or that was rejected."""
 
     request: str
     url: str
@@ -107,10 +111,10 @@ class FailedRequest:
 
 @dataclass(frozen=True, slots=True)
 class IngestReport:
-    """What an ingest did: ``requests`` were carried out by ``jobs`` commits, the last at ``version`` (None: none was).
+    """What an ingest did: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
 
-    ``waiting`` requests are not due yet, or could not be carried out for reasons that are in ``errors``, which are
-    nobody's file's fault.
+    ``waiting`` requests are not due yet, or could not be carried out for reasons in ``errors``, which are no file's
+    fault.
     """
 
     table: str
@@ -127,11 +131,11 @@ class IngestReport:
 
     @property
     def crowded_out(self) -> bool:
-        """Whether jobs were refused because a partition has too many runs: after a compaction they will be taken."""
+        """Whether jobs were refused because a partition has too many runs; after a compaction they can be committed."""
         return any(isinstance(error, ContentionError) for error in self.errors)
 
     def followed_by(self, later: IngestReport) -> IngestReport:
-        """This ingest and a later one, which tried again what this one left, as one."""
+        """The sum of this ingest and a later one, which tried again what this one left."""
         sums = {
             name: getattr(self, name) + getattr(later, name)
             for name in ("jobs", "requests", "source_bytes", "rows", "files", "size_bytes", "failed")
@@ -152,7 +156,7 @@ class _IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A job, and how often others were faster."""
+    """A job, and how often other processes carried out some of its requests first."""
 
     job: IngestJob
     refusals: int = 0
@@ -161,7 +165,7 @@ class _Try:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """A job whose files are there, and its task. ``base_version`` is that of the state it was made for."""
+    """A job whose files exist, and its task. ``base_version`` is that of the state it was made for."""
 
     tried: _Try
     tasks: tuple[IngestTask]
@@ -169,7 +173,7 @@ class _Ready:
 
 
 def prepare(table: Table, *, force: bool = False, method: Method | None = None) -> IngestPlan:
-    """What to ingest now. ``force``: all that is open, due or not. ``method``: how, whatever the sizes are."""
+    """What to ingest now. ``force`` takes all open requests, due or not; ``method`` overrides that by size."""
     requests = list(table.state().open_requests.values())
     if not requests:
         return IngestPlan((), ())
@@ -184,8 +188,8 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
     """Carry out a plan. ``cores`` is how many tasks ``execute`` runs at once.
 
     Raises:
-        ContentionError, UnknownOutcomeError, StorageError: the log. What was committed is; the rest stays open, and
-            whatever the outcome was, no request is carried out twice.
+        ContentionError, UnknownOutcomeError, StorageError: the log. Committed jobs stay committed, the rest stays open,
+            and no request is carried out twice.
     """
     progress = _IngestProgress()
 
@@ -221,11 +225,11 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
 
 
 def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[NewFile, ...]:
-    """Read, sort and send: the work of one task. The rows come from the files as they were found, or not at all.
+    """Read, sort and send: the work of one task. Fails if a file is not the one that was found.
 
     Raises:
         DamagedError, SchemaMismatchError, BadKeyError: for what is in a file; names it.
-        StorageError: a file is another by now or cannot be read; names it. Or sorting has no room in ``scratch``.
+        StorageError: a file has changed or cannot be read; names it. Or sorting has no room in ``scratch``.
     """
     from lakebed.sorting.sort import sort_runs
 
@@ -276,7 +280,7 @@ def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Sche
 
 
 def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
-    """The jobs with those of their requests whose files are what they were."""
+    """The jobs, with only those of their requests whose files have not changed."""
     state = table.state()
     found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
@@ -295,7 +299,7 @@ def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) 
 def _reject_missing(
     table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
 ) -> set[str]:
-    """The ids of those that are open and whose files are what they were; others are given up, naming the file."""
+    """The ids of the requests that are open and whose files have not changed; rejects the others."""
     held = [request for request in requests if request.id in state.open_requests]
     files = [(request, file) for request in held for file in request.files]
 
@@ -309,12 +313,12 @@ def _reject_missing(
         if isinstance(reason, Error):
             progress.errors.append(reason)
         else:
-            _give_up(table, request, file.url, reason, progress)
+            _reject(table, request, file.url, reason, progress)
     return good
 
 
 def _look(file: Source, home: Storage) -> str | Error | None:
-    """Why the file is not the one that was found; or why that cannot be told, which leaves its request open."""
+    """Why the file is not the one that was found; an error if the store does not say, which leaves the request open."""
     try:
         return amiss(file, home)
     except Error as error:
@@ -326,7 +330,7 @@ def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask
     for request in job.requests:
         without = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
         parts += [JobPart(file, without) for file in request.files]
-    # A shuffle's accounts are of whole files.
+    # A shuffle counts the rows of whole files.
     method = Method.SORT if any(part.without for part in parts) else job.method
     return IngestTask(clock.new_id(), method, tuple(parts), target)
 
@@ -335,8 +339,8 @@ def _execute(execute: Execute, tasks: Sequence[IngestTask]) -> Sequence[TaskResu
     try:
         return execute(tasks)
     except Error as error:
-        # A task that its worker did not survive takes all of its batch with it.
-        if len(tasks) == 1 or _is_nobodys(error):
+        # On Spark, a task whose worker dies fails its whole batch.
+        if len(tasks) == 1 or _is_no_files_fault(error):
             return [error] * len(tasks)
         return [_execute(execute, [task])[0] for task in tasks]
 
@@ -345,7 +349,7 @@ def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _
     one = ready.tried
     outcome = commit_files(table, ProposeFiles(files, None, ready.base_version, one.job.ids))
     if isinstance(outcome, NotCommitted):
-        # Refused for good. Of its requests others may have carried out all or some.
+        # The refusal is final. Other processes may have carried out all or some of its requests.
         left = [request for request in one.job.requests if request.id in table.state().open_requests]
         if left and one.refusals < REFUSALS_MAX:
             return [_Try(job_of(left, one.job.method), one.refusals + 1)]
@@ -355,7 +359,7 @@ def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _
             )
         return []
     if isinstance(outcome, TooManyRuns):
-        # Nobody's fault: the requests stay open, and whoever maintains the table compacts it next.
+        # The requests stay open; the next maintenance compacts the partition.
         progress.errors.append(refusal(outcome, f"ingest into {table.name}"))
         return []
     progress.version = version_of(outcome, f"ingest into {table.name}")
@@ -365,13 +369,13 @@ def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _
 
 
 def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
-    """What to do about a job that failed: part it, count it, or leave it open."""
+    """Divide a job that failed, count the failure, or leave the request open; returns what to try again."""
     url = error.facts.get("name") or error.facts.get("source")
     named = any(file.url == url for request in one.job.requests for file in request.files)
-    if len(one.job.requests) > 1 and (named or not _is_nobodys(error)):
+    if len(one.job.requests) > 1 and (named or not _is_no_files_fault(error)):
         return [_Try(job, one.refusals) for job in parted(one.job, url if named else None)]
-    if isinstance(error, StorageError) or (_is_nobodys(error) and not named):
-        # If it is the file that changed meanwhile, the next look at it tells.
+    if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
+        # If the file has changed meanwhile, the check before the next try finds out.
         if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):
             return [one]
         progress.errors.append(error)
@@ -381,19 +385,19 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
     table.try_commit(FailRequest(request.id, reason))
     held = table.state().open_requests.get(request.id)
     if held is not None and held.failures >= table.settings_in_force().ingest_tries_max:
-        _give_up(table, request, request.files[0].url, reason, progress)
+        _reject(table, request, request.files[0].url, reason, progress)
     else:
         progress.failed.append(FailedRequest(request.id, request.files[0].url, reason, rejected=False))
     return []
 
 
-def _is_nobodys(error: Error) -> bool:
-    """Whether it is no file's fault, unless it names one. What is wrong with rows is a UsageError of a class below."""
+def _is_no_files_fault(error: Error) -> bool:
+    """Whether the error, if it names no file, is no file's fault. Errors of rows are subclasses of UsageError."""
     return isinstance(error, StorageError) or type(error) is UsageError
 
 
-def _give_up(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
-    # Refused: another process did it, or ingested it, in this very moment.
+def _reject(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
+    # A refusal says that another process rejected or ingested it meanwhile.
     outcome = table.try_commit(RejectRequest(request.id, reason[:REASON_CHARS_MAX]))
     if not isinstance(outcome, NotCommitted):
         version_of(outcome, f"table {table.name}")

@@ -1,16 +1,17 @@
-"""What to compact, and how a large merge is shared out among tasks. Pure: no I/O.
+"""Plans compactions: which runs to merge, and how a large merge is divided among tasks. Pure: no I/O.
 
-A strategy (:mod:`lakebed.maintenance.compaction.strategies`) says which runs of a partition become one. What is in an
-open job is not looked at; the partitions with most runs come first, because a query merges as many; a partition, and
-the table, has at most so many jobs at a time. While requests or commits pile up nothing is begun: merging makes neither
-of them shorter.
+A strategy (:mod:`lakebed.maintenance.compaction.strategies`) chooses the runs of a partition that become one. The
+inputs of open jobs are left out. Partitions with most runs come first, because a query merges as many runs as its
+partition has. A partition, and the table, have at most a certain number of open jobs. No job is begun while requests or
+commits pile up, because merging shortens neither queue.
 
-Before that, small files that reach many partitions are merged whole, by a job over all partitions that they reach
-(:mod:`lakebed.maintenance.compaction.whole_files`).
+Small files that reach many partitions are merged whole before that, by a job over all partitions that they reach.
 
-A batch of runs is one *job*, which is committed by one ``replace``. Its rows may be merged by several *tasks*, each
-over a sub-range of the partition's keys: when the input is larger than one task should take, and when the planned jobs
-alone would leave cores idle. The tasks' ranges tile the partition, so every row goes through exactly one of them.
+A batch of runs is one *job*, which is committed by one transaction. Its rows may be merged by several *tasks*, each
+over a sub-range of the partition's keys, if the input is larger than one task should take, or if the planned jobs alone
+would leave cores idle. The ranges of the tasks tile the partition.
+
+Core types: :class:`CompactionPlan`, :class:`PartitionMerge`, :class:`Concatenation`, :class:`Skipped`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Job
 
 COMMITS_WAITING_MAX = 256
-"""Proposals that wait in this process: more than go into one entry, so that others wait for a whole commit already."""
+"""Proposals that wait in this process: more than fit into one entry, so that some wait for a whole commit."""
 
 REQUESTS_OPEN_MAX = 1_000
 """More open requests than this are ten ingest jobs or more, which need the cores before any merge does."""
@@ -54,18 +55,18 @@ TASK_BYTES_MAX = 1024 * 1024 * 1024
 """Input of one task, which is what is read and written again if the task is lost."""
 
 SHARE_BYTES_MIN = 32 * 1024 * 1024
-"""A merge of less is not shared out: a second file, with its footer and request, costs more than a core saves."""
+"""A smaller merge is not divided: a second file, with its footer and request, costs more than a core saves."""
 
 SLICE_SHARE = 8
-"""A merge plan reads an eighth of the memory limit at once: what it has read it holds to its end, some of it twice. At
-each border between slices one page of every input is decoded twice, so slices are no smaller than need be."""
+"""A merge plan reads an eighth of the memory limit at once: it holds what it has read to its end, some of it twice. At
+each border between slices one page of every input is decoded twice, so slices are not smaller than necessary."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMerge:
-    """Runs of one partition, to become one. ``rows`` and ``size_bytes`` are those inside the partition.
+    """Runs of one partition that are to become one. ``rows`` and ``size_bytes`` are those inside the partition.
 
-    Or whole files of several ``partitions``, which are given then; ``partition`` is the first of them.
+    For whole files of several partitions, ``partitions`` has all of them, and ``partition`` is the first.
     """
 
     partition: int
@@ -80,7 +81,7 @@ class PartitionMerge:
 
 @dataclass(frozen=True, slots=True)
 class Concatenation:
-    """Files of one partition, of so many runs that do not overlap, to become one run as they are."""
+    """Files of ``runs`` runs of one partition that do not overlap, and are to become one run without a merge."""
 
     partition: int
     files: tuple[str, ...]
@@ -90,7 +91,7 @@ class Concatenation:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A partition that is due and is left alone this time, and why."""
+    """A partition that is due and is left out this time, and why."""
 
     partition: int
     reason: str
@@ -98,10 +99,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to merge, partitions with most runs first; what to chain; what has to wait.
+    """What to merge, partitions with most runs first; what to concatenate; what has to wait.
 
-    ``whole`` are merges of whole files over several partitions. What is to be done in these partitions afterwards is
-    not known before: plan again.
+    ``whole`` are merges of whole files over several partitions. Plan again after them: what is due in these partitions
+    then is not known before.
     """
 
     merges: tuple[PartitionMerge, ...] = ()
@@ -112,7 +113,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class _PartitionPlan:
-    """What one partition wants; ``runs`` are those that it has."""
+    """What is due in one partition, which has ``runs`` runs."""
 
     runs: int
     merges: tuple[PartitionMerge, ...] = ()
@@ -128,7 +129,7 @@ def check_strategy(name: str | None) -> Strategy | None:
 
 
 def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
-    """What the strategy, by default the table's own, wants done to this state."""
+    """The plan of a strategy, by default the table's own, for this state."""
     chosen = settings.compaction_strategy if strategy is None else strategy
     jobs = _jobs_by_partition(state)
     sums = partition_sums(state)
@@ -139,7 +140,7 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     found = [
         _plan_partition(state, partition, jobs.get(partition, ()), claimed, (chosen, settings)) for partition in several
     ]
-    # A query merges as many runs as its partition has, so the partition with most of them gains most.
+    # A query merges as many runs as its partition has, so the partition with most runs gains most.
     found.sort(key=lambda one: -one.runs)
     merges = list(chain.from_iterable(one.merges for one in found))
     room -= len(together)
@@ -174,7 +175,7 @@ def _whole_files(
 
 
 def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
-    """Merge these partitions, whatever a strategy thinks of them: their files then lie inside them."""
+    """Merge these partitions independently of strategies, so that their files then lie inside them."""
     held = {partition: state.held_by(partition) for partition in partitions}
     return CompactionPlan(
         tuple(_merge(state, partition, tuple(runs_of(every))) for partition, every in held.items() if every)
@@ -182,7 +183,7 @@ def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
 
 
 def why_wait(open_requests: int, commits_waiting: int) -> str | None:
-    """Why no job should be begun now; None: go on. But see :func:`pressing`."""
+    """Why no job should be begun now; None if jobs may begin. See also :func:`pressing`."""
     if open_requests > REQUESTS_OPEN_MAX:
         return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
     if commits_waiting > COMMITS_WAITING_MAX:
@@ -191,7 +192,7 @@ def why_wait(open_requests: int, commits_waiting: int) -> str | None:
 
 
 def pressing(state: TableState, settings: Settings) -> bool:
-    """Whether a partition has so many files that soon it takes no more: then requests wait for compaction."""
+    """Whether a partition has so many files that it soon accepts no more; requests then wait for compaction."""
     bound = settings.runs_max // 2
     return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
 
@@ -239,7 +240,7 @@ def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
     return PartitionMerge(
         partition=partition,
         keys=state.partitions.range_at(position),
-        # In the order of arrival, as the partition has them.
+        # In the order of the partition, which is that of arrival.
         inputs=tuple(file for file in state.files_of(partition) if file.id in inputs),
         runs=sum(run.concatenated for run in batch),
         rows=sum(run.rows for run in batch),
@@ -253,7 +254,7 @@ def _concatenate(partition: int, run: Run) -> Concatenation:
 
 
 def tasks_of(merge: PartitionMerge, cores: int) -> int:
-    """How many tasks should share a merge if ``cores`` are free for it."""
+    """The number of tasks to divide a merge among if ``cores`` are free for it."""
     needed = -(-merge.size_bytes // TASK_BYTES_MAX)
     useful = merge.size_bytes // SHARE_BYTES_MIN
     return max(1, needed, min(cores, useful))
@@ -269,7 +270,7 @@ def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tupl
 def share_out(
     merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
 ) -> list[tuple[EncodedRange, ...]]:
-    """For each task the slices of keys that it merges one after another, each of at most about so many bytes."""
+    """For each task, the slices of keys that it merges one after another, each of at most about ``slice_bytes``."""
     slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
     parts = cut(merge, summaries, tasks * slices)
     count = min(tasks, len(parts))
@@ -277,5 +278,5 @@ def share_out(
 
 
 def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:
-    """The inputs that may have rows in the range: a task fetches no other."""
+    """The inputs that may have rows in the range; a task fetches no others."""
     return tuple(file for file in inputs if file.reaches(keys))

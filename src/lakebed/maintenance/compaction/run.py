@@ -1,23 +1,24 @@
-"""Compacting a table: open jobs, have their tasks run somewhere, commit what they made, partition by partition.
+"""Compacts a table: plans, opens jobs, has their tasks run, and commits what they made, partition by partition.
 
-A job's life, each step an entry of the table's log:
+The life of a job; each step is an entry of the table's log:
 
-1. *open*: claims the references, so that two processes never merge the same runs; whoever comes second is refused.
-2. its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or for nothing.
-3. *output*: drops the inputs' references and adds the new files' in one entry. Refused if the job was closed meanwhile:
-   then its files are orphans and nothing was lost.
-4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. Never after 3 was sent: only a refusal says that it
-   did not, and will not, take effect. Nothing is ever deleted here.
+1. *open*: claims the references, so that two processes never merge the same runs; the second one is refused.
+2. Its tasks run. A task only reads files and writes new, uniquely named ones, so it may run twice, or in vain.
+3. *output*: drops the inputs' references and adds those of the new files in one entry. It is refused if the job was
+   closed meanwhile; its files are then orphans, and nothing is lost.
+4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. A job is not closed after 3 was proposed: only a
+   refusal says that 3 did not, and will not, take effect. Nothing is deleted here.
 
-Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.whole_files`), then
-it is planned anew. Jobs run in batches (:mod:`lakebed.maintenance.compaction.jobs`); runs that need no
-merge are concatenated first, an entry each and nothing else.
+Small files that reach many partitions are merged whole first (:mod:`lakebed.maintenance.compaction.strategies`), and
+the compaction is planned anew. Runs that need no merge are concatenated, by an entry each.
 
-What a process leaves open when it dies, the next compaction closes: at once if it can tell that the process is gone
-(same host), else when the opening entry is older than the job's
-deadline by the store's clock.
+Jobs that a dead process left open are closed by the next compaction: at once if the process ran on this host and has
+ended, otherwise when the opening entry is older than the job's deadline by the store's clock.
 
-No Spark here: who runs the tasks is the caller's business. Tasks of several partitions are handed over together.
+Core types: :class:`CompactionReport`, :class:`Prepared`.
+
+Errors: UsageError for an unknown strategy; ContentionError, UnknownOutcomeError and StorageError of the log. The error
+of a partition that could not be merged is in the report.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ FETCHES = 8
 class CompactionReport:
     """What a compaction did. ``version`` is that of its last commit, None if there was nothing to do.
 
-    ``partitions`` are those in which ``jobs`` merged runs; ``concatenated`` is how many runs became part of another as
-    they are; ``waits`` says why no more jobs were begun, None if all were.
+    ``partitions`` is the number of those in which ``jobs`` merged runs. ``concatenated`` is the number of runs that
+    became part of another without a merge. ``waits`` says why no more jobs were begun; None if all were.
     """
 
     table: str
@@ -88,7 +89,7 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is to be done now, by which strategy, and the jobs without an owner that were released first."""
+    """What is to be done now, by which strategy, and the jobs of dead owners that were released first."""
 
     planned: CompactionPlan
     released: tuple[str, ...] = ()
@@ -97,7 +98,7 @@ class Prepared:
 
 
 def prepare(table: Table, strategy: str | None = None) -> Prepared:
-    """Release what dead processes left open, then plan, unless compaction has to wait.
+    """Release the jobs that dead processes left open, then plan, unless compaction has to wait.
 
     Raises UsageError for an unknown strategy.
     """
@@ -119,7 +120,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     progress = MergeProgress(waits=prepared.waits)
     if planned.whole:
         run_merges(table, execute, planned.whole, progress, cores=cores)
-        # What they made is small and waits for its like. What else is to be done in their partitions shows only now.
+        # Their outputs are small and are merged later. What else is due in their partitions is known only now.
         planned = plan(table.state(), table.settings_in_force(), prepared.strategy)
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
@@ -149,7 +150,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
 
 
 def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> tuple[int | None, int]:
-    """Make one run of several; the version, and how many runs there are less."""
+    """Make one run of several; returns the version, and by how many the runs decreased."""
     outcome = table.try_commit(ConcatenateRuns(link.partition, link.files, clock.new_id()))
     if isinstance(outcome, NotCommitted):
         # The partition has changed since the plan was made.
@@ -159,7 +160,7 @@ def _concatenate(table: Table, link: Concatenation, progress: MergeProgress) -> 
 
 
 def release_jobs(table: Table) -> tuple[str, ...]:
-    """Close the open jobs that nobody works on any more; returns their ids."""
+    """Close the open jobs whose owner is gone or whose deadline has passed; returns their ids."""
     jobs = list(table.state().jobs.values())
     now = table.log.now() if jobs else None
     released = []
@@ -170,7 +171,7 @@ def release_jobs(table: Table) -> tuple[str, ...]:
             reason = f"it has been open for {job.deadline_s} s"
         else:
             continue
-        # Refused: it was committed or closed in this very moment, which is as good.
+        # A refusal says that the job was committed or closed meanwhile.
         if isinstance(table.try_commit(CloseJob(job.id, reason)), Committed):
             released.append(job.id)
     return tuple(released)
@@ -181,8 +182,8 @@ def run_merge_task(
 ) -> tuple[NewFile, ...]:
     """Fetch, verify, merge and send: the work of one task.
 
-    Every input is verified against its digest before a row of it is used, so that damage is never laundered into a new
-    and valid file. Raises DamagedError naming the object.
+    Every input is verified against its digest before a row of it is used; otherwise damage could get into a new file
+    with a valid digest. Raises DamagedError naming the object.
     """
     from lakebed.sorting.merge import merge_runs
 
@@ -202,7 +203,7 @@ def run_merge_task(
 
 @contextmanager
 def _fetched(storage: Storage, task: MergeTask) -> Iterator[list[Path]]:
-    """The inputs as local files, several fetched at once: a store takes tens of milliseconds for each of a thousand."""
+    """The inputs as local files; several are fetched at once, because a store takes tens of milliseconds for each."""
     with ExitStack() as stack:
         fetching = [storage.fetch(data_name(task.table_id, file), digest=file.digest) for file in task.inputs]
         with ThreadPoolExecutor(FETCHES) as pool:

@@ -1,21 +1,24 @@
-"""Which partitions are too large, and the keys to cut them at; which small neighbours should be one. Pure: no I/O.
+"""Plans splits and joins: which partitions are too large and where to cut them, which small neighbours to join. Pure:
+no I/O.
 
-A split takes two steps, because the second needs summaries, which have to be loaded: :func:`due` says which partitions
-exceed ``split_rows`` or ``split_bytes``; :func:`choose` picks the keys of one.
+A split takes two steps, because the second needs summaries, which have to be loaded. :func:`due` finds the partitions
+that exceed ``split_rows`` or ``split_bytes``; :func:`choose` picks the cuts of one.
 
-Candidates are keys noted in the summaries of the partition's files, strictly above the least key present: below any of
-them there is a row, and at it or above there is one too. A partition is cut into as many parts as its size calls for at
-once, each cut at the candidate nearest to an even share; a key so hot that it fills a partition ends up alone in one,
-after at most two rounds, and such a partition cannot be split: all rows of one key stay together.
+*Candidates* are keys in the summaries of the partition's files, above the least key present: there is a row below each
+of them, and one at it or above. A partition is cut at once into as many parts as its size needs, each cut at the
+candidate nearest to an even share. A key with more rows than a partition may have ends up alone in one, after at most
+two rounds; that partition cannot be split, because all rows of one key stay together.
 
-Ranks are only as good as the summaries. Of one run they are exact at every candidate. Of several they may be off by
-the steps between noted keys; if that could be more than a tenth of the partition, it is to be compacted first.
+*Ranks* are as good as the summaries. For one run they are exact at every candidate. For several runs they may be off by
+the steps between noted keys; if that could be more than a tenth of the partition, it is compacted first.
 
-A boundary is shortened to the shortest byte string that still parts the noted keys around it: every state and every
-later log entry holds it.
+*Boundaries* are shortened to the shortest byte string that separates the noted keys around the cut, because every state
+and every later log entry holds them.
 
-Joins go the other way (:func:`small`), and never undo a split, nor a split a join: a join makes a partition of at most
-half of what a split begins at, and of the even parts of a split two come to more than that.
+*Joins* (:func:`small`) never undo a split, and a split never undoes a join: a join makes a partition of at most half of
+what a split begins at, and two parts of an even split come to more than that.
+
+Core types: :class:`SplitPlan`, :class:`LargePartition`, :class:`SplitAt`, :class:`NotSplit`, :class:`SmallPartitions`.
 """
 
 from __future__ import annotations
@@ -39,26 +42,26 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 ERROR_SHARE_MAX = 0.1
-"""A part may so be off by a fifth of what was meant, which the next split mends; more would cut blindly."""
+"""The size of a part may then be off by a fifth, which the next split corrects."""
 
 
 FEW_SHARE = 0.01
-"""So many rows of a partition may be on the other side of a cut, if the boundary is shorter for it."""
+"""The share of a partition's rows that may move to the other side of a cut for a shorter boundary."""
 
 FILL = 0.75
-"""How full of its limit a part is meant to be: were it full, it would be split again for being a row too large."""
+"""The share of its limit that a part is planned to have: a full part would be split again after one more row."""
 
 FAR_ABOVE = 4
-"""A partition of so many times its limit is cut also under an open job, which commits under the parts (decision
+"""A partition larger than this many times its limit is cut under an open job, which commits into the parts (decision
 0005)."""
 
 JOINED_MAX = 10_000
-"""Partitions that one join may make one: some tens of kB of its entry. Many more empty ones take a few calls."""
+"""Partitions of one join: some tens of kB of its entry. Many more empty ones take a few calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargePartition:
-    """A partition above its limits, and into how many parts it should be cut. ``files`` are oldest first."""
+    """A partition above its limits, and the number of parts it should be cut into. ``files`` are oldest first."""
 
     partition: int
     keys: EncodedRange
@@ -79,7 +82,7 @@ class SplitAt:
 
 @dataclass(frozen=True, slots=True)
 class NotSplit:
-    """A partition that is too large and stays whole, and why."""
+    """A partition that is too large and is not split, and why."""
 
     partition: int
     reason: str
@@ -92,12 +95,12 @@ class CompactFirst(NotSplit):
 
 @dataclass(frozen=True, slots=True)
 class Unsplittable(NotSplit):
-    """As far as the summaries tell, it holds a single key."""
+    """According to the summaries it holds a single key."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """Partitions above their limits in key order; and those that have to wait."""
+    """Partitions above their limits, in key order, and those that have to wait."""
 
     large: tuple[LargePartition, ...]
     waiting: tuple[NotSplit, ...]
@@ -107,7 +110,7 @@ class SplitPlan:
 class SmallPartitions:
     """Neighbours in key order that should be one partition.
 
-    ``compact_first`` are those of them that refer to files which keep them apart: compacted, they have others.
+    ``compact_first`` are those that refer to files which keep them apart; a compaction replaces these files.
     """
 
     partitions: tuple[int, ...]
@@ -119,8 +122,8 @@ class SmallPartitions:
 def due(state: TableState, settings: Settings) -> SplitPlan:
     """The partitions that exceed a limit.
 
-    One with an open job waits, unless it is far above: the job's files were made for the partition as it is, and each
-    part would refer to all of them.
+    A partition with an open job waits, unless it is far above its limit: the job's files are made for the partition as
+    it is, and each part would refer to all of them.
     """
     large, waiting = [], []
     sums = partition_sums(state)
@@ -147,34 +150,34 @@ def _parts(size: int, limit: int) -> int:
 
 
 def choose(large: LargePartition, summaries: Sequence[Summary]) -> SplitAt | CompactFirst | Unsplittable:
-    """Where to cut the partition; ``summaries`` are those of its files."""
-    # Files of one run do not overlap: a key noted in one of them has an exact rank over all.
+    """Choose where to cut the partition; ``summaries`` are those of its files."""
+    # Files of one run do not overlap: a key noted in one of them has an exact rank over all of them.
     off = error_rows(summaries) if large.runs > 1 else 0
     if off > ERROR_SHARE_MAX * large.rows:
         return CompactFirst(
             large.partition,
-            f"its rows may lie {off} of {large.rows} rows off where its summaries say; compact it first",
+            f"its summaries may be wrong by {off} of {large.rows} rows; compact it first",
         )
     low, high = large.keys.min, large.keys.max
     if not candidates(summaries, low, high):
-        return Unsplittable(large.partition, "it holds a single key, as far as its summaries tell")
+        return Unsplittable(large.partition, "it holds a single key according to its summaries")
     cuts = even_cuts(summaries, large.parts, low, high)
     noted = sorted({key for summary in summaries for key in summary.keys if large.keys.contains(key)})
     return SplitAt(large.partition, tuple(dict.fromkeys(_shortened(key, noted, summaries, large.rows) for key in cuts)))
 
 
 def _shortened(key: bytes, noted: Sequence[bytes], summaries: Sequence[Summary], rows: int) -> bytes:
-    """A short key that cuts where a noted one does, give or take a few of the partition's rows."""
+    """A short key that cuts where a noted one does, except for a few of the partition's rows."""
     position = bisect_left(noted, key)
     ranks = [merged_rank(summaries, noted[p]) for p in (position, min(position + 1, len(noted) - 1))]
     return separator(noted, position, ranks[1] - ranks[0], FEW_SHARE * rows)
 
 
 def small(state: TableState, settings: Settings) -> tuple[SmallPartitions, ...]:
-    """The neighbours to join, each group as long as its partitions come to no more than ``join_share`` of the limits.
+    """The neighbours to join: each group has as many partitions as stay within half of what a split begins at.
 
-    Partitions with an open job are left alone, and so is a table without rows: its partitions wait for what they were
-    made for.
+    Partitions with an open job are left out, and so is a table without rows, whose partitions were made for rows to
+    come.
     """
     rows_max, bytes_max = (int(settings.join_share * most) for most in (settings.split_rows, settings.split_bytes))
     sums = partition_sums(state)

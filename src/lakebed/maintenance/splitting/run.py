@@ -1,9 +1,12 @@
-"""Splitting the partitions of a table that are too large, and joining small ones. Moves no data.
+"""Splits the partitions of a table that are too large, and joins small ones. Moves no data.
 
 A split reads summaries, and the pages at the cuts in each file that is cut, so that the counts of all parts are exact.
+Many partitions are split by one commit. Each partition is considered once a call; a part that turns out too large is
+cut by the next call.
 
-Many partitions are split by one commit. Partitions are looked at once a call; the parts of one cut are of the right
-size as far as its summaries tell, and what turns out otherwise is cut by the next call.
+Core types: :class:`SplitReport`, :class:`JoinReport`.
+
+Errors: DamagedError for a summary, or for a file whose summary is gone; those of the log.
 """
 
 from __future__ import annotations
@@ -25,16 +28,15 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 FILES_AT_ONCE = 1_000
-"""Files of the partitions that one commit splits: their summaries are held, up to 0.1 MB each."""
+"""Files of the partitions that one commit splits. Their summaries are held in memory, up to 0.1 MB each."""
 
 REFERENCES_AT_ONCE = 100_000
-"""References that one commit of a split makes at most, if it is not of one partition: a sidecar of half a
-megabyte."""
+"""References that one commit makes at most, unless it splits a single partition: a sidecar of half a megabyte."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPartitionReport:
-    """A partition that was cut, and into how many."""
+    """A partition that was cut, and the number of its parts."""
 
     partition: int
     parts: int
@@ -65,7 +67,7 @@ class NotJoined:
 
 @dataclass(frozen=True, slots=True)
 class JoinReport:
-    """What joining did: the partitions that were made one, group by group. ``version`` is as that of a split."""
+    """What joining did: the groups of partitions that became one each. ``version`` is that of the last commit."""
 
     table: str
     joined: tuple[tuple[int, ...], ...]
@@ -74,7 +76,7 @@ class JoinReport:
 
 
 def split(table: Table) -> SplitReport:
-    """Cut every partition that exceeds a limit, as far as can be known where to.
+    """Cut every partition that exceeds a limit, where its summaries say how.
 
     Raises:
         DamagedError: a summary, or a file whose summary is gone, is damaged.
@@ -137,7 +139,7 @@ def join(table: Table) -> JoinReport:
 
 
 def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
-    """The partitions as they are split together, some at a time."""
+    """The partitions in groups that are split together."""
     some: list[LargePartition] = []
     files: set[str] = set()
     references = 0
@@ -157,8 +159,8 @@ def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
 def _proposed(
     table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]
 ) -> Iterator[tuple[Sequence[SplitAt], Outcome]]:
-    """The cuts proposed together; one by one if that is refused, for a partition that is gone must not hold the others
-    up.
+    """Propose the cuts together, or one by one if that is refused: one partition that is gone must not stop the
+    others.
     """
     if not cuts:
         return
