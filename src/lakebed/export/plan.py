@@ -1,7 +1,8 @@
-"""How an export is shared out: which rows go into which file. Pure: no I/O.
+"""Plans an export: which rows go into which file. Pure: no I/O.
 
-A *cell* is a part of one partition: a key range, and the files that may have rows there. Cells are in key order, and so
-are the parts made of them; each part becomes one file, so the files of an export follow one another in key order.
+A :class:`Cell` is a part of one partition: a key range, and the files that may have rows in it. Cells are in key order,
+and so are the parts made of them. Each part becomes one file, so the files of an export follow one another in key
+order.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from lakebed.state.sums import partition_sums
 from lakebed.state.table_state import TableState
 
 FORMATS = ("parquet", "csv", "json")
-"""What the files of an export may be, and how their names end."""
+"""The formats of an export, which are also the ends of file names."""
 
 PART_BYTES_MIN = 32 * 1024 * 1024
-"""Idle cores are no reason for smaller files."""
+"""Files are not made smaller than this to use idle cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,13 @@ def cells(state: TableState, planned: QueryPlan) -> tuple[Cell, ...]:
 
 
 def parts_wanted(held: Sequence[Cell], file_bytes: int, cores: int) -> int:
-    """How many parts: one for each ``file_bytes``, or one a core where there is enough for that."""
+    """The number of parts: one for each ``file_bytes``, or one for each core if the rows suffice for that."""
     size_bytes = sum(cell.size_bytes for cell in held)
     return max(1, -(-size_bytes // file_bytes), min(cores, size_bytes // PART_BYTES_MIN))
 
 
 def unweighed(held: Sequence[Cell], count: int) -> dict[str, DataFile]:
-    """The files, by id, whose summaries tell how to share cells out: of partitions asked for in part, and of large
-    ones.
-    """
+    """The files, by id, whose summaries are needed to divide cells: those of partial and of large partitions."""
     share = _share(held, count)
     return {file.id: file for cell in held if not cell.whole or cell.rows > share for file in cell.files}
 
@@ -76,7 +75,7 @@ def share_out(held: Sequence[Cell], summaries: Mapping[str, Summary], count: int
     parts: dict[int, list[Cell]] = {}
     passed = 0
     for piece in pieces:
-        # By the middle of its rows: a piece that ends a little late does not begin another part.
+        # By the middle of its rows, so that a piece that ends a little late does not begin another part.
         parts.setdefault(min(count - 1, (passed + piece.rows // 2) // share), []).append(piece)
         passed += piece.rows
     return tuple(tuple(parts[index]) for index in sorted(parts))

@@ -1,19 +1,27 @@
-"""Exporting a table: its rows at one version, in key order, as files in a folder of their own, whole or not at all.
+"""Exports a table: its rows at one version, in key order, as files in an empty folder, complete or absent.
 
-What makes the folder whole (docs/decisions/0023, docs/format.md 11):
+:func:`export` plans the files, has tasks write and send them (:func:`run_export_task`), and publishes the manifest. The
+steps (docs/decisions/0023, docs/format.md 11):
 
-1. tasks send files under names that no other attempt has;
-2. the driver puts the manifest, which names those that count, create-if-absent;
-3. then it lists the folder, and deletes what attempts of this export sent in vain;
-4. then it puts ``_SUCCESS``.
+1. Tasks send files under names that no other attempt has.
+2. The driver puts the manifest, which names the files that count, create-if-absent.
+3. It lists the folder, and deletes what other attempts of this export have sent.
+4. It puts ``_SUCCESS``.
 
-An attempt that is given up and goes on all the same sends its file, then looks for the manifest, and deletes the file
-if that does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` nothing
-stays in the folder that the manifest does not name, and no row is in it twice. Object stores cannot rename; nothing is
-moved.
+An attempt that is given up and still runs sends its file, then looks for the manifest, and deletes the file if the
+manifest does not name it. Each side writes before it reads, so one of them sees the other: after ``_SUCCESS`` no file
+stays that the manifest does not name, and no row is there twice. Nothing is renamed, because object stores cannot.
 
-The version is pinned while the tasks run. Every input is verified against its digest, and where all partitions are
-whole and counted exactly, so is the number of rows. No Spark here: who runs the tasks is the caller's business.
+The version is pinned while tasks run. Every input is verified against its digest, and the number of rows is checked if
+all partitions are exported whole and counted exactly.
+
+*Formats.* Parquet files are like those of the table, so that they can be attached to one. CSV has a header; a null is
+empty and an empty text is ``""``. JSON has an object a line; nulls are left out, binary is hex digits, and NaN and the
+infinities, which JSON does not have, are null.
+
+Core types: :class:`ExportRequest`, :class:`ExportTask`, :class:`ExportReport`.
+
+Errors: UsageError, BadKeyError and ExistsError before anything is written; DamagedError names an input.
 """
 
 from __future__ import annotations
@@ -53,16 +61,16 @@ MANIFEST = "_manifest.json"
 SUCCESS = "_SUCCESS"
 
 ROWS_A_CELL = 60_000
-"""To begin a cell takes 15 ms, in which so many rows are read: many keys are not to become as many cells."""
+"""Rows that are read in the 15 ms that a cell costs: many key ranges should not become as many cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
-    """What is to be exported: rows with a key in any of the ranges (none: all), of which ``where`` is true.
+    """What to export: the rows with a key in any of the ranges (without ranges: all) for which ``where`` is true.
 
-    ``where`` is a predicate in SQL over the table's columns, named as they are written. ``partitions`` is how many
-    files there are to be at most; by default as many as the setting ``file_bytes`` makes, or one for each of ``cores``,
-    which is how many tasks run at once.
+    ``where`` is a predicate in SQL over the table's columns, named as they are written. ``partitions`` is the largest
+    number of files; by default as many as the setting ``file_bytes`` makes, or one for each of the ``cores``, the tasks
+    that run at once.
     """
 
     ranges: tuple[KeyRange, ...] = ()
@@ -121,13 +129,13 @@ Execute = runner.Execute[ExportTask, tuple[ExportedFile, ...]]
 
 
 def export(table: Table, snapshot: Snapshot, target: Storage, wanted: ExportRequest, execute: Execute) -> ExportReport:
-    """Write the rows of a snapshot, which is pinned, below the root of ``target``, which is empty.
+    """Write the rows of a pinned snapshot below the root of ``target``, which must be empty.
 
     Raises:
-        UsageError: an unknown format, one that cannot hold the schema, a predicate that means nothing, bad partitions.
+        UsageError: an unknown format, one that cannot hold the schema, an invalid predicate, fewer than one partition.
         BadKeyError: a range that does not fit the key.
         ExistsError: there is something at the target.
-        DamagedError: an input is not what was written; names it. Nothing is left at the target then.
+        DamagedError: an input is not what was written; names it. Nothing is left at the target.
     """
     check_format(wanted.format, snapshot.schema)
     if wanted.partitions is not None and wanted.partitions < 1:
@@ -277,7 +285,7 @@ def _put(target: Storage, name: str, data: bytes) -> None:
 
 
 def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:
-    """Delete what this export sent, but for the files to be kept; what others put there is left alone."""
+    """Delete what this export sent, except for the files to keep. Files of others stay."""
     ours = [found.name for found in target.list("") if f"-{export_id}-" in found.name]
     target.delete(sorted(set(ours) - set(kept)))
 
@@ -287,7 +295,7 @@ def _delete_but(target: Storage, export_id: str, kept: Sequence[str]) -> None:
 
 _ONE_FILE_BYTES = 2**62
 _JSON_ROWS, _JSON_BYTES_MAX, _JSON_SHARE = 500_000, 64 * 1024 * 1024, 8
-"""Rows that the engine writes at once; they are there a few times, as rows and as text, beside those of the merge."""
+"""Rows that the engine writes at once; they are held a few times, as rows and as text, beside those of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +307,7 @@ class Written:
 
 
 def check_format(format: str, schema: Schema) -> str:
-    """The name of a format that can hold the schema's rows. Raises UsageError."""
+    """The format, if it exists and can hold the schema's rows. Raises UsageError otherwise."""
     if format not in FORMATS:
         raise Code.FORMAT_UNKNOWN(f"no format {format!r} to export to; there are: {', '.join(FORMATS)}", format=format)
     if format == "csv":
@@ -316,7 +324,7 @@ def check_format(format: str, schema: Schema) -> str:
     return format
 
 
-def write_export(  # noqa: PLR0913 - what, how, where, how much: each is the caller's to say
+def write_export(  # noqa: PLR0913 - what, how, where, how much
     batches: Iterable[pa.RecordBatch],
     format: str,
     layout: Layout,
@@ -325,7 +333,7 @@ def write_export(  # noqa: PLR0913 - what, how, where, how much: each is the cal
     rows_estimate: int,
     memory_limit_bytes: int,
 ) -> Written | None:
-    """The rows as one file in the folder ``scratch``; no rows, no file. The caller owns it from then on."""
+    """Write the rows as one file in the folder ``scratch``, which the caller owns; None without rows."""
     if format == "parquet":
         one = replace(layout, file_bytes=_ONE_FILE_BYTES)
         files = write_run(batches, one, scratch, rows_estimate=rows_estimate, memory_limit_bytes=memory_limit_bytes)
@@ -350,7 +358,7 @@ def _write_csv(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) ->
 
 
 def _write_json(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path, bytes_max: int) -> int:
-    """By the engine, some rows at a time: lines of JSON may be put one after another."""
+    """Write JSON lines by the engine, some rows at a time, and append them to one file."""
     from lakebed.engine.datafusion import context
 
     rows = 0

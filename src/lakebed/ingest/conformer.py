@@ -1,16 +1,19 @@
-"""What comes in, made to fit: how the columns of a source become the fields of a table. The only way that rows come in.
+"""Makes rows of any source fit the schema: how its columns become the fields of a table. Rows enter a table only
+through it.
 
-By itself an conformer allows what loses nothing: another order of columns, another layout of the same type, a wider
-number, another unit of time if it keeps each value. A field may be read from a column of another name, and where it is
-asked for, *cast*: text is read, numbers and times are taken as others if each value is kept
+A :class:`Conformer` by itself allows what loses nothing: another order of columns, another layout of the same type, a
+wider number, another unit of time if it keeps each value. A field may be read from a column of another name. If a
+*cast* is requested, text is parsed, and numbers and times are converted if each value is kept
 (:func:`lakebed.model.types.castable`). A generated field is computed; a source that has its column must agree with it.
 
-A field that may be null may be missing, and is null then. A column of no field is refused, so a misspelt column is an
-error and never a null.
+Core types: :class:`Conformer`.
 
-A value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.model.validity`).
-What does not fit is either an error that names source, column and value, or is *rejected* row by row, with the reason,
-for who keeps it apart. No I/O here.
+Rules. A field that may be null may be missing, and is null then. A column of no field is refused, so that a misspelt
+column is an error and not a null. A value that its own type does not allow, such as text that is not UTF-8, does not
+fit (:mod:`lakebed.model.validity`). No I/O here.
+
+Errors: SchemaMismatchError and BadKeyError name source, column and value; or rows that do not fit are returned apart,
+with the reason.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ from lakebed.settings import Settings
 
 REASON = "_lakebed_reason"
 SOURCE = "_lakebed_source"
-"""What a rejected row has beside its own columns: why it was, and where it came from."""
+"""The columns that a rejected row has in addition: the reason, and its source."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Rows that do not fit, for one reason. ``bad`` marks them among those that were good so far."""
+    """Rows that do not fit, for one reason. ``bad`` marks them among the rows without a fault so far."""
 
     field: Field
     bad: pa.Array
@@ -49,12 +52,12 @@ class _Fault:
 
 
 _Report = Callable[[pa.RecordBatch, _Fault], None]
-"""What is done about faulty rows, which are given as they came."""
+"""Called with rows, as the source has them, and what is wrong with some of them."""
 
 
 @dataclass(slots=True)
 class _Sieve:
-    """Rows without a fault so far: as they came, and the columns made of them."""
+    """The rows without a fault so far: as the source has them, and the columns made of them."""
 
     given: pa.RecordBatch
     report: _Report
@@ -62,7 +65,7 @@ class _Sieve:
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
     def drop(self, field: Field, bad: pa.Array, reason: str, error: type[UsageError] = SchemaMismatchError) -> None:
-        """Tell of bad rows, if there are any, and go on without them."""
+        """Report bad rows, if there are any, and drop them."""
         if not pc.any(bad).as_py():
             return
         self.report(self.given, _Fault(field, bad, reason, error))
@@ -106,9 +109,7 @@ class Conformer:
 
     @cached_property
     def keys(self) -> Conformer:
-        """An conformer of the key fields, and of what they are generated from, as far as those are columns of a
-        source.
-        """
+        """A conformer of the key fields, and of the fields that they are generated from, if a source has them."""
         used = {name for f in self.schema.generated for name in f.inputs}
         values = tuple(f for f in self.schema.values if f.name in used)
         keys = Schema(self.schema.row_key, self.schema.sort_key, values)
@@ -122,14 +123,14 @@ class Conformer:
 
     @cached_property
     def _required(self) -> list[str]:
-        """The columns that a source must have: those of fields that may not be null, and those that were named."""
+        """The columns that a source must have: those of fields that may not be null, and those given in ``columns``."""
         required = (f.name for f in self._brought if not f.nullable or f.name in self.columns)
         return list(dict.fromkeys(map(self.column, required)))
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def check(self, found: pa.Schema, source: str) -> None:
-        """Raise SchemaMismatchError unless the columns can be made to fit, before any row is read."""
+        """Raise SchemaMismatchError unless the columns can be made to fit. Reads no row."""
         given = Counter(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
         missing = [name for name in self._required if name not in given]
@@ -152,7 +153,7 @@ class Conformer:
                 self._check_type(found.field(self.column(wanted.name)), wanted, source)
 
     def fits(self, found: pa.Schema) -> bool:
-        """Whether :meth:`check` would let the columns pass."""
+        """Whether :meth:`check` accepts the columns."""
         try:
             self.check(found, "")
         except SchemaMismatchError:
@@ -204,7 +205,7 @@ class Conformer:
         return self._fitted(batch, source, refuse)
 
     def separate(self, batch: pa.RecordBatch, source: str) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """The rows that fit, as the schema has them, and the others as they came, with REASON and SOURCE.
+        """The rows that fit, as the schema has them, and the others as the source has them, with REASON and SOURCE.
 
         Rejected rows can be stored: a value that its type does not allow is replaced (:func:`validity.mended`).
 
@@ -220,14 +221,14 @@ class Conformer:
         return self._fitted(batch, source, put_aside), rejected
 
     def _small(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
-        """The rows of at most ``value_bytes_max``, without dictionaries; before that nothing is made of them.
+        """The rows of at most ``value_bytes_max``, without dictionaries. Nothing else is computed from rows before.
 
-        Of a row that is larger the report gets no value that is more than its share of that.
+        In the report of a larger row, values above their share of ``value_bytes_max`` are left out.
         """
         plain = not any(map(has_dictionary, batch.schema.types))
         if plain and batch.nbytes <= self.value_bytes_max:
             return batch
-        # Sizes and references are followed below, and a malformed array would lead anywhere.
+        # Offsets and sizes are read below, and a malformed array may have any.
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             with _malformed(source, name, column):
                 validity.check_layout(column)
@@ -256,7 +257,7 @@ class Conformer:
         )
 
     def _fitted(self, batch: pa.RecordBatch, source: str, report: _Report) -> pa.RecordBatch:
-        """The rows without a fault; the report is told of the others, of each once."""
+        """The rows without a fault; each other row is reported once."""
         self.check(batch.schema, source)
         batch = self._small(batch, source, report)
         sieve = _Sieve(batch, report, source)
@@ -318,7 +319,7 @@ def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
 
 
 def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The column in another type that the check let pass; null where a value cannot be kept."""
+    """The column in another type that :meth:`Conformer.check` accepts; null where a value cannot be kept."""
     if column.type == wanted:
         return column
     if "list_view" in str(column.type):
@@ -353,7 +354,7 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
 
 def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
     texts = [f for f in schema.row_key if not f.width]
-    # Escaping at most doubles a text, so most batches are cleared without encoding a key.
+    # Escaping at most doubles a text, so for most batches no key has to be encoded.
     longest = sum((pc.max(pc.binary_length(sieve.columns[f.name])).as_py() or 0) for f in texts)
     if 2 * longest + 12 * len(schema.row_key) <= KEY_BYTES_MAX:
         return

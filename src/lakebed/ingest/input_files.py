@@ -1,7 +1,11 @@
 """Reads files of Parquet, Arrow IPC and CSV in this process, batch by batch, as rows of a table.
 
-The first bytes of a file say its format; CSV is recognised by its name. CSV columns
-are read as the table's types: an empty cell is null, and quotes with nothing between them are an empty text.
+The first bytes of a file determine its format; CSV is recognised by its name. CSV columns are read as the table's
+types: an empty cell is null, and quotes with nothing between them are an empty text.
+
+Core types: :data:`InputFile`, :class:`RemoteFile`, :class:`Kind`.
+
+Errors name the file: NotFoundError, StorageError (unreadable), DamagedError, SchemaMismatchError, BadKeyError.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ _CSV_SUFFIXES = (".csv", *(f".csv{suffix}" for suffix in _CODECS))
 
 
 class Kind(Enum):
-    """How a file's rows are written down."""
+    """The format of a file."""
 
     PARQUET = "Parquet"
     IPC_FILE = "an Arrow file"
@@ -53,12 +57,12 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Its own name, without folders."""
+        """The file name without folders."""
         return PurePosixPath(self.path).name
 
     @property
     def suffix(self) -> str:
-        """The end of its name, from the last dot on."""
+        """The end of the name, from the last dot on."""
         return PurePosixPath(self.path).suffix
 
 
@@ -66,14 +70,14 @@ InputFile = Path | RemoteFile
 
 
 def is_remote(text: str) -> bool:
-    """Whether it is a URL of an object store."""
+    """Whether the text is a URL of an object store."""
     return "://" in text and not text.startswith("file://")
 
 
 def input_file(text: str, home: Storage | None = None) -> InputFile:
     """The file of a path or URL; ``home`` is the store of the instance, as :func:`open_external` takes it.
 
-    Raises UsageError for a URL that cannot be.
+    Raises UsageError for an invalid URL.
     """
     if not is_remote(text):
         return Path(unquote(urlsplit(text).path) if text.startswith("file://") else text)
@@ -83,12 +87,12 @@ def input_file(text: str, home: Storage | None = None) -> InputFile:
 
 
 def _bytes_of(path: InputFile) -> Any:
-    """What Arrow and Python read the bytes of."""
+    """The file opened for reading bytes."""
     return path.open("rb") if isinstance(path, Path) else path.files.open(path.path)
 
 
 def kind_of(path: InputFile) -> Kind:
-    """What kind of file it is. Raises NotFoundError, StorageError (unreadable), UsageError (none of those known)."""
+    """The format of a file. Raises NotFoundError, StorageError (unreadable), UsageError (unknown format)."""
     with _reading(path), _bytes_of(path) as file:
         start = file.read(8)
     if path.name.lower().endswith(_CSV_SUFFIXES):
@@ -108,7 +112,7 @@ def kind_of(path: InputFile) -> Kind:
 
 
 def rows_known(paths: Sequence[InputFile]) -> int | None:
-    """Rows of all files, where each says so without being read; for a progress bar."""
+    """The rows of all files, for a progress bar; None unless all are Parquet, whose footers say so."""
     import pyarrow.parquet as pq
 
     total = 0
@@ -123,9 +127,7 @@ def rows_known(paths: Sequence[InputFile]) -> int | None:
 def arrow_schema(path: InputFile) -> pa.Schema:
     """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
     if kind_of(path) is Kind.CSV:
-        raise Code.SOURCE_UNSUPPORTED(
-            f"{path}: CSV does not say its types; write a schema file, or take a Parquet or Arrow file"
-        )
+        raise Code.SOURCE_UNSUPPORTED(f"{path}: CSV has no types; write a schema file, or use a Parquet or Arrow file")
     with _reading(path), _open(path, None) as (schema, _):
         return schema
 
@@ -133,7 +135,7 @@ def arrow_schema(path: InputFile) -> pa.Schema:
 def read_rows(
     paths: Sequence[InputFile], schema: Schema, progress: Callable[[int], None], *, value_bytes_max: int
 ) -> pa.RecordBatchReader:
-    """All rows of the files in order, as the table has them; ``progress`` is told the rows read so far.
+    """All rows of the files, in order, as the table has them; ``progress`` is called with the rows read so far.
 
     ``value_bytes_max`` is the table's setting.
 
@@ -192,7 +194,7 @@ def _mapped(path: InputFile) -> Any:
 def _open_csv(path: InputFile, schema: Schema | None) -> Any:
     from pyarrow import csv
 
-    # Whether text is UTF-8 is told by the conformer, with the column and the row.
+    # The conformer checks whether text is UTF-8, and names the column and the row.
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
     options = csv.ConvertOptions(
         column_types=kinds,
@@ -208,7 +210,7 @@ def _open_csv(path: InputFile, schema: Schema | None) -> Any:
 
 
 def _text_of(path: InputFile) -> Any:
-    """What a CSV is read from: Arrow tells by the name of a local file alone how it is compressed."""
+    """What a CSV is read from. Arrow derives the compression from the name of local files only."""
     if isinstance(path, Path):
         return path
     codec = _CODECS.get(path.suffix.lower())
@@ -217,7 +219,7 @@ def _text_of(path: InputFile) -> Any:
 
 @contextlib.contextmanager
 def _reading(path: InputFile) -> Iterator[None]:
-    """Says what went wrong with a file in Lakebed's own errors."""
+    """Turn errors of reading a file into those of Lakebed."""
     try:
         yield
     except (FileNotFoundError, NotFoundError) as error:

@@ -1,11 +1,13 @@
-"""The batcher: which open requests are ingested now, and in which jobs. Pure: no I/O.
+"""The batcher: plans which open requests are ingested now, and in which jobs. Pure: no I/O.
 
-Nothing goes until it is worth a data file: until all that waits has enough bytes, or the oldest of it is old
-enough. Then everything goes, for what came last would only wait by itself: oldest first, each request into the first
-job that still has room for it. A request that is larger than a job may be is a job of its own, and so is one that
-failed before: it must not cost its neighbours their work a second time.
+Nothing is ingested until it is worth a data file: until all open requests together have enough bytes and files, or the
+oldest is old enough. Then all are ingested, because the last ones would only wait alone: oldest first, each in the
+first job that has room for it. A request that is larger than a job may be is a job of its own. So is one that failed
+before, which must not cost other requests their work a second time.
 
-A job of few bytes is one task, which sorts its files straight into data files; a larger one is worth a shuffle.
+A job of few bytes is one task, which sorts its files into data files; a larger one is worth a shuffle.
+
+Core types: :class:`IngestPlan`, :class:`IngestJob`, :class:`Method`.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Request
 
 SORT_BYTES_MAX = 128 * 1024 * 1024
-"""Source bytes that one task sorts: ten seconds of one core or so, about what a shuffle costs beyond its sorting."""
+"""Source bytes that one task sorts: about ten seconds of one core, which is what a shuffle costs beside sorting."""
 
 JOB_FILES_MAX = 100
 """Files of a job of several requests: if the job fails, all of them are read again."""
 
 OPEN_JOBS_MAX = 16
-"""Jobs that a request may still go into: to look at all would take the square of their number."""
+"""The last jobs with room that are considered for a request: considering all would take quadratic time."""
 
 
 class Method(StrEnum):
@@ -37,7 +39,7 @@ class Method(StrEnum):
     """By one task, into as few files as their size allows."""
 
     SHUFFLE = "shuffle"
-    """By many, as a bulk import is."""
+    """By many tasks, as in a bulk import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,13 @@ class IngestJob:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Of its requests."""
+        """The ids of the requests."""
         return tuple(request.id for request in self.requests)
 
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """What to ingest now, and what has to wait for more."""
+    """What to ingest now, and what waits for more."""
 
     jobs: tuple[IngestJob, ...]
     waiting: tuple[Request, ...]
@@ -63,7 +65,7 @@ class IngestPlan:
 
 @dataclass(slots=True)
 class _Filling:
-    """A job that is being put together."""
+    """A job that has room for more requests."""
 
     requests: list[Request]
     size_bytes: int
@@ -71,7 +73,7 @@ class _Filling:
 
 
 def due(requests: Iterable[Request], settings: Settings) -> bool:
-    """Whether there is enough, however young it is."""
+    """Whether the requests have enough bytes and files, independent of their age."""
     waiting = list(requests)
     size_bytes = sum(request.size_bytes for request in waiting)
     return bool(waiting) and size_bytes >= settings.ingest_bytes_min
@@ -85,7 +87,7 @@ def plan(
     force: bool = False,
     method: Method | None = None,
 ) -> IngestPlan:
-    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; with ``force`` all, due or not."""
+    """What to ingest of the open requests, the oldest of which is ``oldest_s`` old; ``force`` ingests all of them."""
     waiting = sorted(requests, key=lambda request: (request.submitted, request.files[0].url, request.id))
     if not (force or oldest_s >= settings.ingest_age_s or due(waiting, settings)):
         return IngestPlan((), tuple(waiting))
@@ -93,14 +95,14 @@ def plan(
 
 
 def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJob:
-    """The job of these requests; how its rows are sorted follows from their size where nothing else is said."""
+    """The job of these requests; without a ``method`` it is chosen by their size."""
     batch = tuple(requests)
     size_bytes = sum(request.size_bytes for request in batch)
     return IngestJob(batch, method or (Method.SORT if size_bytes <= SORT_BYTES_MAX else Method.SHUFFLE))
 
 
 def parted(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
-    """A job that failed as two: the request for the file at fault and the others, or halves where none is named.
+    """Divide a job that failed: the requests without and with the file at fault, or halves if no file is named.
 
     Requires at least two requests.
     """

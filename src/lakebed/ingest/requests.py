@@ -1,12 +1,18 @@
-"""Requests: putting files on record to be ingested, and what became of them.
+"""Records files to be ingested (requests), and reports what became of them.
 
-A request is for one file: the batcher joins them, and a file that cannot be read costs no other its place. Its id is
-made of the file's URL, size and version, so that who submits a folder again and again, from anywhere, puts each of its
-files on record once; a file that was written over is another. Who means the same file a second time says so.
+A request is for one file: the batcher combines them, and a file that cannot be read does not delay others. The id of a
+request is made of the file's URL, size and version, so that a folder that is submitted repeatedly, from anywhere, has
+each of its files recorded once; a file that was overwritten is another file. ``again=True`` submits a file once more.
 
-Ids are remembered for ``log_s`` after they were carried out. Below the request watermark nobody knows whether a
-file was ingested, so one that was there before that is left out unless it is meant. The line that this was decided by
-goes with the submission, and one that has risen meanwhile refuses it. (docs/decisions/0020.)
+Ids are kept for ``requests_s`` after the requests were carried out. It is unknown whether a file from before the
+request watermark was ingested, so a file that existed then is left out unless ``again`` is given. The submission has
+the watermark that this was decided by, and is refused if the watermark has risen meanwhile.
+
+Core types: :class:`SubmitReport`, :class:`WithdrawReport`, :class:`Standing`.
+
+Errors: NotFoundError and UsageError for files and ids, RejectedError for too many open requests; those of the log.
+
+Source: docs/decisions/0020.
 """
 
 from __future__ import annotations
@@ -44,37 +50,37 @@ BATCH_REQUESTS = 1_000
 """Requests in one entry: some 300 KB of it."""
 
 WITHDRAWN = "withdrawn"
-"""The reason that is on record of a request that its maker took back."""
+"""The recorded reason of a request that was withdrawn."""
 
 WITHDRAW_THREADS = 64
-"""Callers that wait for one entry together."""
+"""Withdrawals that are committed at once, in few entries."""
 
 CLOCKS_APART = timedelta(hours=1)
 """The clock that last-modified times a source may be so far from the one that last-modified times the log."""
 
 
 class Standing(StrEnum):
-    """What is on record of a file."""
+    """The state of a file that was submitted."""
 
     SUBMITTED = "submitted"
-    """It was put there now."""
+    """Recorded by this submission."""
 
     OPEN = "open"
-    """It was submitted before, and not ingested yet."""
+    """Recorded before, and not ingested yet."""
 
     INGESTED = "ingested"
     """Its rows are in the table."""
 
     REJECTED = "rejected"
-    """It was given up."""
+    """The request was rejected."""
 
     OLD = "old"
-    """Not submitted: it may have been ingested so long ago that nobody knows."""
+    """Not submitted: it may have been ingested so long ago that its id is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedFile:
-    """One file of a submission. ``version`` is that of its request, or of the add that carried it out before."""
+    """One file of a submission. ``version`` is that of its request, or of the add that carried it out."""
 
     url: str
     size_bytes: int
@@ -85,7 +91,7 @@ class SubmittedFile:
 
 @dataclass(frozen=True, slots=True)
 class SubmitReport:
-    """What a submission did; the files in order of name. ``version`` is the last that it committed, None if none."""
+    """What a submission did; files are in order of name. ``version`` is that of its last commit, None if none."""
 
     table: str
     version: int | None
@@ -99,7 +105,7 @@ class SubmitReport:
 def submit(
     log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool, home: Storage
 ) -> SubmitReport:
-    """Put the files on record that are not; see :meth:`lakebed.table.table.Table.submit`."""
+    """Record the files that are not recorded yet; see :meth:`lakebed.table.table.Table.submit`."""
     check_flag("again", again)
     found = find_files(files, home)
     # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
@@ -113,7 +119,7 @@ def submit(
             told[request.id] = _file(request, Standing.OLD, None)
     new = [request for request in requests if told[request.id] is None]
     _check_room(state, len(new), name)
-    # Only of these: what is on record was looked at when it came there.
+    # Files that are recorded were checked when they were submitted.
     check_parquet([request.files[0] for request in new], home)
     version = None
     for start in range(0, len(new), BATCH_REQUESTS):
@@ -125,9 +131,9 @@ def submit(
 
 @dataclass(frozen=True, slots=True)
 class WithdrawReport:
-    """What a withdrawal did: the ids of the requests that are off the record from ``version`` on (None: none is).
+    """What a withdrawal did: the ids of the requests that are withdrawn as of ``version`` (None if none is).
 
-    Those in ``late`` were ingested or given up in the very moment.
+    The requests in ``late`` were ingested or rejected meanwhile.
     """
 
     table: str
@@ -137,10 +143,10 @@ class WithdrawReport:
 
 
 def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
-    """Take open requests off the record; see :meth:`lakebed.table.table.Table.withdraw`."""
+    """Withdraw open requests; see :meth:`lakebed.table.table.Table.withdraw`."""
     state = log.follow()
     ids = _asked(state, asked, name)
-    # Those that wait at the same time go into one entry.
+    # Proposals that wait at the same time go into one entry.
     with ThreadPoolExecutor(WITHDRAW_THREADS) as pool:
         outcomes = list(pool.map(lambda id_: log.commit(RejectRequest(id_, WITHDRAWN)), ids))
     late = {id_ for id_, outcome in zip(ids, outcomes, strict=True) if isinstance(outcome, NotCommitted)}
@@ -150,7 +156,7 @@ def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
 
 
 def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
-    """The ids of the open requests that are meant, by id or URL."""
+    """The ids of the open requests given by id or URL."""
     if not asked:
         raise Code.ARGUMENT_MISSING("withdraw which requests? Give their ids or URLs, as `requests` shows them")
     ids: dict[str, None] = {}
@@ -192,7 +198,7 @@ SCHEMA = pa.schema(
 
 
 def requests_table(state: TableState, last_modified_of: Callable[[int], datetime]) -> pa.Table:
-    """One row a request, open ones first, the oldest first: where it stands, since when, and why it failed last."""
+    """A row for each request, open ones first, oldest first: its state, since when, and why it failed last."""
     held = sorted(state.open_requests.values(), key=lambda request: (request.submitted, request.files[0].url))
     last_modified_times = {
         version: last_modified_of(version) for version in {r.rejected or r.submitted for r in (*held, *state.rejected)}
@@ -208,7 +214,7 @@ def requests_table(state: TableState, last_modified_of: Callable[[int], datetime
                 "files": len(request.files),
                 "size_bytes": request.size_bytes,
                 "version": version,
-                # The entry was truncated: nobody knows any more.
+                # The entry was truncated, and its time is unknown.
                 "time": None if last_modified_times[version] == EPOCH else last_modified_times[version],
                 "failures": request.failures,
                 "reason": request.reason or None,
@@ -226,7 +232,7 @@ def _file(request: Request, standing: Standing, version: int | None) -> Submitte
 
 
 def _known(request: Request, state: TableState) -> SubmittedFile | None:
-    """What is on record of it; None if it may be submitted."""
+    """What is recorded of the request; None if it may be submitted."""
     if (held := state.open_requests.get(request.id)) is not None:
         return _file(request, Standing.OPEN, held.submitted)
     if (version := state.answered(request.id)) is not None:
@@ -235,7 +241,7 @@ def _known(request: Request, state: TableState) -> SubmittedFile | None:
 
 
 def _submitted(request: Request, after: TableState) -> SubmittedFile:
-    """What is on record of one that was submitted now: it may have been taken up, and given up, in this moment."""
+    """What is recorded of a request that was submitted now; it may have been ingested or rejected meanwhile."""
     known = _known(request, after)
     if known is not None and known.standing is Standing.INGESTED:
         return known
@@ -243,10 +249,10 @@ def _submitted(request: Request, after: TableState) -> SubmittedFile:
 
 
 def _remembered_ns(log: TableLog, state: TableState) -> int:
-    """A file that was modified at or after this moment (ns since 1970) was never ingested and forgotten."""
+    """The time (ns since 1970) from which on the id of every ingested file is still kept."""
     if not state.request_watermark:
         return 0
-    # What was carried out and is forgotten was submitted before the entry of that version, and found before that.
+    # Requests whose ids are purged were submitted before that entry, and their files found before.
     try:
         last_modified = log.entry_last_modified(state.request_watermark)
     except NotRetainedError:

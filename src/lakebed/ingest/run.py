@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 BASE_AGE_S = 60.0
-"""A write without a commit id looks for newer entries if the last look is older: its base version is to be of now."""
+"""A write without a commit id follows the log if the last look is older, so that its base version is recent."""
 
 
 def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int | None) -> int:
     """As :meth:`lakebed.table.table.Table.write`."""
     reader = open_stream(data)
-    # Without an id, a look now and then will do: it only tells how long ago the call began.
+    # Without an id the version only says when the call began; a recent state is enough.
     state = table.state(BASE_AGE_S if commit_id is None else None)
     first = committed_at(state, "commit_id", commit_id)
     if first is not None:
         return first
     base = based_on(state, commit_id, base_version)
     if not Conformer(table.schema).fits(reader.schema):
-        # Another process may have altered the table since this one looked.
+        # Another process may have altered the table meanwhile.
         table.state()
     layout = table.layout()
     settings = table.settings_in_force()
@@ -66,7 +66,7 @@ def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int 
             cuts=table.log.head.state.partitions.boundaries,
         )
     except SchemaMismatchError:
-        # Nulls may be allowed by now, and the rows are consumed: the next try then knows.
+        # Nulls may be allowed by now. The rows are consumed, so only the next call can succeed.
         table.state()
         raise
     if not files and commit_id is None:
@@ -75,11 +75,11 @@ def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int 
 
 
 BATCH_ROWS_MAX = 65_536
-"""Larger batches are sliced, by rows and by bytes: a producer's batch may be all of its rows, and they may be wide."""
+"""Larger batches are sliced, by rows and by bytes: a batch may be all rows of its producer, and they may be wide."""
 
 
 def open_stream(data: Any) -> pa.RecordBatchReader:
-    """A reader over anything that speaks the Arrow C stream interface. Raises UsageError for what does not."""
+    """A reader over any object with the Arrow C stream interface. Raises UsageError for others."""
     if isinstance(data, pa.RecordBatchReader):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -116,7 +116,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     try:
         yield from cut(batch, BATCH_BYTES, BATCH_ROWS_MAX)
     except (ValueError, IndexError):
-        # An array whose offsets lie: the conformer says which.
+        # An array has invalid offsets; the conformer says which.
         yield batch
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 STALL_S = 60.0
-"""A compaction that runs commits the jobs of a wave within seconds; a caller that waits longer is to learn why."""
+"""A running compaction commits the jobs of a batch within seconds; a caller should not wait longer without an error."""
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
 
@@ -81,7 +81,7 @@ class WriteTarget(Protocol):
 
 
 def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job: str) -> tuple[NewFile, ...]:
-    """Send every file of one run and say what was sent. The local files are used up. ``job`` also names the run."""
+    """Send every file of one run; deletes the local files. ``job`` is also the id of the run."""
     sent: list[NewFile] = []
     names: list[str] = []
     try:
@@ -97,9 +97,9 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
 
 
 def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput) -> Outcome:
-    """Commit files that are proposed this once; delete them if it is certain that they are not in the log.
+    """Commit files; delete them if it is certain that they are not in the log.
 
-    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does: then, too, nothing of them is in the log.
+    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does; the files are not in the log then.
     """
     try:
         outcome = table.try_commit(proposal)
@@ -113,24 +113,24 @@ def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput) -> 
 
 
 def _discard_unknown(table: WriteTarget, files: Iterable[NewFile]) -> None:
-    """As :func:`discard`, but for files that the table has: proposed twice, they are rejected for that."""
+    """As :func:`discard`, except for files that the table has: files proposed twice are rejected for that reason."""
     with suppress(Error):
         known = table.log.head.state.files
         discard(table.storage, table.id, [new for new in files if new.file.id not in known])
 
 
 def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:
-    """Delete files that were sent and will never be committed. A best effort: what stays is an orphan."""
+    """Delete files that were sent and will never be committed. Files that cannot be deleted are orphans."""
     _delete(storage, [name for new in files for name in object_names(table_id, new.file)])
 
 
 def _is_silent(error: BaseException) -> bool:
-    """Whether the store does not answer: then a deletion would only keep the caller waiting as long again."""
+    """Whether the store does not answer; a deletion would only make the caller wait again."""
     return isinstance(error, StorageError) and bool(error.facts.get("transient"))
 
 
 def _delete(storage: Storage, names: Iterable[str]) -> None:
-    # What failed before is what the caller is to see.
+    # The caller gets the error that came before.
     with suppress(Error):
         storage.delete(names)
 
@@ -159,7 +159,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
 
 
 def _put_summary(storage: Storage, name: str, data: bytes) -> None:
-    # The name is fresh, so that "exists" can only be about an earlier put of ours.
+    # The name is new, so EXISTS can only be due to an earlier attempt of this put.
     put_until_clear(lambda: storage.create(name, data), name)
 
 
@@ -182,7 +182,7 @@ def try_commit(table: WriteTarget, proposal: Proposal) -> Outcome:
 
 
 def check_runs(table: WriteTarget) -> None:
-    """Raise ContentionError if a partition has too many runs now: before long work, whose commit would be refused."""
+    """Raise ContentionError if a partition has too many runs now. For use before long work."""
     state, runs_max = table.log.head.state, table.settings_in_force().runs_max
     for partition in state.partitions.ids if runs_max else ():
         if state.references.exceeds(partition, runs_max):

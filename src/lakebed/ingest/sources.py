@@ -1,13 +1,15 @@
-"""Source files: what users want taken in, found by name, and read as the schema has their rows.
+"""Finds the source files that users name, and reads them as rows.
 
-A list of files is explicit from the start, with sizes and versions, so that what a task reads when it is tried again is
-what it read at first, or an error.
+A list of files has sizes and versions from the start, so that a task that is repeated reads what it read before, or
+fails. A folder stands for the Parquet files below it, recognised by the ends of their names; names that begin with
+``_`` or ``.`` are left out. A file that is named itself may have any name.
 
-A folder stands for the Parquet files below it, as their names end; what begins with ``_`` or ``.`` belongs to whoever
-wrote the folder. A file named outright may have any name.
+Files of object stores are read with the storage options of the instance if it is on a store of the same kind (``home``
+is its store); otherwise the environment and profiles need to have the credentials.
 
-Files of object stores are read with the storage options of the instance, if it is on a store of the same kind; ``home``
-is its store. Else the environment and profiles have to have the credentials.
+Core types: :class:`~lakebed.state.transactions.Source`.
+
+Errors: NotFoundError, UsageError, DamagedError, and StorageError for files that cannot be read or have changed.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 CHECK_THREADS = 16
-"""A look at a file is one or two small requests: many at once hide the waiting."""
+"""To check a file takes one or two small requests; many at once hide their latency."""
 
 PARQUET_BYTES_MIN = 12
-"""Two marks of four bytes, and the length of the footer."""
+"""Two magic numbers of four bytes, and the length of the footer."""
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -50,7 +52,7 @@ _GLOB = re.compile(r"[*?\[]")
 def find_files(source: str | Path | Sequence[str | Path], home: Storage | None = None) -> tuple[Source, ...]:
     """All files of paths, folders, globs and URIs, in order of name.
 
-    Raises NotFoundError for one that has none, UsageError for what is no path, or leads to a device, pipe or socket.
+    Raises NotFoundError for an item without files, UsageError for what is not a path, or is a device, pipe or socket.
     """
     items = [source] if isinstance(source, str | Path) else list(source) if isinstance(source, list | tuple) else []
     if not items:
@@ -92,7 +94,7 @@ def _find(item: str, home: Storage | None) -> list[Source]:
 
 
 def _check_file(found: ExternalFile) -> None:
-    """Raise UsageError for what has no end that could be read: a device, a pipe, a socket."""
+    """Raise UsageError for a device, a pipe or a socket, which has no end."""
     if not found.regular:
         raise Code.SOURCE_UNSUPPORTED(
             f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike"
@@ -100,9 +102,9 @@ def _check_file(found: ExternalFile) -> None:
 
 
 def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
-    """Raise UsageError unless each file ends as a Parquet file does; what lies before its end is not looked at.
+    """Raise UsageError unless each file ends as a Parquet file does; nothing else is checked.
 
-    One small request a file, many side by side. Raises StorageError for a file that cannot be read.
+    One small request a file, many at once. Raises StorageError for a file that cannot be read.
     """
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         wrong = [reason for reason in pool.map(lambda file: _end_amiss(file, home), files) if reason is not None]
@@ -114,7 +116,7 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
 
 
 def _end_amiss(file: Source, home: Storage | None) -> str | None:
-    """Why it cannot be a Parquet file: it ends with the length of its footer, and a mark."""
+    """Why it cannot be a Parquet file, which ends with the length of its footer and a magic number; None if it can."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
     place, path = open_external(file.url, home)
@@ -132,26 +134,25 @@ def _end_amiss(file: Source, home: Storage | None) -> str | None:
 
 
 def modified_ns(file: Source) -> int:
-    """When the file was modified, by its store's clock: ns since 1970; 0 if it does not tell."""
+    """When the file was modified, by its store's clock: ns since 1970; 0 if unknown."""
     return int(file.version.partition(" ")[0])
 
 
 def identity(version: str) -> str:
-    """The part of a version that tells whether it is the same file: the ETag, or else the last-modified time."""
+    """The part of a version that identifies the file: the ETag, or else the last-modified time."""
     return version.partition(" ")[2] or version
 
 
 def _version(file: ExternalFile) -> str:
-    """A file's modification last-modified time in ns (0: the store does not tell) and, after a blank, its ETag where it
-    has one.
+    """A file's last-modified time in ns (0 if unknown) and, after a blank, its ETag if it has one.
 
-    The last-modified time alone tells no two files apart that an object store was given in one second.
+    The last-modified time alone does not distinguish two objects that were put within one second.
     """
     return f"{file.modified_ns} {file.etag}" if file.etag else str(file.modified_ns)
 
 
 def _prefix(item: str) -> str:
-    """What turns a path into something that is found again."""
+    """The prefix that makes a path of the store a URL."""
     scheme, separator, _ = item.partition("://")
     if not separator or scheme == "file":
         return ""
@@ -189,9 +190,9 @@ def _below(place: ExternalFiles, folder: str) -> Iterator[ExternalFile]:
 
 
 def amiss(file: Source, home: Storage | None = None) -> str | None:
-    """Why the file is not the one that was found: it is gone, or another by now; None if it is.
+    """Why the file is not the one that was found: it is gone, or has changed. None if it is the same.
 
-    Raises StorageError if the store does not say.
+    Raises StorageError if the store does not answer.
     """
     place, path = open_external(file.url, home)
     try:
@@ -208,9 +209,9 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
 
 
 def check_unchanged(file: Source, home: Storage | None = None) -> None:
-    """Raise StorageError if the file is gone, or another by now."""
+    """Raise StorageError if the file is gone or has changed."""
     if (reason := amiss(file, home)) is not None:
-        raise Code.SOURCE_CHANGED(f"{reason}. Nothing of it was taken in", name=file.url)
+        raise Code.SOURCE_CHANGED(f"{reason}. Nothing of it was ingested", name=file.url)
 
 
 @contextlib.contextmanager
@@ -222,26 +223,26 @@ def open_parquet(file: Source, home: Storage | None = None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.NativeFile, Any]]:
-    """A file opened for reading, and as Parquet; what fails inside the block names it, too.
+    """A file opened for reading, and as Parquet; errors inside the block name it.
 
-    Raises DamagedError if its bytes are not Parquet, StorageError if it cannot be read, or is another file by now.
+    Raises DamagedError if its bytes are not Parquet, StorageError if it cannot be read, or has changed.
     """
     import pyarrow.parquet as pq
 
     check_unchanged(file, home)
     place, path = open_external(file.url, home)
     try:
-        # Foreign files that have page CRCs are held to them.
+        # Page CRCs are verified where a file has them.
         with (
             place.open(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
             yield source, parquet
     except OSError as error:
-        # A file that was written over meanwhile reads as damaged.
+        # A file that was overwritten meanwhile reads as damaged.
         check_unchanged(file, home)
         if error.errno is None:
-            # Arrow's own: decompression that fails, a footer that is none.
+            # An error of Arrow: failed decompression, an invalid footer.
             raise _unreadable(file, error) from error
         raise Code.SOURCE_UNREADABLE(f"cannot read {file.url}: {error.strerror}", name=file.url) from error
     except pa.ArrowException as error:
@@ -264,8 +265,9 @@ def read_rows(
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
     home: Storage | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups, as they are there but for layouts, in order, on the calling
-    thread. Batches and pages are bounded as :func:`~lakebed.parquet.row_groups.read_row_groups` says.
+    """The rows of a file, or of some of its row groups, in order, with canonical layouts, on the calling thread.
+
+    Batches and pages are bounded as :func:`~lakebed.parquet.row_groups.read_row_groups` says.
 
     Raises DamagedError if they are not as many as its footer says.
     """
@@ -284,9 +286,9 @@ def read_rows(
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with text, bytes and lists laid out as in tables: Arrow can neither take nor filter views.
+    """The same rows with text, bytes and lists in the layout of tables: Arrow can neither take nor filter views.
 
-    Dictionaries stay: how large their values are, all together, is for the conformer to see first.
+    Dictionaries stay: the conformer checks the total size of their values first.
     """
     columns = [column if has_dictionary(column.type) else column.cast(types.canonical(column.type)) for column in rows]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
@@ -295,7 +297,7 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 def read_file(
     file: Source, conformer: Conformer, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file as the conformer takes them in; its columns are checked before the first."""
+    """All rows of a file as the conformer makes them; its columns are checked before the first row is read."""
     with open_parquet(file, home) as parquet:
         conformer.check(parquet.schema_arrow, file.url)
     return (conformer.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))
