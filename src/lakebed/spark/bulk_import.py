@@ -1,15 +1,19 @@
-"""Bulk import: much at once, sorted by a shuffle of runs, visible in one commit.
+"""Bulk import: a large input, sorted by a shuffle of runs, visible in one commit.
 
     check -> sample -> cut partitions -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
     -> settle -> commit
 
-Parquet files are read natively by the map tasks: the driver lists them, reads their footers and samples their keys.
-Anything else becomes a DataFrame and is staged first (:mod:`lakebed.spark.source_frames`), and its staged files take
-the place of the source.
+Parquet files are read by the map tasks themselves: the driver lists them, reads their footers and samples their keys.
+Any other source becomes a DataFrame and is staged first (:mod:`lakebed.spark.source_frames`); its staged files take the
+place of the source.
 
-A reducer owns one span of keys, so its files and those of its neighbours at most touch: all are one run. There is one
-commit, of everything or nothing, under the job id that the caller gave: to repeat an import with the same id adds
-nothing. Whatever fails before, the table is as it was; files that were sent are orphans.
+A reducer owns one range of keys, so its files and those of its neighbours at most touch: all are one run. There is one
+commit, of all rows or none, under the job id that the caller gave; a repeated import with the same id adds nothing. If
+anything fails before the commit, the table is unchanged, and files that were sent are orphans.
+
+Core types: :class:`Importer`, :class:`SourceReading`, :class:`ImportReport`.
+
+Errors: those of sources and rows before anything is committed; UnknownOutcomeError if the commit has no clear outcome.
 """
 
 from __future__ import annotations
@@ -53,15 +57,15 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024
-"""A reducer gets at least so much, whatever cores are idle: small files cost every later read a request."""
+"""A reducer gets at least this much, even if cores are idle: small files cost every later read a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did. ``repeated``: the job id was committed before, at ``number``, and nothing was added now.
+    """What an import did. ``repeated``: the job id was committed before, at ``version``, and nothing was added now.
 
-    ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` were too small for what
-    came, and cut before. ``rejected`` rows are in the folder ``quarantine``.
+    ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
+    before the import. ``rejected`` rows are in the folder ``quarantine``.
     """
 
     table: str
@@ -81,7 +85,7 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """How :meth:`Pipeline.bulk_import` reads a source: which columns, casts and query, and what is put aside where."""
+    """How :meth:`Pipeline.bulk_import` reads a source: columns, casts, query, and where rejected rows go."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     casts: Sequence[str] = ()
@@ -89,7 +93,7 @@ class SourceReading:
     quarantine: str | None = None
 
     def conformer(self, schema: Schema, format: str) -> Conformer:
-        """How rows become those of a table. Text has no types, so all of it is cast."""
+        """How rows become those of a table. In formats without types all fields are cast."""
         if not are_texts(self.casts):
             raise Code.ARGUMENT_INVALID(f"casts is a list of names, not {shown(self.casts)}")
         if not are_names(self.columns) or not is_text(format):
@@ -102,7 +106,7 @@ class SourceReading:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What makes an import happen once, and the head when it was begun."""
+    """The request key of an import, and the version when it began."""
 
     key: str | None
     base_version: int
@@ -110,9 +114,9 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class Importer:
-    """What is the same for every import of a pipeline into one table. ``partition_rows`` is in place of ``split_rows``.
+    """Imports into one table. ``partition_rows`` takes the place of the setting ``split_rows``.
 
-    ``start`` gives the session, which nobody needs to be told that there is nothing to import.
+    ``start`` gives the Spark session; it is not called if there is nothing to import.
     """
 
     start: Callable[[], SparkSession]
@@ -129,7 +133,7 @@ class Importer:
         if (first := committed_at(state, "job_id", job_id)) is not None:
             return ImportReport(self.table.name, job_id or "", 0, 0, 0, 0, 0, 0, first, repeated=True)
         check_runs(self.table)
-        # One schema from here to the end, whoever alters the table meanwhile.
+        # One schema from here to the end, even if the table is altered meanwhile.
         layout = self.table.layout()
         shuffle = self._shuffle(layout)
         reading = reading or SourceReading()
@@ -166,7 +170,7 @@ class Importer:
     def _quarantine(self, reading: SourceReading, job: str, attempt: str) -> Quarantine | None:
         if reading.quarantine is None:
             return None
-        # Tasks run wherever their workers were started.
+        # Tasks run in other folders.
         url = source_frames.absolute(reading.quarantine)
         quarantine = Quarantine(Place(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
@@ -181,11 +185,11 @@ class Importer:
             report = self._shuffled(_restaged(staged), shuffle, request)
             counted = not report.repeated
         except UnknownOutcomeError:
-            # If it was committed, its rejected rows count.
+            # The import may have been committed; then its rejected rows count.
             counted = True
             raise
         finally:
-            # Never part of what was committed, so to be deleted however that ended.
+            # Staged files are never committed, so they are deleted in any case.
             unstage(staged, self.table.storage, self.table.id)
             if quarantine is not None and not counted:
                 quarantine.discard()
@@ -281,7 +285,7 @@ def _is_frame(given: Any) -> bool:
 
 
 def split_before(table: Table, state: TableState, sample: WeightedKeys, row_bytes: float, settings: Settings) -> int:
-    """Cut the partitions that would grow too large; says how many. One that changed meanwhile is left alone.
+    """Cut the partitions that would grow too large; returns their number. Partitions that changed are left out.
 
     Raises:
         DamagedError: a summary, or a file whose summary is gone, is damaged.
@@ -322,7 +326,7 @@ def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
         storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
         pa.OSFile(str(path)) as source,
     ):
-        # Parquet gives seconds back as milliseconds, and reducers' boundaries are of the schema's own keys.
+        # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
         stored = read_row_groups(source, file.id, pages_bytes=pages_bytes_max(shuffle.memory_limit_bytes))
         batches = (as_schema(decoded_rows(batch), shuffle.layout.schema) for batch in stored)
         yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)

@@ -45,7 +45,7 @@ SAMPLE_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class MapInput:
-    """What the map tasks read: a document each with the rows it must give, and where keys lie as far as known."""
+    """What the map tasks read: a document for each task, its number of rows, and a sample of keys."""
 
     documents: tuple[Any, ...]
     rows: tuple[int, ...]
@@ -71,7 +71,7 @@ def native_input(files: Sequence[Source], shuffle: Shuffle, conformer: Conformer
 
 
 def _tasks(groups: Sequence[SourceGroup], bytes_max: int) -> list[list[SourceGroup]]:
-    """Row groups that one map task reads: neighbours, of about the same size together."""
+    """The row groups of each map task: neighbours, of about the same size together."""
     tasks: list[list[SourceGroup]] = []
     size = 0
     for group in groups:
@@ -113,7 +113,7 @@ def _sampled(
 
 
 def _first(value: Any, codec: KeyCodec) -> bytes | None:
-    """A statistic's value as the beginning of a key; None if it is not of the field's own type."""
+    """A statistic's value as the beginning of a key; None if it does not have the field's type."""
     try:
         return codec.encode((value,))
     except BadKeyError:
@@ -129,7 +129,7 @@ def native_chunks(document: Any, shuffle: Shuffle, conformer: Conformer) -> Iter
 
 
 def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a staging task whose partition is one document."""
+    """The rows of a staging task, whose Spark partition is one document."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():
             yield from _rows(wire.load(payload), shuffle)
@@ -197,7 +197,7 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
         statistics = None if column is None else column.statistics
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else None
     except (pa.ArrowException, ValueError, OverflowError):
-        # A value that Python's own types cannot hold, such as a date before the year 1.
+        # A value that Python's types cannot hold, such as a date before the year 1.
         return None
 
 
@@ -207,7 +207,7 @@ SAMPLE_BYTES = 48 * 1024 * 1024
 """Compressed key columns read for the sample: half a second of one core."""
 
 SAMPLE_ROWS = 16_384
-"""Keys taken of a row group: a share of an eighth is then known to about 3%."""
+"""Keys sampled from a row group: a share of an eighth is then known to about 3%."""
 
 
 def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
@@ -231,7 +231,7 @@ def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema
             wanted = np.arange((step // 2 - passed) % step, stored.num_rows, step)
             passed += stored.num_rows
             if len(wanted):
-                # What does not fit is refused where the rows are read.
+                # Rows that do not fit are refused when they are read.
                 rows, _ = conformer.keys.separate(plain(stored.take(pa.array(wanted))), file.url)
                 found += whole.codec.encode_columns(rows.select(names)).to_pylist()
     return tuple(found)

@@ -95,7 +95,7 @@ _JAVA_HOMES = (
     "usr/local/opt/openjdk*",
     "home/linuxbrew/.linuxbrew/opt/openjdk*",
 )
-"""Where systems keep a Java without putting it on the PATH, below the root."""
+"""Where systems install Java without adding it to the PATH, relative to the root."""
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -112,7 +112,7 @@ _DRIVER_SETTINGS = {
     "spark.driver.memory": "2g",
 }
 _LOCAL_SETTINGS = {
-    # A machine whose own name does not resolve could not start otherwise, and nobody else has business here.
+    # Needed on a machine whose own name does not resolve; and no other machine may connect.
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -124,20 +124,20 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
 def active_session() -> SparkSession | None:
-    """The session that this process uses already, if any."""
+    """The active session of this thread, if any."""
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
 
 
 def start_session(launcher: Local | Remote) -> SparkSession:
-    """Start a session of our own, and say on stderr how long that took.
+    """Start a session, and print to stderr how long that took.
 
-    Raises UsageError if there is no Java that can run it, no client for Spark Connect, or nobody at the master.
+    Raises UsageError if there is no Java that can run it, no client for Spark Connect, or no answer from the master.
     """
     began_s = clock.monotonic_s()
     session = _any_session(launcher)
-    # Apart from the work, whose rates are told without it.
+    # Reported apart, because rates of the work exclude it.
     print(f"lakebed: Spark started in {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
     return session
 
@@ -180,10 +180,10 @@ def _started(master: str) -> SparkSession:
 
 
 def _submitted() -> SparkSession:
-    """The session of the JVM that ``spark-submit`` started, with its master; our settings where it was given none."""
+    """The session of the JVM that ``spark-submit`` started; :data:`SETTINGS` apply where it was given none."""
     from pyspark import SparkConf, SparkContext
 
-    # Else the configuration would be empty: it is read from that JVM.
+    # The configuration is read from that JVM, and empty before.
     SparkContext._ensure_initialized()  # noqa: SLF001 - there is no public way
     given = SparkConf()
     return _session({name: value for name, value in SETTINGS.items() if not given.contains(name)})
@@ -214,7 +214,7 @@ def _connected(url: str) -> SparkSession:
 
     # What follows the address may be a token.
     with _refusals(url.partition(";")[0]):
-        # Spark's client would go on calling for ten minutes before it says that nobody is there.
+        # Spark's client tries for ten minutes before it fails.
         with DefaultChannelBuilder(url).toChannel() as channel:
             try:
                 grpc.channel_ready_future(channel).result(timeout=_CONNECT_S)
@@ -225,14 +225,14 @@ def _connected(url: str) -> SparkSession:
 
 @contextlib.contextmanager
 def _refusals(place: str) -> Iterator[None]:
-    """Name the place where Spark was to be, if it does not start there. Raises UsageError."""
+    """Raise UsageError that names the place if Spark does not start there."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        # What Spark's Java has to say, it says on stderr itself, in many lines.
+        # Spark's JVM prints the details to stderr itself.
         reason = str(error).strip().partition("\n")[0]
         raise Code.SPARK_NOT_STARTED(
             f"Spark did not start at {place} ({reason}); give a master such as local[4], spark://host:7077 or yarn, or "
@@ -242,11 +242,11 @@ def _refusals(place: str) -> Iterator[None]:
 
 
 def cores_of(session: SparkSession) -> int:
-    """How many tasks the session runs at once: Spark's own default of partitions, asked without a job of weight."""
+    """How many tasks the session runs at once: its default number of Spark partitions, from a small job."""
     local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", session.conf.get("spark.master", "") or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1])
-    # A cluster's executors come one by one after the session. The first job waits for some of them, the second counts.
+    # A cluster's executors register one by one. The first job waits for some of them, the second counts.
     _partitions_of(session)
     return _partitions_of(session)
 
@@ -276,7 +276,7 @@ def java_home() -> str:
 
 
 def _home_of(java: Path) -> str | None:
-    """The home that a java tells, if it runs and is new enough; a `java` on the PATH may be a link or a stub."""
+    """The home that a java reports, if it runs and is new enough; a `java` on the PATH may be a link or a stub."""
     try:
         told = subprocess.run(  # noqa: S603 - our own arguments only
             [str(java), "-XshowSettings:properties", "-version"],
@@ -291,8 +291,8 @@ def _home_of(java: Path) -> str | None:
 
 @contextlib.contextmanager
 def _interrupts_kept() -> Iterator[list[int]]:
-    """Let a Ctrl-C wait for the end of the block, and note it in the list: PySpark, interrupted between starting its
-    JVM and shaking hands with it, leaves a JVM behind that nothing ever ends.
+    """Delay a Ctrl-C until the end of the block, and note it in the list: PySpark, if interrupted between the start of
+    its JVM and the handshake, leaves a JVM behind that never ends.
     """
     kept: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -306,14 +306,14 @@ def _interrupts_kept() -> Iterator[list[int]]:
     try:
         yield kept
     finally:
-        # Spark has put its own in place by now, which cancels jobs first; unless it failed.
+        # Unless it failed, Spark has installed its own handler, which cancels jobs first.
         if signal.getsignal(signal.SIGINT) is keep:
             signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
 def _environment(**variables: str) -> Iterator[None]:
-    """Environment variables for the length of a block: PySpark reads them when it starts, and keeps what it read."""
+    """Set environment variables during a block: PySpark reads them when it starts."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,21 +1,25 @@
-"""The two sides of a bulk import's shuffle: what a map task sends and what a reduce task makes of it.
+"""The two sides of the shuffle of a bulk import: what a map task sends, and what a reduce task makes of it.
 
-A map task reads its share of the input, sorts it in chunks that fit its memory, cuts each chunk at the reducers'
-boundaries and sends the slices as *pieces*: compressed Arrow, at most 32 MiB each, opaque to Spark. A reduce task puts
-its pieces aside as they come, merges them and sends the files of one span of keys. Rows never enter the JVM.
+A map task reads its share of the input, sorts it in chunks that fit into its memory, cuts each chunk at the reducers'
+boundaries and sends the slices as *pieces*: compressed Arrow files of at most 32 MiB, opaque to Spark. A reduce task
+writes its pieces to disk as they come, merges them and sends the files of one range of keys. Rows never enter the JVM.
 
-**No row lost, none doubled.** Spark may compute a map task again, for one reducer and not for another: after a lost
-block, for instance. If the second time gave other rows, or cut them otherwise, a reducer that saw the first and one
-that saw the second would together lose or double some. So the last thing a map task sends to each reducer that it
-sent anything to is an *account*: the task's rows and digest, and which pieces and how many rows this reducer must
-have. A reducer holds what it got against that, and the driver commits only if all of them saw one digest of each map
-task, and if the rows of all pieces are those that were read (:func:`settle`).
+*No row is lost or doubled.* Spark may compute a map task again for some of its reducers, for instance after a lost
+block. If the second attempt gave other rows, or cut them differently, reducers of the two attempts would together lose
+or double some. Therefore the last thing a map task sends to each of its reducers is an *account*: the task's rows and
+digest, and which pieces and how many rows this reducer must have. A reducer compares it with what it received. The
+driver commits only if all reducers saw one digest of each map task, and if the rows of all pieces are those that were
+read (:func:`settle`).
 
-The digest is XXH3-128 over the digests of the task's pieces in the order in which they were made. It need not be free
-of the order of rows, because a map task never reads anything but immutable, listed objects: files whose size and time
-are checked, or staged files whose digest is. Those give the same batches, chunks, pieces and bytes each time. Where
-that should not hold (another version of a library on another machine, a source rewritten in place) the import is
-refused, never wrong; and hashing compressed pieces costs a thirtieth of hashing rows one by one.
+The digest is XXH3-128 over the digests of the task's pieces in the order in which they were made. It may depend on the
+order of rows, because a map task reads only immutable, listed objects: files whose size and time are checked, or staged
+files whose digest is. These give the same batches, chunks, pieces and bytes each time. If they do not (another version
+of a library on another machine, a source rewritten in place), the import is refused, and never wrong. Hashing
+compressed pieces costs a thirtieth of hashing rows one by one.
+
+Core types: :class:`Shuffle`, :data:`Chunks`.
+
+Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 """
 
 from __future__ import annotations
@@ -50,13 +54,13 @@ _MADE_SCHEMA = pa.schema([("reducer", pa.int32()), ("payload", pa.binary())])
 
 
 def whole_key(schema: Schema) -> Schema:
-    """The same fields with row key and sort key as one key: what reducers' boundaries are encodings of."""
+    """The same fields with row key and sort key as one key: boundaries of reducers are encodings of it."""
     return Schema((*schema.row_key, *schema.sort_key), (), schema.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What all tasks of one import share. ``boundaries`` part the reducers, ``partitions`` the table."""
+    """What all tasks of one import share. ``boundaries`` divide the reducers, ``partitions`` the table."""
 
     place: Place
     table_id: str
@@ -75,7 +79,7 @@ Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
 
 
 def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What ``mapInArrow`` runs over the frame of map tasks; gives rows of PIECES."""
+    """The function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
@@ -90,7 +94,7 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.Reco
 
 
 def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[pa.RecordBatch]:
-    """The pieces of one map task, then an account for each reducer that got any."""
+    """The pieces of one map task, then an account for each reducer that received any."""
     from lakebed.sorting.sort import cut_pieces, encode_piece
 
     keyed = whole_key(shuffle.layout.schema)
@@ -119,14 +123,14 @@ def _row(reducer: int, number: int, place: tuple[int, int], payload: bytes) -> p
 
 @dataclass(slots=True)
 class _FromMap:
-    """What one reducer got of one map task."""
+    """What one reducer received from one map task."""
 
     pieces: dict[tuple[int, int], str] = field(default_factory=dict)
     accounts: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What ``mapInArrow`` runs over the pieces of one reducer; gives at most one row of MADE."""
+    """The function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
@@ -142,7 +146,7 @@ def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], It
 
 
 def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Any]:
-    """Take in all pieces of one reducer, check them, merge them, send the files; None if there were none."""
+    """Write, check and merge all pieces of one reducer, and send the files; None without pieces."""
     from lakebed.sorting.merge import merge_runs
 
     reducer = -1
@@ -198,7 +202,7 @@ def _checked(number: int, found: _FromMap) -> tuple[str, int, int]:
 
 
 def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
-    """One sorted file a chunk: a chunk's slice that was sent in several pieces would be as many inputs to the merge."""
+    """One sorted file for each chunk: each piece of a chunk's slice would be an input to the merge otherwise."""
     from lakebed.sorting.sort import write_spill
 
     parts = Counter(chunk for chunk, _ in found.pieces)
@@ -223,7 +227,7 @@ def _batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
-    """The partition boundaries in the reducer's span: the summaries then have their exact ranks."""
+    """The partition boundaries in the reducer's range, so that the summaries have their exact ranks."""
     edges = (b"", *shuffle.boundaries)
     span = EncodedRange(edges[reducer], edges[reducer + 1] if reducer + 1 < len(edges) else ALL_KEYS.max)
     return tuple(b for b in shuffle.partitions if span.contains(b))

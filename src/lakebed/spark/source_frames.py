@@ -1,8 +1,10 @@
-"""Sources of a bulk import that Spark reads: formats, queries, DataFrames, and what a ``select`` makes of any of them.
+"""Reads the sources of a bulk import that Spark reads: formats, queries, DataFrames, and the result of a ``select``.
 
-CSV and JSON have no types of their own: their values come as text, and the tasks cast them as the table has them, as
-they would any column for which someone asked. Only what is nested in JSON is cast by Spark, strictly. In CSV an empty
-cell is null, and quotes with nothing between them are an empty text.
+CSV and JSON have no types: their values are read as text, and the tasks cast them to the table's types like any column
+with a cast. Only nested values in JSON are cast by Spark, strictly. In CSV an empty cell is null, and quotes with
+nothing between them are an empty text.
+
+Errors: UsageError for formats and queries, NotFoundError for paths, SchemaMismatchError for what Spark cannot read.
 """
 
 from __future__ import annotations
@@ -32,23 +34,23 @@ _CONNECTORS = {
     "delta": "io.delta:delta-spark_2.13",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime",
 }
-"""Formats that Spark reads with a package that it does not bring."""
+"""Formats that Spark reads only with an additional package."""
 
 _DATA_ERRORS = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CAST_INVALID_INPUT", "CAST_OVERFLOW", "DIVIDE_BY_ZERO")
 """Spark's error conditions that are about the data, not about Spark."""
 
 _NULL = "\ufdd0"
-"""What stands for null in CSV: a code point that no byte is read as, so that an empty text is another thing."""
+"""The text of null in CSV: a code point that no byte is read as, so that it differs from an empty text."""
 
 _BYTES = "ISO-8859-1"
-"""How CSV is read, for it keeps every byte: as UTF-8, Spark would put U+FFFD in place of what is none, unseen."""
+"""The encoding that CSV is read with, which keeps every byte. With UTF-8, Spark replaces other bytes silently."""
 
 _FILES = ("csv", "json", "orc")
 _FILE = "_lakebed_file"
 
 
 def read_frame(session: SparkSession, source: Any, format: str, select: str | None) -> DataFrame:
-    """The source as a DataFrame, or what the query ``select`` makes of it under the name ``source``.
+    """The source as a DataFrame, or the result of the query ``select`` over it under the name ``source``.
 
     Raises:
         UsageError: an unknown format, one whose connector the session does not have, or not a query.
@@ -62,12 +64,12 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
 
 
 def check_frame(frame: DataFrame, conformer: Conformer, source: str) -> None:
-    """Raise SchemaMismatchError unless the frame's columns can be made to fit; nothing is computed."""
+    """Raise SchemaMismatchError unless the frame's columns can be made to fit. Computes nothing."""
     conformer.check(_arrow(frame), source)
 
 
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
-    """The frame with those columns cast by Spark that hold nested values of a text format."""
+    """The frame, with columns of nested values in a text format cast by Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     found = _arrow(frame)
@@ -82,7 +84,7 @@ def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
 
 
 def with_files(frame: DataFrame, format: str) -> DataFrame:
-    """The frame with one column more, the file of each row, if it was read from files of this format."""
+    """The frame with an additional column, the file of each row, if it was read from files of this format."""
     return frame.selectExpr("*", f"_metadata.file_path AS {_FILE}") if format in _FILES else frame
 
 
@@ -119,17 +121,17 @@ def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
         raise Code.ARGUMENT_INVALID(f"{format} takes one source at a time, not {len(items)}: {', '.join(items)}")
     if format == "query":
         return _queried(session, items[0])
-    # An Iceberg table has a name. Spark would look for a path where its JVM was started, wherever this process is now.
+    # An Iceberg table has a name. Spark resolves relative paths where its JVM was started.
     paths = items if format == "iceberg" else [absolute(item) for item in items]
     with _reading(", ".join(paths), format):
         frame = _loaded(session.read.option("mode", "FAILFAST"), paths, format)
-        # A session of Spark Connect looks at the source only now.
+        # A session of Spark Connect analyses the source only here.
         _ = frame.schema
         return frame
 
 
 def absolute(item: str) -> str:
-    """A path that means the same in any folder; a URL as it is."""
+    """A path as an absolute path; a URL as it is."""
     return item if "://" in item else str(Path(item).expanduser().absolute())
 
 
@@ -137,13 +139,13 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
     match format:
         case "csv":
             # Every file's header is checked: columns are matched by name, and files by their place otherwise.
-            # Quotes within quotes are doubled, as everybody but Spark has them.
+            # Quotes within quotes are doubled, as everywhere but in Spark.
             options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
             return _as_utf8(reader.options(**options, encoding=_BYTES).csv(paths))
         case "json":
             return reader.option("primitivesAsString", "true").json(paths)
         case "parquet" | "orc":
-            # Else one file's columns would stand for all, and what others have beside them would be gone.
+            # Without it the columns of one file stand for all, and other columns are lost.
             return reader.option("mergeSchema", "true").format(format).load(paths)
         case "delta" | "iceberg":
             return reader.format(format).load(paths[0])
@@ -152,7 +154,7 @@ def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame
 
 
 def _as_utf8(frame: DataFrame) -> DataFrame:
-    """Text that was read byte by byte, as the bytes that it was; whether they are UTF-8 is told by the conformer."""
+    """Text that was read byte by byte, as its original bytes; the conformer checks that they are UTF-8."""
     from pyspark.sql import functions as fn
 
     columns = []
@@ -167,14 +169,14 @@ def _quoted(name: str) -> str:
 
 
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
-    """What a query gives, which may name ``source``; analysed now, computed later. Raises UsageError if it is none."""
-    # Within parentheses nothing but a query stands.
+    """The rows of a query, which may name ``source``; analysed now, computed later. Raises UsageError if invalid."""
+    # In parentheses only a query is valid.
     text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, for his own session
     try:
         if source is None:
             frame = session.sql(text)
         else:
-            # Given a frame, PySpark takes braces for its own.
+            # With a frame as argument, PySpark interprets braces.
             named = "WITH source AS (SELECT * FROM {given}) " + text.replace("{", "{{").replace("}", "}}")  # noqa: S608 - as above
             frame = session.sql(named, given=source)
         _ = frame.schema
@@ -189,7 +191,7 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
 
 @contextlib.contextmanager
 def _reading(names: str, format: str) -> Iterator[None]:
-    """Turn what Spark says about paths and formats into the errors that any other source gives."""
+    """Turn errors of Spark about paths and formats into those of other sources."""
     try:
         yield
     except Exception as error:
@@ -216,7 +218,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
 
 
 def refused_text(error: Error, source: str) -> Error:
-    """What Spark says of a malformed record or a failed cast is about the data, and names no source."""
+    """An error of Spark about a malformed record or a failed cast, as a SchemaMismatchError that names the source."""
     if type(error) is Error and any(mark in error.message for mark in _DATA_ERRORS):
         return Code.SOURCE_UNPARSABLE(f"{source}: {error.message}", source=source)
     return error

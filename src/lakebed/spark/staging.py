@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRows:
-    """What one task put aside: how many rows, and the objects' names."""
+    """The rejected rows of one task: their number, and the names of the objects."""
 
     rows: int = 0
     names: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class RejectedRows:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """The folder of one import, below a location that may hold those of others; ``attempt`` begins its files' names."""
+    """The folder of one import, below a location shared with others; file names begin with ``attempt``."""
 
     place: Place
     job: str
@@ -68,7 +68,7 @@ class Quarantine:
         return f"{self.job}/_SUCCESS"
 
     def check(self) -> None:
-        """Raise UsageError for a location or a name that cannot be, ExistsError for the folder of another import."""
+        """Raise UsageError for an invalid location or name, ExistsError for the folder of another import."""
         check_name(self.job)
         storage = self.place.connect()
         if not storage.shared:
@@ -82,7 +82,7 @@ class Quarantine:
             )
 
     def finish(self, rejected: Sequence[RejectedRows], facts: Mapping[str, Any]) -> None:
-        """Say that the rejected rows count. Raises StorageError if the store does not answer clearly."""
+        """Put ``_SUCCESS``, after the commit. Raises StorageError if the store does not answer clearly."""
         names = [name for one in rejected for name in one.names]
         self.discard(keep=names)
         if not names:
@@ -97,14 +97,14 @@ class Quarantine:
         )
 
     def discard(self, keep: Collection[str] = ()) -> None:
-        """Delete what this attempt put aside, but for what counts: all of one that failed, or what tasks did twice."""
+        """Delete the files of this attempt, except for ``keep``: all after a failure, or those of repeated tasks."""
         storage = self.place.connect()
         own = [o.name for o in storage.list(self.job) if o.name.startswith(f"{self.job}/{self.attempt}-")]
         storage.delete([name for name in own if name not in keep])
 
 
 class Aside:
-    """The rejected rows of one task, on their way to its quarantine: a local file for each form that they come in."""
+    """Collects the rejected rows of one task for its quarantine, in a local file for each schema that they have."""
 
     def __init__(self, quarantine: Quarantine, scratch: Path) -> None:
         self._quarantine = quarantine
@@ -123,7 +123,7 @@ class Aside:
         self._rows += rows.num_rows
 
     def send(self) -> RejectedRows:
-        """Send all; say what was sent."""
+        """Send all files."""
         storage: Storage = self._quarantine.place.connect()
         names = []
         for path, writer in self._writers.values():
@@ -137,7 +137,7 @@ _STAGED = "payload binary"
 _STAGED_SCHEMA = pa.schema([("payload", pa.binary())])
 
 Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[tuple[pa.RecordBatch, str]]]
-"""From what Spark gives a task to the rows of the source, with what names it in errors."""
+"""From the batches that Spark gives a task to the rows of the source, each batch with its name for errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The run that one partition became, and what was put aside of it."""
+    """The run of one Spark partition, and its rejected rows."""
 
     rows: int
     files: tuple[NewFile, ...]
@@ -159,7 +159,7 @@ class Staged:
 
 
 def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[Staged, ...]:
-    """Compute the frame, once, and write each partition as a run of job ``staging.shuffle.job``.
+    """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``.
 
     Raises KeyboardInterrupt if the call was asked to stop.
     """
@@ -169,7 +169,7 @@ def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[S
 
 
 def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
-    """Delete staged files: nothing ever names them in a log."""
+    """Delete staged files, which no log names."""
     files = [new.file for part in staged for new in part.files]
     storage.delete([name for f in files for name in object_names(table_id, f)])
 
@@ -186,7 +186,7 @@ def _stage_function(staging: Staging, rows: Rows) -> Callable[[Iterator[pa.Recor
 
 
 def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Any:
-    """Sort and send the rows of one partition, the rejected ones aside; what was sent, as a document."""
+    """Sort and send the rows of one Spark partition, and the rejected ones apart; returns a document."""
     from lakebed.sorting.sort import sort_runs
 
     shuffle, conformer = staging.shuffle, staging.conformer
