@@ -200,7 +200,13 @@ def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -
         return _commit(table, ready, result, progress)
 
     def run_tasks(tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
-        return _execute(execute, tasks)
+        try:
+            return execute(tasks)
+        except Error as error:
+            # On Spark, a task whose worker dies fails its whole batch.
+            if len(tasks) == 1 or _is_no_files_fault(error):
+                return [error] * len(tasks)
+            return [run_tasks([task])[0] for task in tasks]
 
     runner.run(
         [_Try(job) for job in planned.jobs],
@@ -271,10 +277,9 @@ def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Sche
 
     keys = schema.codec.encode_columns(batch)
     for one in ranges:
-        inside = pc.greater_equal(keys, pa.scalar(one.min, keys.type))
+        outside = pc.less(keys, pa.scalar(one.min, keys.type))
         if one.max is not None:
-            inside = pc.and_(inside, pc.less(keys, pa.scalar(one.max, keys.type)))
-        outside = pc.invert(inside)
+            outside = pc.or_(outside, pc.greater_equal(keys, pa.scalar(one.max, keys.type)))
         batch, keys = batch.filter(outside), keys.filter(outside)
     return batch
 
@@ -318,7 +323,7 @@ def _reject_missing(
 
 
 def _look(file: Source, home: Storage) -> str | Error | None:
-    """Why the file is not the one that was found; an error if the store does not say, which leaves the request open."""
+    """Why the file is not the one that was found; an error, which leaves the request open, if the store fails."""
     try:
         return amiss(file, home)
     except Error as error:
@@ -333,16 +338,6 @@ def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask
     # A shuffle counts the rows of whole files.
     method = Method.SORT if any(part.without for part in parts) else job.method
     return IngestTask(clock.new_id(), method, tuple(parts), target)
-
-
-def _execute(execute: Execute, tasks: Sequence[IngestTask]) -> Sequence[TaskResult]:
-    try:
-        return execute(tasks)
-    except Error as error:
-        # On Spark, a task whose worker dies fails its whole batch.
-        if len(tasks) == 1 or _is_no_files_fault(error):
-            return [error] * len(tasks)
-        return [_execute(execute, [task])[0] for task in tasks]
 
 
 def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _IngestProgress) -> list[_Try]:
