@@ -26,8 +26,6 @@ from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.settings import Settings, Strategy
-from lakebed.state.apply import apply
-from lakebed.state.resolve import resolve
 from lakebed.state.sums import partition_sums
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
@@ -44,6 +42,8 @@ from lakebed.state.transactions import (
     Repeated,
     RetireFiles,
     TooOld,
+    apply,
+    resolve,
 )
 
 ROW_BYTES = 80

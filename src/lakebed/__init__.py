@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
     from lakebed.read.counting import Count
-    from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
+    from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
     from lakebed.table.instance import Instance, create, open
     from lakebed.table.table import Table
 
@@ -74,19 +74,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddField": "lakebed.state.evolution",
-    "AllowNulls": "lakebed.state.evolution",
+    "AddField": "lakebed.state.transactions.schema_changes",
+    "AllowNulls": "lakebed.state.transactions.schema_changes",
     "Count": "lakebed.read.counting",
     "Deep": "lakebed.model.findings",
-    "DropField": "lakebed.state.evolution",
+    "DropField": "lakebed.state.transactions.schema_changes",
     "Field": "lakebed.model.schema",
     "Generated": "lakebed.model.schema",
     "Instance": "lakebed.table.instance",
     "KeyRange": "lakebed.model.keys",
-    "RenameField": "lakebed.state.evolution",
+    "RenameField": "lakebed.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
     "Table": "lakebed.table.table",
-    "WidenField": "lakebed.state.evolution",
+    "WidenField": "lakebed.state.transactions.schema_changes",
     "create": "lakebed.table.instance",
     "open": "lakebed.table.instance",
     "read_cache_stats": "lakebed.parquet.read_cache",

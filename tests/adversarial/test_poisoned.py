@@ -9,6 +9,7 @@ import json
 import threading
 from dataclasses import replace
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -18,7 +19,7 @@ from lakebed.log import checkpoint
 from lakebed.log.entry import digest_of
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
-from lakebed.state.codec import encode_request
+from lakebed.state.transactions import RequestDocument
 from tests.adversarial.tables import assert_whole
 from tests.unit.ingest.cases import ingested, put
 
@@ -92,6 +93,11 @@ def test_a_fence_that_is_no_boolean_is_damage(tmp_path, table, fence):
         poisoned(tmp_path, table, fence=fence).state()
 
 
+def as_stored(request):
+    """A request, as an entry has it."""
+    return msgspec.to_builtins(RequestDocument.of(request))
+
+
 def device(size):
     """A request for a device, as an entry has it."""
     source = ["/dev/zero", size, "0"]
@@ -101,7 +107,7 @@ def device(size):
 def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
     put(tmp_path / "inbox", "ab", "cd")
     table.submit(tmp_path / "inbox")
-    held = [encode_request(one) for one in table.state().open_requests.values()]
+    held = [as_stored(one) for one in table.state().open_requests.values()]
     requests = [*({**one, "submitted": 0} for one in held), device(0) | {"reason": ""}]
     fresh = poisoned(tmp_path, table, requests=requests)
     report = ingested(fresh)
@@ -145,7 +151,7 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
 def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tmp_path, table, url):
     put(tmp_path / "inbox", "ab")
     table.submit(tmp_path / "inbox")
-    (held,) = (encode_request(one) for one in table.state().open_requests.values())
+    (held,) = (as_stored(one) for one in table.state().open_requests.values())
     odd = held | {"id": "odd", "files": [[url, 100, "0"]], "submitted": 0}
     again = poisoned(tmp_path, table, requests=[odd, held | {"submitted": 0}])
     report = ingested(again)

@@ -18,7 +18,7 @@ import lakebed
 from lakebed import KeyRange, Schema, aio, clock
 from lakebed.model.schema import Field, Generated
 from lakebed.snapshot import table_reads
-from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
+from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
 from tests.adversarial.tables import assert_whole
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"v": "double", "s": "string"})

@@ -4,9 +4,6 @@ import pyarrow as pa
 
 from lakebed.model.keys import EncodedRange
 from lakebed.model.schema import Field, Schema
-from lakebed.state.apply import apply
-from lakebed.state.evolution import AddField, DropField, RenameField
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
     AlterSettings,
@@ -32,7 +29,10 @@ from lakebed.state.transactions import (
     Source,
     SubmitRequests,
     Watermark,
+    apply,
+    resolve,
 )
+from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField
 from tests.unit.state.cases import job, key, new_file
 
 SCHEMA = Schema(

@@ -28,7 +28,7 @@ def encoded(version, documents, previous):
     time = f"2030-03-17T17:46:{version:02d}+00:00"
     writer = "lakebed 0.0.1 on golden, pid 1"
     entry = entries.Entry(version, f"{version:032x}", time, writer, last_modified_us, "", previous, tuple(documents))
-    return entries.encode(TABLE_ID, entry, b"".join(map(entries.encode_line, documents)))
+    return entries.encode(TABLE_ID, entry, b"".join(document + b"\n" for document in documents))
 
 
 def write():

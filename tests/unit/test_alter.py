@@ -29,7 +29,7 @@ from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.maintenance.splitting.run import split
 from lakebed.model.keys import EncodedRange
 from lakebed.retention.run import collect_garbage
-from lakebed.state.evolution import describe
+from lakebed.state.transactions.schema_changes import describe
 
 KEYS = ["a", "b", "ba", "c", "é"]
 SCHEMA = Schema(

@@ -5,7 +5,7 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
-from lakebed.inspect.history import SCHEMA, detail
+from lakebed.inspect.history import SCHEMA, described
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.queue import Ticket
 from lakebed.model.files import checkpoint_name, entry_name, table_prefix
@@ -113,8 +113,8 @@ def test_every_kind_of_transaction_is_told_in_words():
     """Those of the golden table."""
     transactions, _ = everything()
     told_of = {
-        document["type"]: detail(outline(document))
-        for document in (encode_transaction(one).document for one in transactions)
+        told.type: described(told).detail
+        for told in (outline(encode_transaction(one).document) for one in transactions)
     }
     assert told_of == {
         "create_table": "1 partition",

@@ -35,7 +35,6 @@ LONG_MODULES = {
     "lakebed/errors.py": "one closed set of codes, facts and classes",
     "lakebed/log/checkpoint.py": "a checkpoint is written and opened by one class",
     "lakebed/log/committer.py": "one state machine: follow, propose, append, report",
-    "lakebed/state/transactions.py": "one closed union",
     "lakebed/storage/local.py": "one store",
     "lakebed/testing/logs.py": "one conformance suite",
 }
@@ -61,7 +60,7 @@ HEAVY = {
 UNREAD = {
     "lakebed.ingest", "lakebed.maintenance", "lakebed.parquet.file_writer", "lakebed.parquet.row_groups",
     "lakebed.read.merge_scan", "lakebed.read.multi_get", "lakebed.read.reverse",
-    "lakebed.read.slices", "lakebed.sorting", "lakebed.state.resolve",
+    "lakebed.read.slices", "lakebed.sorting",
 }  # fmt: skip
 
 

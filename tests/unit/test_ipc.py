@@ -12,7 +12,7 @@ from lakebed.errors import DamagedError
 from lakebed.log.segments import batch_of, bytes_of
 from lakebed.model.ipc import open_within
 from lakebed.model.key_summaries import Summary
-from lakebed.state.bulk import Sidecar, decode_references
+from lakebed.state.reference_lists import Sidecar, decode_references
 
 ROWS = pa.table(
     {

@@ -14,7 +14,7 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import said
-from lakebed.state.evolution import (
+from lakebed.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
     DropField,

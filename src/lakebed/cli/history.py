@@ -12,7 +12,8 @@ from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import count_text, plain, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.failed_calls import read_failures
-from lakebed.inspect.history import detail
+from lakebed.inspect.history import described
+from lakebed.model.documents import load
 from lakebed.state.codec import outline
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _document(stored: StoredEntry) -> dict[str, Any]:
         "previous": entry.previous,
         "size_bytes": stored.size_bytes,
         "sidecars": entry.sidecars,
-        "transactions": entry.documents,
+        "transactions": list(map(load, entry.documents)),
     }
 
 
@@ -100,10 +101,10 @@ def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
         size = size_text(side.size_bytes)
         yield f"  sidecar {side.digest} of {side.version}: {count_text(side.references, 'reference')}, {size}"
     for document in entry.documents:
-        text = detail(outline(document))
-        yield f"  {shown(document['type'])}  {shown(text)}".rstrip()
+        told = outline(document)
+        yield f"  {shown(told.type)}  {shown(described(told).detail)}".rstrip()
         if whole:
-            yield from (f"    {name}: {_short(value)}" for name, value in document.items() if name != "type")
+            yield from (f"    {name}: {_short(value)}" for name, value in load(document).items() if name != "type")
     yield ""
 
 

@@ -32,8 +32,8 @@ from lakebed.ingest.sources import check_parquet, find_files, identity, modified
 from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, shown
-from lakebed.state.resolve import OPEN_REQUESTS_MAX
 from lakebed.state.transactions import RejectRequest, Request, SubmitRequests
+from lakebed.state.transactions.ingest import OPEN_REQUESTS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

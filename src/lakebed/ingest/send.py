@@ -16,8 +16,9 @@ Source: docs/decisions/0032.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import structs
 
 from lakebed import clock
 from lakebed.errors import Error, StorageError
@@ -170,7 +171,7 @@ def try_commit(table: WriteTarget, proposal: Proposal) -> Outcome:
     """Commit a proposal; with files, wait while a partition has too many runs and is being compacted."""
     if not isinstance(proposal, ProposeFiles):
         return table.log.commit(proposal)
-    proposal = replace(proposal, runs_max=table.settings_in_force().runs_max)
+    proposal = structs.replace(proposal, runs_max=table.settings_in_force().runs_max)
     end, pause = clock.monotonic_s() + STALL_S, PAUSE_S
     while True:
         outcome = table.log.commit(proposal)

@@ -13,43 +13,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec import structs
 
 from lakebed.errors import Error
 from lakebed.log.entry import naming
 from lakebed.log.writer import this_writer
 from lakebed.model.checks import check_whole_number
 from lakebed.state.codec import Outline, outline
-from lakebed.state.transactions import (
-    AddFiles,
-    AlterSchema,
-    AlterSettings,
-    CloseJob,
-    ConcatenateRuns,
-    CreateTable,
-    DropTable,
-    FailRequest,
-    JoinPartitions,
-    OpenJob,
-    PurgeFiles,
-    RaiseWatermark,
-    RejectRequest,
-    RemoveRange,
-    RemoveTag,
-    Replace,
-    RetireFiles,
-    SetTag,
-    SplitPartitions,
-    SubmitRequests,
-    Transaction,
-)
+from lakebed.state.transactions.resolution import Description, count_of
 
 if TYPE_CHECKING:
     from lakebed.log.committer import Log
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import Proposal
+    from lakebed.state.transactions import Proposal, Transaction
 
 BATCH_ROWS = 10_000
 
@@ -113,22 +92,20 @@ def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) ->
         for document in reversed(entry.documents):
             with naming(table_id, entry.version):
                 told = outline(document)
-            transaction = told.transaction
-            added, removed, dropped = _counts(told)
-            files = transaction.files if isinstance(transaction, AddFiles | Replace) else ()
+            about = described(told)
             yield HistoryRow(
                 version=entry.version,
                 time=stored.stored_at,
                 writer=entry.writer,
-                type=document["type"],
-                rows_added=added,
-                rows_removed=removed,
-                files_added=len(files),
-                references_dropped=dropped,
-                bytes_added=sum(file.size_bytes for file in files),
-                request_key=transaction.request_key if isinstance(transaction, AddFiles) else None,
-                job=_job(transaction),
-                detail=detail(told),
+                type=told.type,
+                rows_added=about.rows_added,
+                rows_removed=about.rows_removed,
+                files_added=about.files_added,
+                references_dropped=about.references_dropped,
+                bytes_added=about.bytes_added,
+                request_key=about.request_key,
+                job=about.job,
+                detail=about.detail,
             )
 
 
@@ -180,10 +157,10 @@ def _summary(rows: Sequence[HistoryRow]) -> str:
     kinds = Counter(row.type for row in rows)
     said = []
     if kinds["add_files"]:
-        said.append(f"{_some(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
+        said.append(f"{count_of(sum(row.rows_added for row in rows if row.type == 'add_files'), 'row')} added")
     if kinds["replace"]:
-        said.append(f"{kinds['replace']} of {_some(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
-    said += [_some(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
+        said.append(f"{kinds['replace']} of {count_of(max(kinds['open_job'], kinds['replace']), 'compaction job')}")
+    said += [count_of(kinds[kind], noun) for kind, noun in _NOUNS.items() if kinds[kind]]
     if not said:
         return "nothing was committed"
     named = {"add_files", "replace", *_NOUNS}
@@ -191,98 +168,8 @@ def _summary(rows: Sequence[HistoryRow]) -> str:
     return f"committed, up to version {version}: {', '.join(said)}; nothing else was changed"
 
 
-def detail(told: Outline) -> str:
-    """What else there is to say about a transaction, on one short line."""
-    transaction = told.transaction
-    match transaction:
-        case CreateTable():
-            text = _some(len(transaction.boundaries) + 1, "partition")
-        case AddFiles():
-            text = f"{_some(told.added.references, 'reference')} in {_some(told.added.partitions, 'partition')}"
-        case OpenJob():
-            text = f"over {_some(len(transaction.job.inputs), 'file')}, for {transaction.job.deadline_s} s"
-        case Replace():
-            text = f"{_some(told.dropped.references, 'reference')} replaced by {told.added.references:,}"
-        case CloseJob():
-            text = transaction.reason
-        case ConcatenateRuns():
-            text = f"{_some(len(transaction.files), 'file')} of partition {transaction.partition} made one run"
-        case SplitPartitions():
-            text = ", ".join(
-                f"partition {partition} cut into {len(keys) + 1}" for partition, keys in transaction.cuts.items()
-            )
-        case JoinPartitions():
-            text = f"partitions {', '.join(map(str, transaction.partitions))} made one"
-        case RemoveRange():
-            fenced = ", for good" if transaction.fence else ""
-            emptied = _some(len(transaction.partitions), "partition")
-            text = f"{_some(len(transaction.ranges), 'range')}, {emptied} emptied{fenced}"
-        case AlterSettings():
-            text = ", ".join(f"{name}={'' if value is None else value}" for name, value in transaction.changes.items())
-        case AlterSchema():
-            text = ", ".join(transaction.changes)
-        case RetireFiles() | PurgeFiles():
-            text = _some(len(transaction.files), "file")
-        case RaiseWatermark():
-            text = f"{transaction.mark.value} to {transaction.value}"
-        case SetTag():
-            text = f"{transaction.name} at version {transaction.version}"
-        case RemoveTag():
-            text = transaction.name
-        case SubmitRequests():
-            files = sum(len(request.files) for request in transaction.requests)
-            text = f"{_some(len(transaction.requests), 'request')} for {_some(files, 'file')}"
-        case FailRequest() | RejectRequest():
-            text = f"{transaction.request}: {transaction.reason}"
-        case DropTable():
-            text = ""
-        case _:
-            assert_never(transaction)
-    return text if len(text) <= DETAIL_CHARS_MAX else text[: DETAIL_CHARS_MAX - 1] + "…"
-
-
-_PLURALS = {"partition": "partitions", "chain of runs": "chains of runs", "deletion of garbage": "deletions of garbage"}
-
-
-def _some(count: int, noun: str) -> str:
-    return f"{count:,} {noun if count == 1 else _PLURALS.get(noun, noun + 's')}"
-
-
-def _counts(told: Outline) -> tuple[int, int | None, int | None]:
-    """Rows added, rows removed, references dropped; a split moves references and drops none for good."""
-    transaction = told.transaction
-    match transaction:
-        case AddFiles():
-            return sum(file.rows for file in transaction.files), 0, 0
-        case Replace():
-            return told.added.rows or 0, None, told.dropped.references
-        case RemoveRange() | DropTable():
-            return 0, None, None
-        case (
-            CreateTable()
-            | OpenJob()
-            | CloseJob()
-            | ConcatenateRuns()
-            | SplitPartitions()
-            | JoinPartitions()
-            | AlterSettings()
-        ):
-            return 0, 0, 0
-        case RetireFiles() | PurgeFiles() | RaiseWatermark() | AlterSchema() | SetTag() | RemoveTag():
-            return 0, 0, 0
-        case SubmitRequests() | FailRequest() | RejectRequest():
-            return 0, 0, 0
-        case _:
-            assert_never(transaction)
-
-
-def _job(transaction: Transaction) -> str | None:
-    match transaction:
-        case OpenJob():
-            return transaction.job.id
-        case Replace() | CloseJob():
-            return transaction.job
-        case AddFiles(files=(first, *_)):
-            return first.job
-        case _:
-            return None
+def described(told: Outline) -> Description:
+    """What a transaction says about itself, its detail cut to a short line."""
+    found = told.transaction.describe(told.added, told.dropped)
+    text = found.detail
+    return found if len(text) <= DETAIL_CHARS_MAX else structs.replace(found, detail=text[: DETAIL_CHARS_MAX - 1] + "…")

@@ -15,10 +15,8 @@ import pyarrow as pa
 from lakebed.model.files import data_name
 from lakebed.read.live import live_files
 from lakebed.read.plan import plan
-from lakebed.state.apply import apply
-from lakebed.state.resolve_partitions import resolve_remove
 from lakebed.state.sums import PartitionSums, partition_sums
-from lakebed.state.transactions import RemoveRange
+from lakebed.state.transactions import RemoveRange, apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +38,7 @@ class Removed:
 
 def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
     """What the removal would take away if it were committed to this state."""
-    removal = resolve_remove(proposal, state)
+    removal = proposal.resolve(state)
     if not isinstance(removal, RemoveRange):
         return Removed(0, exact=True, files=0)
     state = apply(state, removal.split, state.version)

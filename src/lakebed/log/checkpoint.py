@@ -29,7 +29,7 @@ from lakebed.log import entry as entries
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.documents import reading
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
-from lakebed.state import shapes
+from lakebed.state.checkpoint_codec import stored_segments
 from lakebed.state.columns import ColumnarCodec, Columns, Segment
 from lakebed.state.machine import State
 
@@ -403,13 +403,10 @@ def _encode(
 def _decode(data: bytes, log: str) -> _Manifest:
     version, digest, body = entries.decode_checkpoint(data, log)
     with reading(f"the checkpoint of {log} holds no state", log=log):
-        shapes.check(
-            body["segments"], {kind: shapes.PARTS[kind] for kind in body["segments"]}, f"the checkpoint of {log}"
-        )
         segments: dict[str, tuple[AnySegment, ...]] = {
             kind: tuple(
-                base64.b64decode(segment) if isinstance(segment, str) else StoredSegment(*segment) for segment in stored
+                base64.b64decode(segment) if isinstance(segment, str) else StoredSegment(*segment) for segment in listed
             )
-            for kind, stored in body["segments"].items()
+            for kind, listed in stored_segments(body["segments"]).items()
         }
         return _Manifest(version, digest, body["state"], segments, _size(data, segments))

@@ -55,7 +55,7 @@ class SidecarReference:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decoded entry; ``documents`` are its transactions.
+    """One decoded entry; ``documents`` are its transactions, each in JSON.
 
     ``id`` tells it from any other that was proposed for its version; ``time`` and ``writer`` are the writer's own
     words, for people. ``last_modified_us`` is the store's last-modified time of the entry *before* it, in microseconds
@@ -69,7 +69,7 @@ class Entry:
     last_modified_us: int | None
     digest: str
     previous: str
-    documents: tuple[Mapping[str, Any], ...]
+    documents: tuple[bytes, ...]
     sidecars: tuple[SidecarReference, ...] = ()
 
 
@@ -90,11 +90,6 @@ def digest_of(data: bytes) -> str:
 def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
     """The size of an entry as if its sidecars were in its lines: what it costs to read and to keep."""
     return len(data) + REFERENCE_BYTES * sum(sidecar.references for sidecar in sidecars)
-
-
-def encode_line(document: Mapping[str, Any]) -> bytes:
-    """One of the lines below the header."""
-    return dump(document) + b"\n"
 
 
 def encode(log: str, entry: Entry, body: bytes) -> bytes:
@@ -138,15 +133,9 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
     )  # fmt: skip
     if wrong:
         raise Code.ENTRY_DAMAGED(f"{name} {wrong}; restore the object from a copy", log=log, version=version)
-    try:
-        documents = tuple(map(load, lines))
-    except ValueError as error:
-        raise Code.ENTRY_DAMAGED(f"{name} holds a line that is not JSON ({error})", log=log, version=version) from error
-    if not all(isinstance(document, dict) for document in documents):
-        raise Code.ENTRY_DAMAGED(f"{name} holds a line that is not a transaction", log=log, version=version)
     facts = (header["id"], header["time"], header["writer"], header["last_modified_us"])
     sidecars = tuple(SidecarReference(*sidecar) for sidecar in header["sidecars"])
-    return Entry(version, *facts, digest_of(data), header["previous"], documents, sidecars)
+    return Entry(version, *facts, digest_of(data), header["previous"], tuple(lines), sidecars)
 
 
 def _sensible(header: Mapping[str, Any], version: int) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, Error, Facts
 from lakebed.state.transactions import TooManyRuns, TooOld
 
 
@@ -19,9 +19,19 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class NotCommitted:
-    """Refused by the state (``reason``): nothing of it is in the log, nor will be."""
+    """Rejected by the state: nothing of it is in the log, nor will be.
 
+    Programs test ``code`` and read ``facts``; ``reason`` is for people.
+    """
+
+    code: Code
     reason: str
+    facts: Facts = field(default_factory=Facts)
+
+    def error(self, what: str) -> Error:
+        """The error for a caller that takes no outcome; ``what`` it was about."""
+        facts: Facts = {**self.facts, "reason": self.reason}
+        return self.code(f"{what}: {self.reason}", **facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,8 @@ def version_of(outcome: Outcome, what: str) -> int:
     match outcome:
         case Committed(version):
             return version
-        case NotCommitted(reason):
-            raise Code.PROPOSAL_OUTDATED(f"{what}: {reason}", reason=reason)
+        case NotCommitted():
+            raise outcome.error(what)
         case Contended(attempts):
             raise Code.COMMIT_CONTENDED(
                 f"{what}: other writers won {attempts} times in a row; nothing was changed, try again",

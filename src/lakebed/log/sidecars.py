@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from lakebed.log.checkpoint import CheckpointLocation
-    from lakebed.state.bulk import Sidecar
+    from lakebed.state.reference_lists import Sidecar
 
 _THREADS = 8
 _DIGESTS = re.compile(r"[0-9a-f]{32}")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed.errors import UsageError
-from lakebed.log import entry as entries
+from lakebed.errors import Code, UsageError
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.state.machine import State
 from lakebed.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from lakebed.log.checkpoint import Head
     from lakebed.log.outcomes import Outcome
     from lakebed.log.queue import Ticket
-    from lakebed.state.bulk import Sidecar
     from lakebed.state.machine import Machine
+    from lakebed.state.reference_lists import Sidecar
 
 ENTRY_BYTES_MAX = 4 * 2**20
 """The lines of one entry, if they are several: sent in one request, and held in memory by whoever reads it."""
@@ -39,7 +38,7 @@ class Validated(Generic[State]):
     """The proposals that the next entry has room for, what becomes of them if it is written, and what it holds."""
 
     outcomes: Mapping[Ticket[Any], Outcome]
-    documents: Sequence[Mapping[str, Any]]
+    documents: Sequence[bytes]
     body: bytes
     sidecars: Mapping[str, Sidecar]
     state: State
@@ -54,13 +53,13 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
     """Validate the proposals of a group in order, for the entry after the head, as many as it has room for."""
     version, state = head.version + 1, head.state
     outcomes: dict[Ticket[Any], Outcome] = {}
-    documents: list[Mapping[str, Any]] = []
+    documents: list[bytes] = []
     body = bytearray()
     sidecars: dict[str, Sidecar] = {}
     for ticket in group:
         resolved = machine.resolve(ticket.proposal, state)
         if isinstance(resolved, Rejected):
-            outcomes[ticket] = NotCommitted(resolved.reason)
+            outcomes[ticket] = NotCommitted(resolved.code, resolved.reason, resolved.facts)
             continue
         if isinstance(resolved, Repeated):
             outcomes[ticket] = Committed(resolved.version, repeated=True)
@@ -72,12 +71,12 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
             encoded = machine.encode(resolved)
         except UsageError as error:
             # A value that the format does not have: its maker's fault alone, and not that of the others in the group.
-            outcomes[ticket] = NotCommitted(error.message)
+            outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)
             continue
-        line = entries.encode_line(encoded.document)
+        line = encoded.document + b"\n"
         if len(line) > LINE_BYTES_MAX:
             text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: proposal less at a time"
-            outcomes[ticket] = NotCommitted(text)
+            outcomes[ticket] = NotCommitted(Code.LIMIT_REACHED, text)
             continue
         beside = sidecars | encoded.sidecars
         aside = sum([sidecar.references for sidecar in beside.values()])

@@ -349,9 +349,7 @@ def _commit(table: Table, ready: _Ready, files: tuple[NewFile, ...], progress: _
         if left and one.refusals < REFUSALS_MAX:
             return [_Try(job_of(left, one.job.method), one.refusals + 1)]
         if left:
-            progress.errors.append(
-                Code.PROPOSAL_OUTDATED(f"table {table.name}: {outcome.reason}", reason=outcome.reason)
-            )
+            progress.errors.append(outcome.error(f"table {table.name}"))
         return []
     if isinstance(outcome, TooManyRuns):
         # The requests stay open; the next maintenance compacts the partition.

@@ -1,7 +1,7 @@
 """What a value may be: the predicates that the public methods and the codecs share, and the errors of the former.
 
 A value that enters a log is checked twice by the same predicates: where a caller gives it (a UsageError that names the
-argument), and where a document is written or read (:mod:`lakebed.state.shapes`). Python takes ``True`` for 1 and JSON
+argument), and where a document is written or read (:mod:`lakebed.state.fields`). Python takes ``True`` for 1 and JSON
 has no types of its own, so a check is of the type as well as of the range. Pure.
 """
 
@@ -20,6 +20,9 @@ INT64_MAX = 2**63 - 1
 REQUEST_KEY_CHARACTERS_MAX = 1_024
 """The state keeps every request key for ``log_s``."""
 
+ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
+"""Ids are parts of object names. Writers make shorter ones than a reader insists on."""
+
 TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 TAG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
@@ -34,6 +37,11 @@ def is_text(value: Any) -> TypeGuard[str]:
         return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
+
+
+def is_id(value: Any) -> TypeGuard[str]:
+    """An id as it stands in object names."""
+    return isinstance(value, str) and ID.fullmatch(value) is not None
 
 
 def are_texts(values: Any) -> bool:

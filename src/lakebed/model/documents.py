@@ -1,8 +1,7 @@
-"""Documents: JSON as bytes and back, and what to raise for one that is not as it should be.
+"""JSON documents as bytes and back, and the error for one that is not as it should be.
 
-The one door for JSON that is read from a store or a user. Python's parser takes NaN, which the format does not have,
-and ends on a deep document with a RecursionError, which no handler expects. Whatever reads facts out of a document does
-so inside :func:`reading`, which turns the ways in which that fails into one DamagedError. Pure.
+All JSON that is read from a store or a user is parsed here or by a typed msgspec decoder. Code that reads facts out of
+a document does so inside :func:`reading`, which turns the ways in which that fails into one DamagedError. Pure.
 """
 
 from __future__ import annotations
@@ -10,33 +9,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
+
+import msgspec
 
 from lakebed.errors import Code, UsageError
 
-UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError)
+UNREADABLE = (
+    KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, UsageError,
+    msgspec.MsgspecError,
+)  # fmt: skip
 """What reading facts out of a document raises if it is another one than expected, or nested too deep."""
 
 
 def dump(document: Any) -> bytes:
-    """Compact JSON, UTF-8, keys in the order given."""
+    """Compact JSON, UTF-8, keys in the order given. Raises ValueError for NaN, which msgspec would write as null."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def load(data: bytes | str) -> Any:
-    """The document of these bytes, which are UTF-8. Raises ValueError if they are no JSON, or nested too deep."""
-    text = data if isinstance(data, str) else data.decode()
+    """The document of these bytes, which are UTF-8. Raises ValueError if they are not JSON, or nested too deep."""
     try:
-        return _DECODER.decode(text)
+        return msgspec.json.decode(data)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
 
 
 @contextmanager

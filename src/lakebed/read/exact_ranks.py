@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.model.checks import check_flag
 from lakebed.read.summaries import load_summaries
-from lakebed.state.resolve_partitions import bounds_of_removal
 from lakebed.state.transactions import ProposeRemoval
+from lakebed.state.transactions.removals import bounds_of_removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Code, DamagedError
+from lakebed.errors import DamagedError
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import RaiseWatermark, Watermark
@@ -131,4 +131,4 @@ def _retain_from(table: Table, version: int) -> None:
     if not isinstance(outcome, NotCommitted):
         version_of(outcome, f"table {table.name}")
     elif table.state().earliest_retained_version < version:
-        raise Code.PROPOSAL_OUTDATED(f"table {table.name}: {outcome.reason}", reason=outcome.reason)
+        raise outcome.error(f"table {table.name}")

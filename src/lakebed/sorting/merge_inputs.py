@@ -1,7 +1,8 @@
 """Looks into the sorted files that a merge reads: what they are, how large, and where their keys lie.
 
 An input is a Parquet file or an Arrow IPC file, recognised by its first bytes. Its columns are matched by field id to
-those of the schema or of an earlier schema of the table (:mod:`lakebed.state.evolution` says what may differ).
+those of the schema or of an earlier schema of the table (:mod:`lakebed.state.transactions.schema_changes` says what may
+differ).
 
 To divide a merge into slices of keys, one must know where in the key space its bytes lie. A sample of rows, evenly
 spaced by bytes over all inputs, says so. Statistics do not: they may be truncated or absent, and cover one column each.

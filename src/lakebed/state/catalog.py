@@ -8,13 +8,16 @@ log. Before such logs are deleted, a fence keeps out every creation that began e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
+
+import msgspec
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
-from lakebed.state import shapes
-from lakebed.state.transactions import Rejected, Repeated
+from lakebed.state.fields import Id, SettingChanges, Settings, TableName, Whole, check_known, checked, encode
+from lakebed.state.transactions.resolution import Rejected, Repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,64 +43,50 @@ class CatalogState:
         return next((table for table in self.tables.values() if table.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterTable:
+class RegisterTable(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="register_table"):
     """Give a table, whose log has begun, its name. ``base_version``: the catalog's version when the creation began.
 
     ``online``: whether splitting and compaction run on it from the start.
     """
 
-    table: str
-    name: str
-    base_version: int
+    table: Id
+    name: TableName
+    base_version: Whole
     online: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class RenameTable:
+class RenameTable(Struct, frozen=True, tag_field="type", tag="rename_table"):
     """Give a table another name."""
 
-    table: str
-    name: str
+    table: Id
+    name: TableName
 
 
-@dataclass(frozen=True, slots=True)
-class PurgeTable:
+class PurgeTable(Struct, frozen=True, tag_field="type", tag="purge_table"):
     """Take a table out of the catalog; its log's last entry follows."""
 
-    table: str
+    table: Id
 
 
-@dataclass(frozen=True, slots=True)
-class SetOnline:
+class SetOnline(Struct, frozen=True, tag_field="type", tag="set_online"):
     """Whether splitting and compaction run on a table."""
 
-    table: str
+    table: Id
     online: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetDefaults:
+class SetDefaults(Struct, frozen=True, tag_field="type", tag="set_defaults"):
     """Change the instance's defaults of settings; None takes one back."""
 
-    changes: Mapping[str, Any]
+    changes: SettingChanges
 
 
-@dataclass(frozen=True, slots=True)
-class FenceCreations:
+class FenceCreations(Struct, frozen=True, tag_field="type", tag="fence_creations"):
     """Refuse to name tables whose creation began before this entry: their logs may be deleted."""
 
 
 CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | SetDefaults | FenceCreations
-
-_TYPES: dict[str, type[CatalogChange]] = {
-    "register_table": RegisterTable,
-    "rename_table": RenameTable,
-    "purge_table": PurgeTable,
-    "set_online": SetOnline,
-    "set_defaults": SetDefaults,
-    "fence_creations": FenceCreations,
-}
+"""As the log stores them, a tagged union: the field ``type`` says which."""
 
 
 def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejected | Repeated:
@@ -106,14 +95,15 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
         case RegisterTable() | RenameTable():
             holder = state.named(change.name)
             if holder is not None:
-                return Rejected(f"a table named {change.name!r} exists already")
+                return Rejected(Code.TABLE_EXISTS, f"a table named {change.name!r} exists already")
             if isinstance(change, RenameTable) and change.table not in state.tables:
-                return Rejected("the table is gone")
+                return Rejected(Code.TABLE_DROPPED, "the table is gone")
             if isinstance(change, RegisterTable) and change.base_version < state.creations_from:
-                return Rejected("logs of tables without a name were deleted meanwhile; create the table again")
+                text = "logs of tables without a name were deleted meanwhile; create the table again"
+                return Rejected(Code.PROPOSAL_OUTDATED, text)
         case PurgeTable() | SetOnline():
             if change.table not in state.tables:
-                return Rejected("the table is gone")
+                return Rejected(Code.TABLE_DROPPED, "the table is gone")
         case SetDefaults() | FenceCreations():
             pass
         case _:
@@ -147,43 +137,43 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
     return CatalogState(version, tables, defaults, creations_from)
 
 
-def encode_change(change: CatalogChange) -> dict[str, Any]:
-    """The JSON document of a change. Raises UsageError for a value of a type or range that the format does not have."""
-    kind = next(name for name, cls in _TYPES.items() if isinstance(change, cls))
-    values = {field.name: getattr(change, field.name) for field in fields(change)}
-    # What is left out has its default.
-    given = {field.name: values[field.name] for field in fields(change) if values[field.name] is not field.default}
-    document = {"type": kind} | given
-    try:
-        shapes.check(document, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
-    except ValueError as error:
-        raise Code.ARGUMENT_INVALID(f"{error}; nothing was written") from error
-    return document
+def encode_change(change: CatalogChange) -> bytes:
+    """The JSON of a change. Raises UsageError for a value of a type or range that the format does not have."""
+    return encode(change)
 
 
-def decode_change(document: Mapping[str, Any]) -> CatalogChange:
-    """The change of a JSON document. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
+_DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChange)
+_TYPES = {one.__struct_config__.tag for one in CatalogChange.__args__}
+
+
+def decode_change(document: bytes) -> CatalogChange:
+    """The change of its JSON. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
     with reading("not a catalog change"):
-        facts = dict(document)
-        kind = facts.pop("type", None)
-        if kind not in _TYPES:
-            raise Code.FORMAT_TOO_NEW(
-                f"a catalog change of type {kind!r}: written by a newer Lakebed; upgrade to read it"
-            )
-        shapes.check(facts, shapes.CATALOG_CHANGES[kind], f"a catalog change {kind}")
-        return _TYPES[kind](**facts)
+        try:
+            return _DECODER.decode(document)
+        except msgspec.ValidationError:
+            check_known("a catalog change", document, _TYPES)
+            raise
+
+
+class CatalogDocument(Struct, frozen=True, omit_defaults=True):
+    """The whole catalog as it is stored."""
+
+    version: Whole
+    tables: list[tuple[Id, TableName, bool]]
+    defaults: Settings
+    creations_from: Whole = 0
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:
     """The JSON document of the whole catalog."""
-    tables = [[t.id, t.name, t.online] for t in state.tables.values()]
-    document = {"version": state.version, "tables": tables, "defaults": dict(state.defaults)}
-    return document | ({"creations_from": state.creations_from} if state.creations_from else {})
+    tables = [(table.id, table.name, table.online) for table in state.tables.values()]
+    return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from))
 
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
     """The catalog of a JSON document. Raises DamagedError if it is none."""
     with reading("not the state of a catalog"):
-        shapes.check(document, shapes.CATALOG_STATE, "a catalog")
-        tables = {table: CatalogTable(table, name, online) for table, name, online in document["tables"]}
-        return CatalogState(document["version"], tables, document["defaults"], document.get("creations_from", 0))
+        stored = msgspec.convert(document, CatalogDocument)
+        tables = {table: CatalogTable(table, name, online) for table, name, online in stored.tables}
+        return CatalogState(stored.version, tables, stored.defaults, stored.creations_from)

@@ -10,18 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import msgspec
+from msgspec import Struct
+
 from lakebed.errors import Code
 from lakebed.model.documents import reading
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import Schema
-from lakebed.state import shapes
 from lakebed.state.catalog import CatalogState, decode_state, encode_state
-from lakebed.state.codec import decode_job, decode_range, decode_request, encode_job, encode_range, encode_request
 from lakebed.state.columnar_codecs import FILES, OPEN_REQUESTS, REFERENCES, REQUESTS
 from lakebed.state.columns import ColumnarCodec, Columns, Segment
+from lakebed.state.fields import (
+    Hex,
+    Id,
+    Positive,
+    Settings,
+    Whole,
+    checked,
+    decode_bounds,
+    encode_bounds,
+)
 from lakebed.state.partition_files import PartitionFiles
 from lakebed.state.persistent_table import PersistentTable
 from lakebed.state.table_state import Fence, TableState
+from lakebed.state.transactions import JobDocument, RequestDocument
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -37,6 +49,51 @@ class EncodedState(Generic[State]):
     segments: Mapping[str, Sequence[Segment[Any, Any]]]
 
 
+class TableDocument(Struct, frozen=True, kw_only=True):
+    """A table's state as it is stored, but for what there may be millions of: that is in segments, which are columns.
+
+    A schema checks itself (:mod:`lakebed.model.schema`).
+    """
+
+    version: Whole
+    table: str
+    schemas: list[dict[str, Any]]
+    settings: Settings
+    boundaries: list[Hex]
+    partitions: tuple[Positive, ...]
+    next_partition: Positive
+    parents: list[tuple[Positive, Positive]]
+    jobs: list[JobDocument]
+    rejected: list[RequestDocument]
+    next_sequence: Positive
+    tags: dict[str, Positive]
+    fences: list[tuple[Hex, Hex | None, Positive]]
+    earliest_retained_version: Whole
+    request_watermark: Whole
+    orphan_cutoff_us: Whole
+    dropped: bool
+
+
+_NamedByText = tuple[Id, str, Whole, Positive, str, str]
+_NamedByNumber = tuple[Id, str, Whole, Positive, Whole, Whole]
+"""A segment in an object: its name, digest, bytes, rows, first and last key."""
+
+
+class _SegmentsDocument(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Segments by what they hold; a text is a segment in base64."""
+
+    files: list[_NamedByText | str] = []
+    references: list[_NamedByNumber | str] = []
+    requests: list[_NamedByText | str] = []
+    open_requests: list[_NamedByText | str] = []
+
+
+def stored_segments(document: Any) -> dict[str, list[Any]]:
+    """The segments that a manifest names, by what they hold. Raises ValidationError for a strange one."""
+    segments: dict[str, list[Any]] = msgspec.structs.asdict(msgspec.convert(document, _SegmentsDocument))
+    return {kind: listed for kind, listed in segments.items() if kind in document}
+
+
 def of_table(state: TableState) -> EncodedState[TableState]:
     """The image of a table's state. Segments that no change since the last image touched are the same objects."""
     files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
@@ -49,32 +106,32 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         open_requests=PersistentTable(open_requests),
     )
     partitions = state.partitions
-    document = {
-        "version": state.version,
-        "table": state.table,
-        "schemas": [schema.to_json() for schema in state.schemas],
-        "settings": dict(state.settings),
-        "boundaries": [b.hex() for b in partitions.boundaries],
-        "partitions": list(partitions.ids),
-        "next_partition": partitions.next_id,
-        "parents": [[child, parent] for child, parents in sorted(partitions.parents.items()) for parent in parents],
-        "jobs": [encode_job(job) for _, job in sorted(state.jobs.items())],
-        "rejected": [encode_request(request) for request in state.rejected],
-        "next_sequence": state.next_sequence,
-        "tags": dict(sorted(state.tags.items())),
-        "fences": [[*encode_range(fence.keys), fence.version] for fence in state.fences],
-        "earliest_retained_version": state.earliest_retained_version,
-        "request_watermark": state.request_watermark,
-        "orphan_cutoff_us": state.orphan_cutoff_us,
-        "dropped": state.dropped,
-    }
+    document = TableDocument(
+        version=state.version,
+        table=state.table,
+        schemas=[schema.to_json() for schema in state.schemas],
+        settings=dict(state.settings),
+        boundaries=[boundary.hex() for boundary in partitions.boundaries],
+        partitions=partitions.ids,
+        next_partition=partitions.next_id,
+        parents=[(child, parent) for child, parents in sorted(partitions.parents.items()) for parent in parents],
+        jobs=[JobDocument.of(job) for _, job in sorted(state.jobs.items())],
+        rejected=[RequestDocument.of(request) for request in state.rejected],
+        next_sequence=state.next_sequence,
+        tags=dict(sorted(state.tags.items())),
+        fences=[(*encode_bounds(fence.keys), fence.version) for fence in state.fences],
+        earliest_retained_version=state.earliest_retained_version,
+        request_watermark=state.request_watermark,
+        orphan_cutoff_us=state.orphan_cutoff_us,
+        dropped=state.dropped,
+    )
     segments: dict[str, Sequence[Segment[Any, Any]]] = {
         "files": files.segments,
         "references": references.segments,
         "requests": requests.segments,
         "open_requests": open_requests.segments,
     }
-    return EncodedState(rebased, document, segments)
+    return EncodedState(rebased, checked(document), segments)
 
 
 def rebase_table(state: TableState, then: TableState, rebased: TableState) -> TableState:
@@ -103,31 +160,31 @@ def _columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | Partitio
 def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> TableState:
     """The table's state of an image. Raises DamagedError if it is none."""
     with reading("not the state of a table"):
-        shapes.check(document, shapes.TABLE_STATE, "the state of a table")
+        stored = msgspec.convert(document, TableDocument)
         return TableState(
-            version=document["version"],
-            table=document["table"],
-            schemas=tuple(Schema.from_json(schema) for schema in document["schemas"]),
-            settings=document["settings"],
+            version=stored.version,
+            table=stored.table,
+            schemas=tuple(map(Schema.from_json, stored.schemas)),
+            settings=stored.settings,
             partitions=Partitions.of(
-                tuple(bytes.fromhex(b) for b in document["boundaries"]),
-                tuple(document["partitions"]),
-                document["next_partition"],
-                _parents(document["parents"]),
+                tuple(map(bytes.fromhex, stored.boundaries)),
+                stored.partitions,
+                stored.next_partition,
+                _parents(stored.parents),
             ),
             files=PersistentTable(Columns(FILES, segments.get("files", ()))),
             references=PartitionFiles(Columns(REFERENCES, segments.get("references", ()))),
-            jobs={job.id: job for job in map(decode_job, document["jobs"])},
+            jobs={job.id: job.value() for job in stored.jobs},
             requests=PersistentTable(Columns(REQUESTS, segments.get("requests", ()))),
             open_requests=PersistentTable(Columns(OPEN_REQUESTS, segments.get("open_requests", ()))),
-            rejected=tuple(map(decode_request, document["rejected"])),
-            next_sequence=document["next_sequence"],
-            tags=document["tags"],
-            fences=tuple(Fence(decode_range(*bounds), version) for *bounds, version in document["fences"]),
-            earliest_retained_version=document["earliest_retained_version"],
-            request_watermark=document["request_watermark"],
-            orphan_cutoff_us=document["orphan_cutoff_us"],
-            dropped=document["dropped"],
+            rejected=tuple([request.value() for request in stored.rejected]),
+            next_sequence=stored.next_sequence,
+            tags=stored.tags,
+            fences=tuple(Fence(decode_bounds((low, high)), version) for low, high, version in stored.fences),
+            earliest_retained_version=stored.earliest_retained_version,
+            request_watermark=stored.request_watermark,
+            orphan_cutoff_us=stored.orphan_cutoff_us,
+            dropped=stored.dropped,
         )
 
 

@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from lakebed.state import apply as table_apply
-from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs
+from lakebed.state import catalog, checkpoint_codec, codec, columnar_codecs, transactions
 from lakebed.state.checkpoint_codec import EncodedState
 from lakebed.state.codec import Encoded
 from lakebed.state.columns import ColumnarCodec, Segment
 from lakebed.state.table_state import TableState
-from lakebed.state.transactions import Proposal, Rejected, Repeated, TooManyRuns, TooOld, Transaction
+from lakebed.state.transactions import Proposal, Refusal, Transaction
 
 State = TypeVar("State")
 Proposed = TypeVar("Proposed")
@@ -27,15 +26,15 @@ class Machine(Generic[State, Proposed, Change]):
     """The pure functions of one kind of log. ``empty`` is the state before entry 1. ``truncated`` says whether logs of
     that kind ever are: the catalog's is short, and to know its log start without asking spares each reader a request.
 
-    A change is encoded as a document and sidecars; decoding takes the sidecars of its entry, by digest.
+    A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest.
     ``rest`` puts a state on the image of an earlier one: it takes both, and the state of the image.
     """
 
     empty: State
-    resolve: Callable[[Proposed, State], Change | Rejected | Repeated | TooOld | TooManyRuns]
+    resolve: Callable[[Proposed, State], Change | Refusal]
     apply: Callable[[State, Change, int], State]
     encode: Callable[[Change], Encoded]
-    decode: Callable[[Mapping[str, Any], Mapping[str, bytes]], Change]
+    decode: Callable[[bytes, Mapping[str, bytes]], Change]
     encode_state: Callable[[State], EncodedState[State]]
     rebase: Callable[[State, State, State], State]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Segment[Any, Any]]]], State]
@@ -43,17 +42,10 @@ class Machine(Generic[State, Proposed, Change]):
     truncated: bool
 
 
-def _resolve(proposal: Proposal, state: TableState) -> Transaction | Rejected | Repeated | TooOld | TooManyRuns:
-    # Of writers alone: a process that only reads does not load it.
-    from lakebed.state.resolve import resolve
-
-    return resolve(proposal, state)
-
-
 TABLE: Machine[TableState, Proposal, Transaction] = Machine(
     TableState(),
-    _resolve,
-    table_apply.apply,
+    transactions.resolve,
+    transactions.apply,
     codec.encode_transaction,
     codec.decode_transaction,
     checkpoint_codec.of_table,

@@ -19,7 +19,7 @@ from lakebed.log.committer import Log
 from lakebed.log.entry import FORMAT, parse_header
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_text, shown
+from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, is_text, shown
 from lakebed.model.documents import dump
 from lakebed.model.files import checkpoint_name, instance_name
 from lakebed.model.schema import Schema
@@ -31,9 +31,9 @@ from lakebed.state.catalog import (
     RenameTable,
     SetDefaults,
     SetOnline,
+    decode_change,
 )
 from lakebed.state.machine import CATALOG
-from lakebed.state.shapes import ID
 from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
@@ -139,7 +139,7 @@ def open(
             f"no instance at {storage.url}; make one with lakebed.create or `lakebed init`", url=url
         )
     document = parse_header(data, f"{instance_name()} at {storage.url}")
-    if not ID.holds(document.get("instance")):
+    if not is_id(document.get("instance")):
         raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} does not say which instance it is", url=url)
     check_flag("trust_log_url", trust_log_url)
     if log_url is not None:
@@ -325,7 +325,8 @@ class Instance:
         found = there - set(self.table_ids())
         if found:
             documents = (document for stored in self._catalog.newest_first() for document in stored.entry.documents)
-            found -= {document["table"] for document in documents if document["type"] == "register_table"}
+            changes = map(decode_change, documents)
+            found -= {change.table for change in changes if isinstance(change, RegisterTable)}
         return sorted(found)
 
     def fence_creations(self) -> None:
@@ -334,7 +335,7 @@ class Instance:
 
     def unnamed(self, table_id: str) -> Table:
         """A table by its id, whether the catalog has it or not. Raises UsageError for an invalid id."""
-        if not ID.holds(table_id):
+        if not is_id(table_id):
             raise Code.ARGUMENT_INVALID(f"not the id of a table: {shown(table_id)}")
         return Table(table_id, table_id, self.storage, self._logs, self._defaults)
 
@@ -374,10 +375,8 @@ class Instance:
 
     def _change(self, change: CatalogChange, name: str) -> None:
         outcome = self._catalog.commit(change)
-        if isinstance(outcome, NotCommitted):
-            if isinstance(change, RegisterTable | RenameTable) and "exists" in outcome.reason:
-                raise _taken(name)
-            raise Code.PROPOSAL_OUTDATED(f"{name}: {outcome.reason}", reason=outcome.reason)
+        if isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_EXISTS:
+            raise _taken(name)
         version_of(outcome, name)
 
 

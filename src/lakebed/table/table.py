@@ -15,10 +15,10 @@ from lakebed.log.outcomes import version_of
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.snapshot.table_reads import TableReads
-from lakebed.state.evolution import check_changes
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
 from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetTag
+from lakebed.state.transactions.schema_changes import check_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.settings import Settings
-    from lakebed.state.evolution import SchemaChange
     from lakebed.state.transactions import Proposal
+    from lakebed.state.transactions.schema_changes import SchemaChange
     from lakebed.storage.contract import Storage
 
 

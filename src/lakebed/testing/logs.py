@@ -38,6 +38,7 @@ from lakebed.log.entry import decode
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
 from lakebed.log.validation import LINE_BYTES_MAX
+from lakebed.model.documents import load
 from lakebed.state.catalog import CatalogChange, CatalogState, RegisterTable
 from lakebed.state.machine import CATALOG
 from lakebed.storage import connect
@@ -359,7 +360,7 @@ def logged(location: LogUrl, folder: Path) -> dict[str, int]:
     for version in sorted(log.versions()):
         assert version == 1 or previous, f"no entry {version - 1}"
         entry = decode(log.get(version) or b"", location.instance, version, previous)
-        names = [document["name"] for document in entry.documents]
+        names = [load(document)["name"] for document in entry.documents]
         assert not found.keys() & set(names), "doubled"
         assert len(set(names)) == len(names), "doubled"
         found |= dict.fromkeys(names, version)

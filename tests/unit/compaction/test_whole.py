@@ -12,8 +12,15 @@ from lakebed.maintenance.compaction.plan import plan
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange
 from lakebed.settings import Settings, Strategy
-from lakebed.state.resolve import resolve
-from lakebed.state.transactions import OpenJob, ProposeFiles, ProposeOutput, ProposeRemoval, ProposeSplit, Rejected
+from lakebed.state.transactions import (
+    OpenJob,
+    ProposeFiles,
+    ProposeOutput,
+    ProposeRemoval,
+    ProposeSplit,
+    Rejected,
+    resolve,
+)
 from tests.unit.state.cases import drawn, job, key, new_file, step
 from tests.unit.state.cases import table as partitions_at
 

@@ -11,7 +11,7 @@ from lakebed.log import append, checkpoint, committer, entry, queue, sidecars, t
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.retention import run as collection
-from lakebed.state import bulk
+from lakebed.state import reference_lists
 from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
@@ -62,7 +62,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(retries, "ATTEMPTS_MAX", 3)
         patch.setattr(entry, "NAMED_WITHIN", 3)
         patch.setattr(sidecars, "NAMED_WITHIN", 3)
-        patch.setattr(bulk, "INLINE_MAX", world.random.choice([0, 1, bulk.INLINE_MAX]))
+        patch.setattr(reference_lists, "INLINE_MAX", world.random.choice([0, 1, reference_lists.INLINE_MAX]))
         patch.setattr(tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one))  # noqa: PLW0108 - a method
         yield
 

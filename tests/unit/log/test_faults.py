@@ -56,7 +56,7 @@ def rewritten(data, **header):
 
 def rebodied(data, *documents):
     """An entry with other transactions, as a writer would have made it."""
-    body = b"".join(map(entries.encode_line, documents))
+    body = b"".join(entries.dump(document) + b"\n" for document in documents)
     return rewritten(data.partition(b"\n")[0] + b"\n" + body, digest=entries.digest_of(body), count=len(documents))
 
 

@@ -1,5 +1,6 @@
 """Sidecars: there before the entry that names them, checked by whoever reads it, and swept if none ever will."""
 
+import json
 import threading
 from itertools import count
 
@@ -25,7 +26,7 @@ from lakebed.model.files import (
     sidecar_folder,
     sidecar_name,
 )
-from lakebed.state import bulk
+from lakebed.state import reference_lists
 from lakebed.state.columns import Columns
 from lakebed.state.transactions import AlterSettings, CreateTable, ProposeFiles, ProposeSplit
 from lakebed.storage.retries import ATTEMPTS_MAX
@@ -40,7 +41,7 @@ LETTERS = "abcdefgh"
 @pytest.fixture(autouse=True)
 def _three_in_a_line(monkeypatch):
     """Four references are a long list."""
-    monkeypatch.setattr(bulk, "INLINE_MAX", 3)
+    monkeypatch.setattr(reference_lists, "INLINE_MAX", 3)
 
 
 def commit_group(log, tickets):
@@ -91,7 +92,8 @@ def test_a_long_list_is_put_beside_the_entry_and_before_it(store):
     assert counting.names["create"] == [name, entry_name(LOG, 2), entry_name(LOG, 3)]
     assert sidecar == entries.SidecarReference(2, entries.digest_of(store.get(name)), 8, len(store.get(name)))
     (document,) = log.read(2).entry.documents
-    assert document["references"] == {"sidecar": sidecar.digest, "references": 8, "partitions": 8, "rows": 8}
+    claim = json.loads(document)["references"]
+    assert claim == {"sidecar": sidecar.digest, "references": 8, "partitions": 8, "rows": 8}
     store.delete([checkpoint_name(LOG)])
     assert log_on(store).follow() == log.head.state
     assert set(replay(log, 2).state.files) == {"f1"}

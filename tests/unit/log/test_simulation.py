@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from lakebed.errors import DamagedError, NotRetainedError, StorageError
 from lakebed.log import append, committer
@@ -195,7 +196,7 @@ def request_keys_are_forgotten(patch):
     """A proposal that is made again is taken for a new one."""
 
     def resolve(proposal, state):
-        forgetful = replace(proposal, request_key=None) if isinstance(proposal, ProposeFiles) else proposal
+        forgetful = structs.replace(proposal, request_key=None) if isinstance(proposal, ProposeFiles) else proposal
         return TABLE.resolve(forgetful, state)
 
     with_machine(patch, resolve=resolve)
@@ -205,8 +206,9 @@ def a_repeat_has_a_base_number_of_its_own(patch):
     """A request whose key is forgotten is taken for a new one."""
 
     def resolve(proposal, state):
-        young = replace(proposal, base_version=state.version) if isinstance(proposal, ProposeFiles) else proposal
-        return TABLE.resolve(young, state)
+        if isinstance(proposal, ProposeFiles):
+            proposal = structs.replace(proposal, base_version=state.version)
+        return TABLE.resolve(proposal, state)
 
     with_machine(patch, resolve=resolve)
 

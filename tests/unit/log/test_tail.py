@@ -7,7 +7,7 @@ import pytest
 from lakebed.errors import StorageError
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import log_start_name, sidecar_folder
-from lakebed.state import bulk
+from lakebed.state import reference_lists
 from lakebed.testing.faults import CountingStorage
 from tests.unit.log.cases import LOG, adding, created, log_on
 
@@ -66,7 +66,7 @@ def test_the_head_rests_on_each_checkpoint_though_there_is_always_an_entry_under
 @pytest.mark.usefixtures("real_waiting")
 def test_a_sidecar_out_of_reach_keeps_no_entry_back(store, monkeypatch):
     """The state is as right where it does not rest on the checkpoint; what puts it there may fail."""
-    monkeypatch.setattr(bulk, "INLINE_MAX", 0)
+    monkeypatch.setattr(reference_lists, "INLINE_MAX", 0)
     created(store)
     storage = Overlapping(store)
     log = log_on(storage)

@@ -288,8 +288,8 @@ def sign_of(proposal):
 
 
 def signs_in(document):
-    change = outline(document).transaction
-    kind = document["type"]
+    told = outline(document)
+    change, kind = told.transaction, told.type
     match kind:
         case "add_files" | "retire_files" | "purge_files":
             return [(kind, file if isinstance(file, str) else file.id) for file in change.files]

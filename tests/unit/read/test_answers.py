@@ -21,10 +21,8 @@ from lakebed.parquet.layout import Layout
 from lakebed.read.plan import plan
 from lakebed.read.reader import Reader
 from lakebed.settings import Settings
-from lakebed.state.apply import apply
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState
-from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated
+from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
 from lakebed.storage import LocalStorage
 
 TABLE = "table-0001"

@@ -11,10 +11,8 @@ from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.read.plan import plan, successive
-from lakebed.state.apply import apply
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState
-from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated
+from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -6,13 +6,11 @@ from lakebed import Schema
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS
-from lakebed.state.apply import apply
 from lakebed.state.checkpoint_codec import of_table, to_table
 from lakebed.state.columnar_codecs import CODECS
 from lakebed.state.columns import Segment
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState, check_invariants
-from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated
+from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated, apply, resolve
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

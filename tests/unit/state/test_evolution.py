@@ -1,5 +1,7 @@
 """How schemas follow one another: what may change, why the rest is refused, and that ids mean one field for ever."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,9 +11,6 @@ from lakebed import AddField, AllowNulls, DropField, Field, RenameField, Schema,
 from lakebed.errors import DamagedError, UsageError
 from lakebed.model import types
 from lakebed.state import codec
-from lakebed.state.apply import apply
-from lakebed.state.evolution import check_changes, describe, followed
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
     AlterSchema,
@@ -21,7 +20,10 @@ from lakebed.state.transactions import (
     ProposeOutput,
     ProposeSchema,
     Rejected,
+    apply,
+    resolve,
 )
+from lakebed.state.transactions.schema_changes import check_changes, describe, followed
 from tests.unit.state.cases import job, new_file, step, through_an_image
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"n": pa.field("n", pa.int8(), nullable=False), "v": "string"})
@@ -113,12 +115,13 @@ def test_of_two_alters_at_once_each_is_judged_by_what_the_other_left():
 
 def test_an_alter_is_written_down_with_the_schema_and_the_words():
     resolved = resolve(ProposeSchema((AddField("w", "float32"), RenameField("k", "key"))), table())
-    document = codec.encode_transaction(resolved).document
+    stored = codec.encode_transaction(resolved).document
+    document = json.loads(stored)
     assert document["type"] == "alter_schema"
     assert document["changes"] == ["add w: float", "rename k to key"]
     assert document["schema"]["version"] == 2
     assert document["schema"]["values"][2] == {"id": 5, "name": "w", "type": "float", "nullable": True}
-    assert codec.decode_transaction(document) == resolved
+    assert codec.decode_transaction(stored) == resolved
 
 
 def test_an_id_is_not_given_out_again():

@@ -8,9 +8,6 @@ from hypothesis import strategies as st
 
 from lakebed.model.keys import EncodedRange
 from lakebed.state import codec
-from lakebed.state.apply import apply
-from lakebed.state.evolution import AddField, AllowNulls, DropField, RenameField, WidenField
-from lakebed.state.resolve import resolve
 from lakebed.state.sums import table_rows
 from lakebed.state.table_state import Fence, check_invariants
 from lakebed.state.transactions import (
@@ -31,7 +28,10 @@ from lakebed.state.transactions import (
     SubmitRequests,
     TooOld,
     Watermark,
+    apply,
+    resolve,
 )
+from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
 LETTERS = "abcdefghijkl"

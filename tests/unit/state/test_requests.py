@@ -1,15 +1,10 @@
 """Requests: on record from their submission until an add carries them out, or they are given up."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from lakebed.errors import DamagedError
 from lakebed.model.keys import EncodedRange
-from lakebed.state import apply as applying
-from lakebed.state import resolve as resolving
-from lakebed.state.apply import apply
-from lakebed.state.resolve import resolve
 from lakebed.state.transactions import (
     AlterSettings,
     FailRequest,
@@ -24,6 +19,9 @@ from lakebed.state.transactions import (
     SubmitRequests,
     TooOld,
     Watermark,
+    apply,
+    ingest,
+    resolve,
 )
 from tests.unit.state.cases import key, new_file, step, table, through_an_image
 
@@ -88,7 +86,7 @@ def test_a_request_fails_and_is_tried_again_or_given_up():
 
 
 def test_the_last_that_were_given_up_are_remembered(monkeypatch):
-    monkeypatch.setattr(applying, "REJECTED_MAX", 2)
+    monkeypatch.setattr(ingest, "REJECTED_MAX", 2)
     state = step(table(), submit("r1", "r2", "r3"))
     for name in ("r1", "r2", "r3"):
         state = step(state, RejectRequest(name, "no"))
@@ -100,7 +98,7 @@ def test_a_submission_whose_files_were_held_against_an_older_forget_line_is_refu
     state = step(table(), submit("r1"))
     state = step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 2))
     assert "rose from 0 to 2" in refused(state, submit("r2", base=3))
-    assert "r2" in step(state, replace(submit("r2", base=3), request_watermark=2)).open_requests
+    assert "r2" in step(state, structs.replace(submit("r2", base=3), request_watermark=2)).open_requests
 
 
 def test_a_fence_stands_as_long_as_a_request_of_before_it_is_open():
@@ -124,7 +122,7 @@ def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():
 
 
 def test_there_is_room_for_so_many_requests(monkeypatch):
-    monkeypatch.setattr(resolving, "OPEN_REQUESTS_MAX", 2)
+    monkeypatch.setattr(ingest, "OPEN_REQUESTS_MAX", 2)
     state = step(table(), submit("r1", "r2"))
     assert "submit it later" in refused(state, submit("r3"))
     assert "r3" in step(step(state, RejectRequest("r1", "x")), submit("r3")).open_requests

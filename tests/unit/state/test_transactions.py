@@ -1,15 +1,11 @@
 """Every transaction: what it does, when it is refused, and that it survives being written down."""
 
-import json
-
 import pytest
 
 from lakebed.errors import DamagedError, UnsupportedFormatError
 from lakebed.model.keys import EncodedRange
 from lakebed.state import codec
-from lakebed.state.apply import apply
 from lakebed.state.checkpoint_codec import to_table
-from lakebed.state.resolve import resolve
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import (
     AddFiles,
@@ -28,6 +24,8 @@ from lakebed.state.transactions import (
     RetireFiles,
     TooOld,
     Watermark,
+    apply,
+    resolve,
 )
 from tests.golden.history import everything
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, table, through_an_image
@@ -250,7 +248,7 @@ def test_every_transaction_and_state_survives_being_written_down():
     transactions, states = everything()
     replayed = TableState()
     for version, transaction in enumerate(transactions, 1):
-        read = codec.decode_transaction(json.loads(json.dumps(codec.encode_transaction(transaction).document)))
+        read = codec.decode_transaction(codec.encode_transaction(transaction).document)
         assert read == transaction
         replayed = apply(replayed, read, version)
         assert replayed == states[version - 1] == through_an_image(replayed)
@@ -259,11 +257,11 @@ def test_every_transaction_and_state_survives_being_written_down():
 def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
     """Skipping a change would make another table."""
     with pytest.raises(UnsupportedFormatError, match="upgrade"):
-        codec.decode_transaction({"type": "from_the_future"})
+        codec.decode_transaction(b'{"type":"from_the_future","files":[1]}')
     with pytest.raises(UnsupportedFormatError, match="upgrade"):
-        codec.decode_transaction({"type": "raise_watermark", "mark": "from_the_future", "value": 1})
+        codec.decode_transaction(b'{"type":"raise_watermark","mark":"from_the_future","value":1}')
     with pytest.raises(DamagedError):
-        codec.decode_transaction({"type": "add_files", "files": [{}]})
+        codec.decode_transaction(b'{"type":"add_files","files":[{}]}')
     with pytest.raises(DamagedError):
         to_table({"version": 1}, {})
 

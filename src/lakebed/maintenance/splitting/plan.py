@@ -29,8 +29,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from lakebed.model.key_summaries import candidates, error_rows, even_cuts, merged_rank, separator
-from lakebed.state.resolve_partitions import reaching_over
 from lakebed.state.sums import partition_sums
+from lakebed.state.transactions.partition_changes import reaching_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Lists of references as they are written: in the line of their transaction or, if long, as columns in a sidecar.
+"""Lists of references as they are stored: in the document of their transaction or, if long, as columns in a sidecar.
 
-What then stands in the line is a *claim*, which names the sidecar by the digest of its bytes and says how much is
-in it, so that whoever only counts need not read it. Pairs of file and partition are written the same way.
+In place of a long list the document has a :class:`Claim`, which names the sidecar by the digest of its bytes and says
+how much is in it, so that code that only counts need not read it. Pairs of file and partition are stored the same way.
+The encoder returns the bytes of sidecars beside the document, for the caller to store; the decoder takes them.
 
 A file that reaches 132,000 partitions is 12 MB of JSON and 0.2 to 0.6 MB of columns, and its references are read in
 less than half the time. The names of files and runs are dictionaries: each is there once, and once in memory. Pure.
@@ -9,19 +10,20 @@ less than half the time. The names of files and runs are dictionaries: each is t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import xxhash
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.files import Reference
 from lakebed.model.ipc import open_within
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from lakebed.state.fields import Id, Positive, Whole
 
 INLINE_MAX = 1024
 """References in a line: 95 KB. A sidecar of as many is 4 to 7 KB, read no faster, and takes two more requests."""
@@ -50,10 +52,26 @@ class Sidecar:
 Sidecars = dict[str, Sidecar]
 """Sidecars by their digest."""
 
+SidecarData = Mapping[str, bytes] | None
+"""The bytes of an entry's sidecars by their digest; None: leave out what is in sidecars."""
+
+
+class Claim(Struct, frozen=True):
+    """What stands in place of a list that is in a sidecar. ``rows`` is None for pairs, which have none."""
+
+    sidecar: str
+    references: Whole
+    partitions: Whole
+    rows: Whole | None
+
+
+ReferenceList = list[tuple[str, Positive, Whole, bool, str]] | Claim
+PairList = list[tuple[Id, Positive]] | Claim
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceCounts:
-    """How much a list is: references, distinct partitions, rows (None: pairs do not tell)."""
+    """How much a list is: references, distinct partitions, rows (None: pairs have none)."""
 
     references: int
     partitions: int
@@ -63,78 +81,69 @@ class ReferenceCounts:
 # -- lists ------------------------------------------------------------------------------------------------------
 
 
-def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> Any:
-    """The list in JSON; or the claim that stands in its place, its sidecar added to ``sides``."""
+def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> ReferenceList:
+    """The list; or the claim that stands in its place, its sidecar added to ``sidecars``."""
     if len(references) <= INLINE_MAX:
-        return [[r.file, r.partition, r.rows, r.exact, r.run] for r in references]
+        return [(r.file, r.partition, r.rows, r.exact, r.run) for r in references]
     columns = [list(map(attrgetter(name), references)) for name in _REFERENCES.names]
     return _aside(_REFERENCES, columns, sidecars)
 
 
-def decode_references(listed: Any, sidecars: Mapping[str, bytes]) -> tuple[Reference, ...]:
+def decode_references(listed: ReferenceList, sidecars: SidecarData) -> tuple[Reference, ...]:
     """The references of a list or claim. Raises DamagedError for a sidecar that is not as claimed."""
-    if not claims(listed):
-        return tuple(Reference(file, partition, rows, exact, run) for file, partition, rows, exact, run in listed)
-    return tuple(map(Reference, *_claimed(_REFERENCES, listed, sidecars)))
+    if isinstance(listed, Claim):
+        return () if sidecars is None else tuple(map(Reference, *_claimed(_REFERENCES, listed, sidecars)))
+    return tuple(starmap(Reference, listed))
 
 
-def encode_pairs(pairs: Sequence[tuple[str, int]], sidecars: Sidecars) -> Any:
+def encode_pairs(pairs: Sequence[tuple[str, int]], sidecars: Sidecars) -> PairList:
     """As :func:`encode_references`, for pairs of file and partition."""
     if len(pairs) <= INLINE_MAX:
-        return [list(pair) for pair in pairs]
+        return list(pairs)
     return _aside(_PAIRS, list(map(list, zip(*pairs, strict=True))), sidecars)
 
 
-def decode_pairs(listed: Any, sidecars: Mapping[str, bytes]) -> tuple[tuple[str, int], ...]:
+def decode_pairs(listed: PairList, sidecars: SidecarData) -> tuple[tuple[str, int], ...]:
     """As :func:`decode_references`, for pairs of file and partition."""
-    if not claims(listed):
-        return tuple((file, partition) for file, partition in listed)
+    if not isinstance(listed, Claim):
+        return tuple(listed)
+    if sidecars is None:
+        return ()
     files, partitions = _claimed(_PAIRS, listed, sidecars)
     return tuple(zip(files, partitions, strict=True))
 
 
-def claims(listed: Any) -> bool:
-    """Whether this stands in place of a list, and says where it is."""
-    return isinstance(listed, dict) and "sidecar" in listed
-
-
-def count_references(listed: Any) -> ReferenceCounts:
-    """How much a list in JSON is, or a claim says. Raises KeyError, TypeError or IndexError for what is neither."""
-    if claims(listed):
-        return ReferenceCounts(listed["references"], listed["partitions"], listed["rows"])
-    rows = sum(row[2] for row in listed) if all(len(row) > 2 for row in listed) else None
+def count_references(listed: ReferenceList | PairList) -> ReferenceCounts:
+    """How much a list is, or a claim says."""
+    if isinstance(listed, Claim):
+        return ReferenceCounts(listed.references, listed.partitions, listed.rows)
+    rows = sum(row[2] for row in listed if len(row) > 2) if not listed or len(listed[0]) > 2 else None
     return ReferenceCounts(len(listed), len({row[1] for row in listed}), rows)
 
 
-def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sidecars: Sidecars) -> dict[str, Any]:
+def _aside(schema: pa.Schema, columns: Sequence[list[Any]], sidecars: Sidecars) -> Claim:
     data = _encode(schema, columns)
-    digest, counted = xxhash.xxh3_128_hexdigest(data), _count_references(columns)
+    digest, counted = xxhash.xxh3_128_hexdigest(data), _count_columns(columns)
     sidecars[digest] = Sidecar(data, counted.references)
-    return {"sidecar": digest, "references": counted.references, "partitions": counted.partitions, "rows": counted.rows}
+    return Claim(digest, counted.references, counted.partitions, counted.rows)
 
 
-def _claimed(schema: pa.Schema, claim: Mapping[str, Any], sidecars: Mapping[str, bytes]) -> Sequence[list[Any]]:
-    sidecar = claim["sidecar"]
+def _claimed(schema: pa.Schema, claim: Claim, sidecars: Mapping[str, bytes]) -> Sequence[list[Any]]:
+    sidecar = claim.sidecar
     if sidecar not in sidecars:
         raise Code.SIDECAR_DAMAGED(
             f"sidecar {sidecar} is claimed, but not named by the header of the entry", sidecar=sidecar
         )
     # What a list of so many can take: a name of its own for each file and run.
-    columns = _decode(
-        schema,
-        sidecars[sidecar],
-        sidecar,
-        _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(int(claim["references"]), _REFERENCES_MAX),
-    )
-    found = _count_references(columns)
-    if found != count_references(claim):
-        raise Code.SIDECAR_DAMAGED(
-            f"sidecar {sidecar} holds {found}, {count_references(claim)} was claimed", sidecar=sidecar
-        )
+    bytes_max = _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(claim.references, _REFERENCES_MAX)
+    columns = _decode(schema, sidecars[sidecar], sidecar, bytes_max)
+    found, claimed = _count_columns(columns), count_references(claim)
+    if found != claimed:
+        raise Code.SIDECAR_DAMAGED(f"sidecar {sidecar} holds {found}, {claimed} was claimed", sidecar=sidecar)
     return columns
 
 
-def _count_references(columns: Sequence[list[Any]]) -> ReferenceCounts:
+def _count_columns(columns: Sequence[list[Any]]) -> ReferenceCounts:
     partitions = columns[1]
     return ReferenceCounts(len(partitions), len(set(partitions)), sum(columns[2]) if len(columns) > 2 else None)
 

@@ -5,13 +5,21 @@ import json
 import pyarrow as pa
 import pytest
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
+from lakebed.model.documents import dump
 from lakebed.model.files import Reference
-from lakebed.state import bulk, codec
-from lakebed.state.apply import apply
-from lakebed.state.bulk import INLINE_MAX, ReferenceCounts
-from lakebed.state.resolve import resolve
-from lakebed.state.transactions import AddFiles, OpenJob, ProposeFiles, Rejected, Replace, SplitPartitions
+from lakebed.state import codec, reference_lists
+from lakebed.state.reference_lists import INLINE_MAX, ReferenceCounts
+from lakebed.state.transactions import (
+    AddFiles,
+    OpenJob,
+    ProposeFiles,
+    Rejected,
+    Replace,
+    SplitPartitions,
+    apply,
+    resolve,
+)
 from tests.unit.state.cases import job, new_file, step, table
 
 
@@ -29,9 +37,7 @@ def pairs(count):
 def written(transaction):
     """The document as a reader has it, and the bytes of its sidecars."""
     encoded = codec.encode_transaction(transaction)
-    return json.loads(json.dumps(encoded.document)), {
-        digest: sidecar.data for digest, sidecar in encoded.sidecars.items()
-    }
+    return encoded.document, {digest: sidecar.data for digest, sidecar in encoded.sidecars.items()}
 
 
 @pytest.mark.parametrize("count", [0, 1, INLINE_MAX, INLINE_MAX + 1, 5 * INLINE_MAX])
@@ -111,19 +117,21 @@ def test_a_claim_without_its_sidecar_or_without_counts_is_damage():
     (digest,) = sidecars
     with pytest.raises(DamagedError, match=f"sidecar {digest}"):
         codec.decode_transaction(document, {})
-    del document["references"]["rows"]
-    for read in (codec.outline, lambda mangled: codec.decode_transaction(mangled, sidecars)):
+    mangled = json.loads(document)
+    del mangled["references"]["rows"]
+    for read in (codec.outline, lambda document: codec.decode_transaction(document, sidecars)):
         with pytest.raises(DamagedError, match="not a transaction"):
-            read(document)
+            read(dump(mangled))
 
 
 def test_more_references_than_one_transaction_may_add_are_refused(monkeypatch):
     """With what to do; as many as it may add are not."""
-    monkeypatch.setattr("lakebed.state.resolve.REFERENCES_MAX", 3)
+    monkeypatch.setattr("lakebed.state.transactions.REFERENCES_MAX", 3)
     state = table("c", "e", "g")
     assert not isinstance(resolve(ProposeFiles((new_file("f1", "abcdef"),)), state), Rejected)
     refused = resolve(ProposeFiles((new_file("f1", "abcdefg"),)), state)
-    assert refused.reason.startswith("its files reach partitions 4 times, which is more than 3: proposal fewer files")
+    assert refused.code is Code.LIMIT_REACHED
+    assert refused.reason.startswith("its files reach partitions 4 times, which is more than 3: write fewer files")
 
 
 def test_a_pair_that_is_dropped_twice_is_damage():
@@ -152,7 +160,7 @@ def test_references_are_applied_in_whatever_order_their_partitions_are(order):
 def test_a_list_at_the_bound_is_what_the_bound_says():
     """About 95 bytes a reference with ids as they are."""
     sidecars = {}
-    listed = bulk.encode_references(
+    listed = reference_lists.encode_references(
         [Reference("0" * 36, n, 10**6, True, "1" * 36) for n in range(INLINE_MAX)], sidecars
     )
     assert 85_000 < len(json.dumps(listed, separators=(",", ":"))) < 105_000

@@ -1,4 +1,4 @@
-"""How the schema of a table changes, one version after another. Pure.
+"""The creation of a table, changes of its schema and settings, and its end. Pure.
 
 A change is about metadata alone: no file is rewritten. Files carry the ids of their columns, and an id means one field
 for ever, so a reader finds each field of its schema in any file, under whatever name it was written: where it is not
@@ -15,18 +15,26 @@ come, from a writer or a job that began before, and a field id that any of them 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
+from lakebed.model.partitions import Partitions
 from lakebed.model.schema import Field, Schema, check_field
-from lakebed.state.transactions import AlterSchema, ProposeSchema, Rejected
+from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
+from lakebed.state.transactions.resolution import Description, Rejected, count_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakebed.errors import Facts
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,54 +125,64 @@ def describe(change: SchemaChange) -> str:
             assert_never(change)
 
 
-# -- resolving --------------------------------------------------------------------------------------------------
+class ProposeSchema(Struct, frozen=True):
+    """Changes of the schema, one after another; all of them, or none."""
+
+    changes: tuple[SchemaChange, ...]
+
+    def resolve(self, state: TableState) -> AlterSchema | Rejected:
+        """The next schema after those of the table, with all changes made in their order."""
+        newest = state.schemas[-1]
+        next_id = 1 + max(field.id for schema in state.schemas for field in schema.fields)
+        schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
+        for change in self.changes:
+            if refused := _refusal(schema, change):
+                return refused
+            schema = _changed(schema, change, next_id)
+            next_id += isinstance(change, AddField)
+        if schema.fields == newest.fields:
+            return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
+        return AlterSchema(schema, tuple(map(describe, self.changes)))
 
 
-def resolve_changes(proposal: ProposeSchema, schemas: Sequence[Schema]) -> AlterSchema | Rejected:
-    """The next schema after those of the table, with all changes made in their order, or why one is refused."""
-    newest = schemas[-1]
-    next_id = 1 + max(field.id for schema in schemas for field in schema.fields)
-    schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
-    for change in proposal.changes:
-        reason = _refusal(schema, change)
-        if reason:
-            return Rejected(reason)
-        schema = _changed(schema, change, next_id)
-        next_id += isinstance(change, AddField)
-    if schema.fields == newest.fields:
-        return Rejected("the changes leave the schema as it is")
-    return AlterSchema(schema, tuple(map(describe, proposal.changes)))
-
-
-def _refusal(schema: Schema, change: SchemaChange) -> str:
-    """Why the change cannot be made to this schema; empty if it can."""
+def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
+    """Why the change cannot be made to this schema; None if it can."""
     if isinstance(change, AddField):
         return _taken(schema, change.name)
+    facts: Facts = {"column": change.name}
     field = schema.by_name.get(change.name)
     if field is None:
-        return f"there is no field {change.name!r}; the fields are: {', '.join(schema.names)}"
+        text = f"there is no field {change.name!r}; the fields are: {', '.join(schema.names)}"
+        return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
     used = [computed.name for computed in schema.generated if change.name in computed.inputs]
     if used and not isinstance(change, AllowNulls):
-        return f"field {used[0]} is generated from {change.name}, and rows that are there would no longer agree with it"
+        text = f"field {used[0]} is generated from {change.name}, and rows that are there would no longer agree with it"
+        return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
     if isinstance(change, RenameField):
         return _taken(schema, change.new_name)
     if change.name in schema.sort_names:
-        return f"{change.name} is a key field, by which rows are sorted; key fields can only be renamed"
+        text = f"{change.name} is a key field, by which rows are sorted; key fields can only be renamed"
+        return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
     match change:
         case WidenField():
+            if types.can_become(field.type, change.type):
+                return None
             wider = ", ".join(_wider(field.type)) or "nothing"
-            fits = types.can_become(field.type, change.type)
-            return "" if fits else f"{change.name} is {field.type} and cannot become {change.type}, only {wider}"
+            text = f"{change.name} is {field.type} and cannot become {change.type}, only {wider}"
+            return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts)
         case AllowNulls():
-            return f"{change.name} may be null already" if field.nullable else ""
+            text = f"{change.name} may be null already"
+            return Rejected(Code.SCHEMA_CHANGE_REJECTED, text, facts) if field.nullable else None
         case DropField():
-            return ""
+            return None
         case _:
             assert_never(change)
 
 
-def _taken(schema: Schema, name: str) -> str:
-    return f"there is a field {name!r} already" if name in schema.by_name else ""
+def _taken(schema: Schema, name: str) -> Rejected | None:
+    if name not in schema.by_name:
+        return None
+    return Rejected(Code.SCHEMA_CHANGE_REJECTED, f"there is a field {name!r} already", {"column": name})
 
 
 def _wider(kind: pa.DataType) -> list[str]:
@@ -198,7 +216,34 @@ def _with(schema: Schema, changed: Field) -> Schema:
     return Schema(*groups, version=schema.version)
 
 
-# -- applying ---------------------------------------------------------------------------------------------------
+class AlterSchema(Struct, frozen=True):
+    """The table's next schema. ``changes`` are the words for what led to it."""
+
+    schema: Schema
+    changes: tuple[str, ...]
+
+    def apply(self, state: TableState) -> TableState:
+        """The schema is the newest; the older ones stay."""
+        return replace(state, schemas=followed(state.schemas, self.schema))
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The changes."""
+        return Description(", ".join(self.changes))
+
+    def document(self, _sidecars: Sidecars) -> AlterSchemaDocument:
+        """As it is stored."""
+        return AlterSchemaDocument(self.schema.to_json(), self.changes)
+
+
+class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_schema"):
+    """As docs/format.md describes it. A schema checks itself (:mod:`lakebed.model.schema`)."""
+
+    schema: dict[str, Any]
+    changes: tuple[str, ...]
+
+    def transaction(self, _sidecars: SidecarData) -> AlterSchema:
+        """The transaction."""
+        return AlterSchema(Schema.from_json(self.schema), self.changes)
 
 
 def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
@@ -235,3 +280,89 @@ def _follows(field: Field, before: Field | None, used: set[int]) -> bool:
         return field.nullable and field.id not in used
     same_or_wider = field.type == before.type or types.can_become(before.type, field.type)
     return same_or_wider and field.nullable >= before.nullable
+
+
+# -- tables -----------------------------------------------------------------------------------------------------
+
+
+class CreateTable(Struct, frozen=True):
+    """Entry 1 of every table's log."""
+
+    table: str
+    schema: Schema
+    settings: Mapping[str, Any]
+    boundaries: tuple[bytes, ...]
+
+    def resolve(self, state: TableState) -> CreateTable | Rejected:
+        """Itself, if the log is empty."""
+        return Rejected(Code.PROPOSAL_INVALID, "the table exists already") if state.version else self
+
+    def apply(self, state: TableState) -> TableState:
+        """An empty table."""
+        return replace(
+            state,
+            table=self.table,
+            schemas=followed((), self.schema),
+            settings=dict(self.settings),
+            partitions=Partitions.at(self.boundaries),
+        )
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The number of partitions."""
+        return Description(count_of(len(self.boundaries) + 1, "partition"))
+
+    def document(self, _sidecars: Sidecars) -> CreateTableDocument:
+        """As it is stored."""
+        boundaries = [boundary.hex() for boundary in self.boundaries]
+        return CreateTableDocument(self.table, self.schema.to_json(), dict(self.settings), boundaries)
+
+
+class CreateTableDocument(Struct, frozen=True, tag_field="type", tag="create_table"):
+    """As docs/format.md describes it."""
+
+    table: Id
+    schema: dict[str, Any]
+    settings: Settings
+    boundaries: list[Hex]
+
+    def transaction(self, _sidecars: SidecarData) -> CreateTable:
+        """The transaction."""
+        boundaries = tuple(map(bytes.fromhex, self.boundaries))
+        return CreateTable(self.table, Schema.from_json(self.schema), self.settings, boundaries)
+
+
+class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):
+    """Change the table's own settings; None takes a value back to the instance's default."""
+
+    changes: SettingChanges
+
+    def resolve(self, _state: TableState) -> AlterSettings:
+        """Itself."""
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The settings, with the changes made."""
+        merged = {**state.settings, **self.changes}
+        return replace(state, settings={name: value for name, value in merged.items() if value is not None})
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The new values."""
+        return Description(
+            ", ".join(f"{name}={'' if value is None else value}" for name, value in self.changes.items())
+        )
+
+
+class DropTable(StoredAsIs, frozen=True, tag="drop_table"):
+    """The table's last entry; every later proposal is rejected."""
+
+    def resolve(self, _state: TableState) -> DropTable:
+        """Itself."""
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The table is dropped."""
+        return replace(state, dropped=True)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The dropped references and their rows are not on record."""
+        return Description(rows_removed=None, references_dropped=None)

@@ -7,9 +7,6 @@ from lakebed.errors import DamagedError
 from lakebed.model.files import Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.model.partitions import Partitions
-from lakebed.state.apply import apply
-from lakebed.state.resolve import resolve
-from lakebed.state.resolve_partitions import FENCES_MAX, bounds_of_cuts, bounds_of_removal
 from lakebed.state.sums import table_rows
 from lakebed.state.table_state import check_invariants
 from lakebed.state.transactions import (
@@ -29,7 +26,11 @@ from lakebed.state.transactions import (
     RetireFiles,
     SplitPartitions,
     Watermark,
+    apply,
+    resolve,
 )
+from lakebed.state.transactions.partition_changes import bounds_of_cuts
+from lakebed.state.transactions.removals import FENCES_MAX, bounds_of_removal
 from tests.unit.state.cases import drawn, job, key, new_file, step, table, through_an_image
 
 UNCUT = SplitPartitions({}, ())

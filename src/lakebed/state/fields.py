@@ -1,0 +1,100 @@
+"""The types of the fields of stored documents, as docs/format.md lists them.
+
+A document is a ``msgspec.Struct`` whose annotations are these types. It is checked against them before it is written
+and while it is read, so a value of a wrong type or range is neither stored nor believed. The check is strict: ``true``
+and ``1.0`` are not whole numbers. A field that a newer version added is ignored; an unknown type of transaction is an
+error (:mod:`lakebed.state.codec`). Pure.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+from lakebed.errors import Code
+from lakebed.model.checks import ID, INT64_MAX, TABLE_NAME, TAG_NAME
+from lakebed.model.documents import UNREADABLE
+from lakebed.model.keys import EncodedRange
+
+
+def _matching(pattern: str) -> Meta:
+    # msgspec searches, and `$` would also match before a line feed at the end.
+    return Meta(pattern=rf"\A(?:{pattern})\Z")
+
+
+Id = Annotated[str, _matching(ID.pattern)]
+Hex = Annotated[str, _matching(r"(?:[0-9a-f]{2})*")]
+"""Bytes as hex digits: JSON has no bytes."""
+
+TableName = Annotated[str, _matching(TABLE_NAME.pattern)]
+TagName = Annotated[str, _matching(TAG_NAME.pattern)]
+
+Whole = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+_Integer = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
+_Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+
+Settings = dict[str, _Integer | _Finite | str]
+SettingChanges = dict[str, _Integer | _Finite | str | None]
+"""None takes a setting back to its default."""
+
+Bounds = tuple[Hex, Hex | None]
+"""A key range; None: no end."""
+
+
+class StoredAsIs(msgspec.Struct, frozen=True, tag_field="type"):
+    """A transaction that is its own document."""
+
+    def document(self, _sidecars: object) -> Self:
+        """Itself."""
+        return self
+
+    def transaction(self, _sidecars: object) -> Self:
+        """Itself."""
+        return self
+
+
+def encode_bounds(keys: EncodedRange) -> Bounds:
+    """The bounds of a key range."""
+    return keys.min.hex(), None if keys.max is None else keys.max.hex()
+
+
+def decode_bounds(bounds: Bounds) -> EncodedRange:
+    """The inverse of :func:`encode_bounds`."""
+    low, high = bounds
+    return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
+
+
+def checked(document: msgspec.Struct) -> dict[str, Any]:
+    """The document as JSON values. Raises UsageError if a field has a value that its type does not allow."""
+    try:
+        values: dict[str, Any] = msgspec.to_builtins(document, builtin_types=(bytes,))
+        msgspec.convert(values, type(document), builtin_types=(bytes,))
+    except UNREADABLE as error:
+        name = document.__struct_config__.tag or type(document).__name__
+        raise Code.ARGUMENT_INVALID(f"{name}: {error}; nothing was written") from error
+    return values
+
+
+def encode(document: msgspec.Struct) -> bytes:
+    """The document as JSON. Raises UsageError for a value that its type does not allow, or that UTF-8 cannot hold."""
+    checked(document)
+    try:
+        return msgspec.json.encode(document)
+    except UNREADABLE as error:
+        raise Code.ARGUMENT_INVALID(f"{document.__struct_config__.tag}: {error}; nothing was written") from error
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    type: str
+
+
+def check_known(what: str, document: bytes, types: Container[object]) -> None:
+    """Raise UnsupportedFormatError if a document has a type that is not among the known ones."""
+    kind = msgspec.json.decode(document, type=_Typed).type
+    if kind not in types:
+        raise Code.FORMAT_TOO_NEW(f"{what} of type {kind!r}: written by a newer Lakebed; upgrade to read it")

@@ -1,0 +1,140 @@
+"""Proposals and transactions: two closed unions of values, each with its rules in the module of its family.
+
+A *proposal* is what a caller wants; a *transaction* is what the log holds: resolved, naming files, partitions and
+counts outright, so that a reader in another language only adds and drops. Most proposals need no resolving and are
+their own transaction.
+
+A proposal has ``resolve(state)``. A transaction has ``apply(state)``, ``describe``, which the history shows, and
+``document``, which is stored; its document has ``transaction``, the inverse. :func:`resolve` and :func:`apply` are the
+entry points. They are pure: no I/O, no clock, no randomness. mypy holds every member of the unions to these methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Code
+from lakebed.state.transactions.add_files import AddFiles, AddFilesDocument, ProposeFiles
+from lakebed.state.transactions.ingest import (
+    FailRequest,
+    RejectRequest,
+    Request,
+    RequestDocument,
+    Source,
+    SubmitRequests,
+    SubmitRequestsDocument,
+)
+from lakebed.state.transactions.jobs import (
+    CloseJob,
+    Job,
+    JobDocument,
+    OpenJob,
+    OpenJobDocument,
+    ProposeOutput,
+    Replace,
+    ReplaceDocument,
+)
+from lakebed.state.transactions.partition_changes import (
+    ConcatenateRuns,
+    Cuts,
+    JoinDocument,
+    JoinPartitions,
+    ProposeJoin,
+    ProposeSplit,
+    SplitDocument,
+    SplitPartitions,
+)
+from lakebed.state.transactions.removals import ProposeRemoval, RemoveRange, RemoveRangeDocument
+from lakebed.state.transactions.resolution import Description, Refusal, Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.state.transactions.retention import (
+    PurgeFiles,
+    RaiseWatermark,
+    RaiseWatermarkDocument,
+    RemoveTag,
+    RetireFiles,
+    SetTag,
+    Watermark,
+)
+from lakebed.state.transactions.schema_changes import (
+    AlterSchema,
+    AlterSchemaDocument,
+    AlterSettings,
+    CreateTable,
+    CreateTableDocument,
+    DropTable,
+    ProposeSchema,
+)
+
+if TYPE_CHECKING:
+    from lakebed.state.table_state import TableState
+
+__all__ = [
+    "AddFiles", "AlterSchema", "AlterSettings", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts", "Description",
+    "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeFiles",
+    "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark",
+    "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request",
+    "RequestDocument", "RetireFiles", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
+    "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+]  # fmt: skip
+
+Proposal = (
+    CreateTable | ProposeFiles | OpenJob | ProposeOutput | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin
+    | ProposeRemoval | AlterSettings | ProposeSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
+    | SubmitRequests | FailRequest | RejectRequest | DropTable
+)  # fmt: skip
+Transaction = (
+    CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
+    | RemoveRange | AlterSettings | AlterSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
+    | SubmitRequests | FailRequest | RejectRequest | DropTable
+)  # fmt: skip
+StoredTransaction = (
+    CreateTableDocument | AddFilesDocument | OpenJobDocument | ReplaceDocument | CloseJob | ConcatenateRuns
+    | SplitDocument | JoinDocument | RemoveRangeDocument | AlterSettings | AlterSchemaDocument | RetireFiles
+    | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest
+    | DropTable
+)  # fmt: skip
+"""Transactions as the log stores them, a tagged union: the field ``type`` says which."""
+
+REFERENCES_MAX = 2_000_000
+"""References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
+
+
+def resolve(proposal: Proposal, state: TableState) -> Transaction | Refusal:
+    """The transaction that the proposal means in this state, or why there is none.
+
+    Called again after every lost race, so a writer with an old snapshot is never rejected for its age.
+    """
+    if not isinstance(proposal, CreateTable):
+        if state.version == 0:
+            return Rejected(Code.PROPOSAL_INVALID, "the table does not exist yet")
+        if state.dropped:
+            return Rejected(Code.TABLE_DROPPED, "the table has been dropped")
+    resolved = proposal.resolve(state)
+    added = _references_added(resolved)
+    if added > REFERENCES_MAX:
+        return Rejected(
+            Code.LIMIT_REACHED,
+            f"its files reach partitions {added:,} times, which is more than {REFERENCES_MAX:,}: write fewer files at "
+            "a time, or rows of a narrower range of keys",
+        )
+    return resolved
+
+
+def _references_added(resolved: Transaction | Refusal) -> int:
+    match resolved:
+        case AddFiles() | Replace() | SplitPartitions() | JoinPartitions():
+            return len(resolved.references)
+        case RemoveRange():
+            return len(resolved.split.references)
+        case _:
+            return 0
+
+
+def apply(state: TableState, transaction: Transaction, version: int) -> TableState:
+    """The state after the transaction, which is part of entry ``version``. Deterministic.
+
+    Raises DamagedError if the transaction does not fit the state. It is called before an entry is written as well, so
+    nothing that cannot be applied is ever logged.
+    """
+    return transaction.apply(replace(state, version=version))

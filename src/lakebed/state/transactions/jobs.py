@@ -1,0 +1,294 @@
+"""Jobs: open units of work over file references, their commit, and their end.
+
+A job is opened over exactly one partition in force that refers to all of its inputs, or over several that together hold
+every row of its inputs. It commits partition by partition over the partitions now inside its range: a partition that
+still holds inputs of it loses those and gains the outputs that reach it; one that holds none gets nothing; if there is
+none at all, the commit is rejected. A closed job commits nothing. Pure.
+
+Source: the random models in tests/model/protocol break every simpler rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from lakebed.errors import Code
+from lakebed.model.keys import EncodedRange
+from lakebed.state.fields import Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
+from lakebed.state.reference_lists import (
+    PairList,
+    ReferenceList,
+    decode_pairs,
+    decode_references,
+    encode_pairs,
+    encode_references,
+)
+from lakebed.state.transactions.add_files import FileDocument, added, dropped, references_to, refused_files
+from lakebed.state.transactions.resolution import Description, Rejected, count_of
+
+if TYPE_CHECKING:
+    from lakebed.model.files import DataFile, NewFile, Reference
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An open unit of work over the references that ``inputs`` have inside ``keys``.
+
+    ``owner`` names the process that opened it (a hint, to release what a dead process left); anyone may close the job
+    once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the store of the data, taken
+    before the job was proposed: none of its files is older. (Entries may lie elsewhere, under another clock.)
+    ``opened`` is the version of the entry that opened it, 0 before.
+    """
+
+    id: str
+    keys: EncodedRange
+    inputs: tuple[str, ...]
+    owner: str
+    deadline_s: int
+    began_us: int
+    opened: int = 0
+
+
+class JobDocument(Struct, frozen=True):
+    """A job as it is stored."""
+
+    id: Id
+    min: Hex
+    max: Hex | None
+    inputs: tuple[Id, ...]
+    owner: str
+    deadline_s: Whole
+    began_us: Whole
+    opened: Whole
+
+    @classmethod
+    def of(cls, job: Job) -> JobDocument:
+        """The document of a job."""
+        return cls(job.id, *encode_bounds(job.keys), job.inputs, job.owner, job.deadline_s, job.began_us, job.opened)
+
+    def value(self) -> Job:
+        """The job."""
+        keys = decode_bounds((self.min, self.max))
+        return Job(self.id, keys, self.inputs, self.owner, self.deadline_s, self.began_us, self.opened)
+
+
+class OpenJob(Struct, frozen=True):
+    """Claim input references for a job."""
+
+    job: Job
+
+    def resolve(self, state: TableState) -> OpenJob | Rejected:
+        """Itself, if the job may be opened over the partitions as they are now."""
+        job = self.job
+        if job.id in state.jobs:
+            return Rejected(Code.JOB_CONFLICT, f"job {job.id} is open already", {"job": job.id})
+        if not job.inputs:
+            return Rejected(Code.PROPOSAL_INVALID, f"job {job.id} has no inputs", {"job": job.id})
+        position = state.partitions.position(job.keys.min)
+        if state.partitions.range_at(position) == job.keys:
+            # One partition, as it is now, with all of the inputs. Anything looser doubles rows: planned on a partition
+            # that was split meanwhile, an input that another job has merged away in one half would come back there
+            # with the output.
+            held = {r.file for r in state.references_of(state.partitions.ids[position])}
+            if gone := [name for name in job.inputs if name not in held]:
+                text = f"input {gone[0]} of job {job.id} is not referenced there any more; plan again"
+                return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": job.id, "file": gone[0]})
+        elif refused := _part_missing(job, state):
+            return refused
+        inputs = set(job.inputs)
+        for other in state.jobs.values():
+            if not other.keys.intersect(job.keys).empty and (shared := inputs.intersection(other.inputs)):
+                text = f"input {min(shared)} belongs to open job {other.id}"
+                return Rejected(Code.JOB_CONFLICT, text, {"file": min(shared), "job": other.id})
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The job is open from this version on."""
+        return replace(state, jobs={**state.jobs, self.job.id: replace(self.job, opened=state.version)})
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The size of the job."""
+        inputs = count_of(len(self.job.inputs), "file")
+        return Description(f"over {inputs}, for {self.job.deadline_s} s", job=self.job.id)
+
+    def document(self, _sidecars: Sidecars) -> OpenJobDocument:
+        """As it is stored."""
+        return OpenJobDocument(JobDocument.of(self.job))
+
+
+class OpenJobDocument(Struct, frozen=True, tag_field="type", tag="open_job"):
+    """As docs/format.md describes it."""
+
+    job: JobDocument
+
+    def transaction(self, _sidecars: SidecarData) -> OpenJob:
+        """The transaction."""
+        return OpenJob(self.job.value())
+
+
+def _part_missing(job: Job, state: TableState) -> Rejected | None:
+    """Why a job over several partitions may not be opened; None if every row of its inputs counts, so that it may.
+
+    Exact counts prove it: those of the partitions inside the range sum to the rows of each input.
+    """
+    counted = dict.fromkeys(job.inputs, 0)
+    rows: dict[str, int] = {}
+    for position in state.partitions.overlapping(job.keys):
+        if job.keys.covers(state.partitions.range_at(position)):
+            for one in state.held_by(state.partitions.ids[position]):
+                if one.file.id in counted:
+                    counted[one.file.id] += one.rows if one.exact else -one.file.rows
+                    rows[one.file.id] = one.file.rows
+    for name, count in counted.items():
+        if count != rows.get(name):
+            return Rejected(
+                Code.PROPOSAL_OUTDATED,
+                f"job {job.id} is over no single partition, and its partitions do not hold all rows of its input "
+                f"{name}: a partition was split or joined, or the input was merged or removed in one; plan again",
+                {"job": job.id, "file": name},
+            )
+    return None
+
+
+class ProposeOutput(Struct, frozen=True):
+    """The files that a job made of its inputs; may be none if no row was left."""
+
+    job: str
+    files: tuple[NewFile, ...]
+
+    def resolve(self, state: TableState) -> Replace | Rejected:
+        """The replacement of the inputs in the partitions as they are now."""
+        job = state.jobs.get(self.job)
+        if job is None:
+            return job_not_open(self.job, ": it was closed, or committed before")
+        if refused := refused_files(self.files, state):
+            return refused
+        for fence in state.fences:
+            if fence.stops((job,)):
+                # The output would hold the bytes that were to go, though no reader saw them.
+                text = f"version {fence.version} removed a range for good that job {job.id} reads; plan again"
+                return Rejected(Code.RANGE_REMOVED, text, {"job": job.id, "version": fence.version})
+        inputs = set(job.inputs)
+        oldest = min((new.file.schema_version for new in self.files), default=len(state.schemas))
+        drop: list[tuple[str, int]] = []
+        served: set[int] = set()
+        for position in state.partitions.overlapping(job.keys):
+            partition = state.partitions.ids[position]
+            held = [file for file in state.files_of(partition) if file.id in inputs]
+            newer = [file.id for file in held if file.schema_version > oldest]
+            if newer:
+                text = f"the output of job {self.job} has not all fields of its input {newer[0]}; plan again"
+                return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": self.job, "file": newer[0]})
+            if held and job.keys.covers(state.partitions.range_at(position)):
+                drop += [(file.id, partition) for file in held]
+                served.add(partition)
+        if not drop:
+            text = f"none of the inputs of job {self.job} is referenced any more"
+            return Rejected(Code.PROPOSAL_OUTDATED, text, {"job": self.job})
+        references = [r for new in self.files for r in references_to(new, state, job.keys) if r.partition in served]
+        used = {r.file for r in references}
+        files = tuple(new.file for new in self.files if new.file.id in used)
+        return Replace(self.job, tuple(drop), files, tuple(references))
+
+
+class Replace(Struct, frozen=True):
+    """A job's commit: drop ``(file, partition)`` pairs, add files and references, close the job."""
+
+    job: str
+    drop: tuple[tuple[str, int], ...]
+    files: tuple[DataFile, ...]
+    references: tuple[Reference, ...]
+
+    def apply(self, state: TableState) -> TableState:
+        """The outputs take the sequence span of the inputs."""
+        job = state.jobs.get(self.job)
+        if job is None:
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} commits job {self.job}, which is not open", job=self.job
+            )
+        # An input of which every reference was removed meanwhile may be purged by now.
+        inputs = [state.files[name] for name in job.inputs if name in state.files]
+        sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
+        state = dropped(_without_job(state, self.job), _held_pairs(state, self.drop))
+        return added(state, self.files, self.references, sequence_span)
+
+    def describe(self, added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
+        """The rows of the output; those of the dropped references are not on record."""
+        return Description(
+            f"{count_of(dropped.references, 'reference')} replaced by {added.references:,}",
+            rows_added=added.rows or 0,
+            rows_removed=None,
+            files_added=len(self.files),
+            references_dropped=dropped.references,
+            bytes_added=sum(file.size_bytes for file in self.files),
+            job=self.job,
+        )
+
+    def document(self, sidecars: Sidecars) -> ReplaceDocument:
+        """As it is stored."""
+        drop, references = encode_pairs(self.drop, sidecars), encode_references(self.references, sidecars)
+        return ReplaceDocument(self.job, drop, [FileDocument.of(file) for file in self.files], references)
+
+
+class ReplaceDocument(Struct, frozen=True, tag_field="type", tag="replace"):
+    """As docs/format.md describes it."""
+
+    job: Id
+    drop: PairList
+    files: list[FileDocument]
+    references: ReferenceList
+
+    def transaction(self, sidecars: SidecarData) -> Replace:
+        """The transaction."""
+        drop, references = decode_pairs(self.drop, sidecars), decode_references(self.references, sidecars)
+        return Replace(self.job, drop, tuple([one.value() for one in self.files]), references)
+
+
+def _held_pairs(state: TableState, pairs: Iterable[tuple[str, int]]) -> Mapping[int, list[DataFile]]:
+    """The files of the pairs, by partition. Raises DamagedError if a partition does not hold one."""
+    held: dict[int, dict[str, DataFile]] = {}
+    going: dict[int, list[DataFile]] = {}
+    for name, partition in pairs:
+        if partition not in held:
+            held[partition] = {one.file.id: one.file for one in state.held_by(partition)}
+        file = held[partition].pop(name, None)
+        if file is None:
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} drops {name} from partition {partition}, which does not hold it", file=name
+            )
+        going.setdefault(partition, []).append(file)
+    return going
+
+
+class CloseJob(StoredAsIs, frozen=True, tag="close_job"):
+    """Give a job up: it failed, or is past its deadline. A later commit of it is rejected."""
+
+    job: Id
+    reason: str
+
+    def resolve(self, state: TableState) -> CloseJob | Rejected:
+        """Itself, if the job is open."""
+        return self if self.job in state.jobs else job_not_open(self.job)
+
+    def apply(self, state: TableState) -> TableState:
+        """The job is not open any more."""
+        return _without_job(state, self.job)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The reason."""
+        return Description(self.reason, job=self.job)
+
+
+def job_not_open(job: str, why: str = "") -> Rejected:
+    """The rejection of a commit of a job that is not open."""
+    return Rejected(Code.JOB_NOT_OPEN, f"job {job} is not open{why}", {"job": job})
+
+
+def _without_job(state: TableState, job: str) -> TableState:
+    return replace(state, jobs={name: one for name, one in state.jobs.items() if name != job})

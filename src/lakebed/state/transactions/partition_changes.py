@@ -1,0 +1,358 @@
+"""Changes of the partitions: concatenated runs, splits and joins. Pure.
+
+* A split names partitions and keys, never references: what arrived since it was planned moves too.
+* Partitions are joined only if no open job meets them, and every file that one of them refers to is referred to by each
+  of the others that it reaches. A file that is not was merged away there, and its rows would come back.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from lakebed.errors import Code
+from lakebed.model.files import Reference
+from lakebed.model.keys import EncodedRange
+from lakebed.state.fields import Hex, Id, Positive, StoredAsIs
+from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
+from lakebed.state.transactions.add_files import dropped, referred
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+
+if TYPE_CHECKING:
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.model.key_summaries import Summary
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
+
+Cuts = Mapping[int, tuple[bytes, ...]]
+"""Partitions by id, each with the ascending keys strictly inside it to cut it at. Their order is that of the new
+ids."""
+
+
+# -- concatenated runs ------------------------------------------------------------------------------------------
+
+
+class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
+    """Make one run of what a partition has of these files, which do not overlap: the references take another run id."""
+
+    partition: Positive
+    files: tuple[Id, ...]
+    run: str
+
+    def resolve(self, state: TableState) -> ConcatenateRuns | Repeated | Rejected:
+        """Itself; rejected if the partition does not refer to a file, or if two files overlap.
+
+        An open job does not matter: it claims files, not runs.
+        """
+        held = {one.file.id: one for one in state.held_by(self.partition)}
+        if gone := [name for name in self.files if name not in held]:
+            text = f"partition {self.partition} does not refer to {gone[0]}; plan again"
+            return Rejected(Code.PROPOSAL_OUTDATED, text, {"partition": self.partition, "file": gone[0]})
+        if len(set(self.files)) != len(self.files) or len(self.files) < 2:
+            return Rejected(Code.PROPOSAL_INVALID, "less than two files to concatenate, or one twice; plan again")
+        links = sorted((held[name] for name in self.files), key=lambda one: (one.file.min_key, one.file.max_key))
+        if all(one.run == self.run for one in links):
+            return Repeated(state.version)
+        others = (held[name] for name in held.keys() - set(self.files))
+        if any(one.run == self.run for one in others):
+            text = f"partition {self.partition} has a run {self.run} already"
+            return Rejected(Code.PROPOSAL_INVALID, text, {"partition": self.partition})
+        for a, b in itertools.pairwise(links):
+            # Files of one run may share a key, at which the one ends and the other begins.
+            if a.file.max_key > b.file.min_key or (a.file.max_key == b.file.min_key and a.run != b.run):
+                text = f"files {a.file.id} and {b.file.id} overlap, and are no run together"
+                return Rejected(Code.PROPOSAL_INVALID, text, {"partition": self.partition})
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The references have the other run id, in the order that they had."""
+        held = {one.file.id: one for one in state.held_by(self.partition)}
+        strangers = [name for name in self.files if name not in held]
+        if strangers:
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} chains {strangers[0]} in partition {self.partition}, which lacks it"
+            )
+        renamed = {name: held[name]._replace(run=self.run) for name in self.files}
+        # All go and come, so that they stay in the order of arrival.
+        left = state.references.dropped({self.partition: list(held)})
+        return replace(state, references=left.added({self.partition: [renamed.get(name, held[name]) for name in held]}))
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The files and their partition."""
+        return Description(f"{count_of(len(self.files), 'file')} of partition {self.partition} made one run")
+
+
+# -- splits -----------------------------------------------------------------------------------------------------
+
+
+class ProposeSplit(Struct, frozen=True):
+    """Cut partitions, all or none of them. ``summaries`` (by file id) only sharpen the estimates of rows."""
+
+    cuts: Cuts
+    summaries: Mapping[str, Summary] = msgspec.field(default_factory=dict)
+
+    def resolve(self, state: TableState) -> SplitPartitions | Rejected:
+        """The split with the references of the partitions as they are now."""
+        if not self.cuts:
+            return Rejected(Code.PROPOSAL_INVALID, "a split names a partition at least")
+        for partition, keys in self.cuts.items():
+            if state.partitions.position_of(partition) is None:
+                return _partition_gone(partition)
+            refused = state.partitions.refuses(partition, keys)
+            if refused is not None:
+                return Rejected(Code.PROPOSAL_INVALID, refused, {"partition": partition})
+        return resolved_split(self, state)
+
+
+def _partition_gone(partition: int) -> Rejected:
+    text = f"partition {partition} is gone: it was split or joined before"
+    return Rejected(Code.PROPOSAL_OUTDATED, text, {"partition": partition})
+
+
+def resolved_split(proposal: ProposeSplit, state: TableState) -> SplitPartitions:
+    """A split that the state allows, with the references of the new partitions."""
+    references: list[Reference] = []
+    next_id = state.partitions.next_id
+    for partition, keys in proposal.cuts.items():
+        position = state.partitions.position_of(partition)
+        assert position is not None
+        whole = state.partitions.range_at(position)
+        edges = (whole.min, *keys)
+        parts = [EncodedRange(low, high) for low, high in zip(edges, (*keys, whole.max), strict=True)]
+        for held in state.held_by(partition):
+            counts = _split_shares(held, parts, proposal.summaries.get(held.file.id))
+            for index, (part, (rows, exact)) in enumerate(zip(parts, counts, strict=True)):
+                if (rows or not exact) and held.file.reaches(part):
+                    references.append(Reference(held.file.id, next_id + index, rows, exact, held.run))
+        next_id += len(parts)
+    return SplitPartitions(proposal.cuts, tuple(references))
+
+
+def _split_shares(
+    held: PartitionFile, parts: Sequence[EncodedRange], summary: Summary | None
+) -> list[tuple[int, bool]]:
+    """The rows of one reference in each part of its partition, and whether that is exact.
+
+    As the summary tells, whatever was thought of the whole partition; but an exact count of the whole stays one in sum.
+    """
+    # Writers alone load it.
+    from lakebed.model.key_summaries import Summary
+
+    file = held.file
+    arrived = summary is None
+    if summary is None:
+        # Arrived after the split was planned: even shares over the parts that its bounds reach.
+        summary = Summary((file.min_key,), (0,), file.rows, file.max_key)
+    ranks = [summary.rank(part.min) for part in parts]
+    end = parts[-1].max
+    ranks.append((summary.rows, True) if end is None else summary.rank(end))
+    counts = [(b - a, x and y) for (a, x), (b, y) in itertools.pairwise(ranks)]
+    if all(exact for _, exact in counts) or not (held.exact or arrived):
+        return counts
+    return _scaled(counts, held.rows, exact_sum=held.exact)
+
+
+def _scaled(counts: Sequence[tuple[int, bool]], rows: int, *, exact_sum: bool) -> list[tuple[int, bool]]:
+    """The exact counts as they are; what is left of ``rows`` shared by the others in proportion."""
+    open_counts = [count for count, exact in counts if not exact]
+    total, left = sum(open_counts), max(0, rows - sum(count for count, exact in counts if exact))
+    shared: list[tuple[int, bool]] = []
+    passed = given = place = 0
+    for count, exact in counts:
+        if exact:
+            shared.append((count, True))
+            continue
+        passed, place = passed + count, place + 1
+        # With nothing to go by, everything even.
+        upto = left * passed // total if total else left * place // len(open_counts)
+        # The only share of an exact sum that is not known is what the others leave.
+        shared.append((upto - given, exact_sum and len(open_counts) == 1))
+        given = upto
+    return shared
+
+
+class SplitPartitions(Struct, frozen=True):
+    """A split with the references of the new partitions, which take the next partition ids, cut by cut in key order."""
+
+    cuts: Cuts
+    references: tuple[Reference, ...]
+
+    def apply(self, state: TableState) -> TableState:
+        """The new partitions have the references instead of the old ones."""
+        going = {partition: state.files_of(partition) for partition in self.cuts}
+        after = replace(dropped(state, going), partitions=state.partitions.split(self.cuts))
+        parts = range(state.partitions.next_id, after.partitions.next_id)
+        held = {partition: {file.id for file in files} for partition, files in going.items()}
+        for reference in self.references:
+            # A reference that two exact ranks prove empty may go; one that was never there may not come.
+            if (
+                reference.partition not in parts
+                or reference.file not in held[after.partitions.parents[reference.partition][0]]
+            ):
+                raise Code.TRANSACTION_IMPOSSIBLE(
+                    f"entry {state.version} brings {reference.file} into partition {reference.partition} by a split"
+                )
+        return referred(after, {file.id: file for files in going.values() for file in files}, self.references)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The partitions and their parts."""
+        cuts = (f"partition {partition} cut into {len(keys) + 1}" for partition, keys in self.cuts.items())
+        return Description(", ".join(cuts))
+
+    def document(self, sidecars: Sidecars) -> SplitDocument:
+        """As it is stored."""
+        return SplitDocument(encode_cuts(self.cuts), encode_references(self.references, sidecars))
+
+
+StoredCuts = list[tuple[Positive, list[Hex]]]
+
+
+def encode_cuts(cuts: Cuts) -> StoredCuts:
+    """Cuts as they are stored."""
+    return [(partition, [key.hex() for key in keys]) for partition, keys in cuts.items()]
+
+
+def decode_split(cuts: StoredCuts, references: ReferenceList, sidecars: SidecarData) -> SplitPartitions:
+    """The split of stored cuts and references. Raises ValueError if a partition is cut twice."""
+    decoded = {partition: tuple(map(bytes.fromhex, keys)) for partition, keys in cuts}
+    if len(decoded) != len(cuts):
+        raise ValueError("a partition is cut twice")
+    return SplitPartitions(decoded, decode_references(references, sidecars))
+
+
+class SplitDocument(Struct, frozen=True, tag_field="type", tag="split_partitions"):
+    """As docs/format.md describes it."""
+
+    cuts: StoredCuts
+    references: ReferenceList
+
+    def transaction(self, sidecars: SidecarData) -> SplitPartitions:
+        """The transaction."""
+        return decode_split(self.cuts, self.references, sidecars)
+
+
+def bounds_of_cuts(cuts: Mapping[int, Sequence[bytes]], state: TableState) -> dict[str, tuple[DataFile, list[bytes]]]:
+    """The files that the cuts of partitions divide, by id, each with the keys at which its rows have to be counted.
+
+    These are the keys of the cuts and both ends of the partition, inside the file's bounds, ascending. Partitions that
+    are gone are left out.
+    """
+    found: dict[str, tuple[DataFile, set[bytes]]] = {}
+    for partition, keys in cuts.items():
+        position = state.partitions.position_of(partition)
+        if position is None:
+            continue
+        whole = state.partitions.range_at(position)
+        bounds = [whole.min, *keys, *([] if whole.max is None else [whole.max])]
+        for file in state.files_of(partition):
+            # A file that is not cut keeps the count that it has.
+            if any(file.min_key < key <= file.max_key for key in keys):
+                inside = (key for key in bounds if file.min_key < key <= file.max_key)
+                found.setdefault(file.id, (file, set()))[1].update(inside)
+    return {name: (file, sorted(keys)) for name, (file, keys) in found.items()}
+
+
+# -- joins ------------------------------------------------------------------------------------------------------
+
+
+class ProposeJoin(Struct, frozen=True):
+    """Make one partition of two or more neighbours, given in key order."""
+
+    partitions: tuple[int, ...]
+
+    def resolve(self, state: TableState) -> JoinPartitions | Rejected:
+        """The join with the references of the partitions as they are now."""
+        if refused := self._refused(state):
+            return refused
+        first, last = (state.partitions.position_of(self.partitions[end]) or 0 for end in (0, -1))
+        whole = EncodedRange(state.partitions.range_at(first).min, state.partitions.range_at(last).max)
+        for job in state.jobs.values():
+            if not job.keys.intersect(whole).empty:
+                text = f"job {job.id} is open there; join when it is closed"
+                return Rejected(Code.JOB_CONFLICT, text, {"job": job.id})
+        for name, partition in reaching_over(self.partitions, state).items():
+            text = f"file {name} reaches into partition {partition}, which has no rows of it; compact first"
+            return Rejected(Code.PROPOSAL_OUTDATED, text, {"file": name, "partition": partition})
+        joined: dict[str, Reference] = {}
+        for one in itertools.chain.from_iterable(map(state.held_by, self.partitions)):
+            name = one.file.id
+            rows, exact = (joined[name].rows, joined[name].exact) if name in joined else (0, True)
+            rows, exact = rows + one.rows, exact and one.exact
+            if one.file.lies_in(whole):
+                # However its rows in the parts were estimated.
+                rows, exact = one.file.rows, True
+            joined[name] = Reference(name, state.partitions.next_id, rows, exact, one.run)
+        spans = {name: (state.files[name].sequence_hi, state.files[name].sequence_lo) for name in joined}
+        ordered = sorted(joined, key=lambda name: (spans[name], name))
+        return JoinPartitions(self.partitions, tuple(joined[name] for name in ordered))
+
+    def _refused(self, state: TableState) -> Rejected | None:
+        positions = []
+        for partition in self.partitions:
+            position = state.partitions.position_of(partition)
+            if position is None:
+                return _partition_gone(partition)
+            positions.append(position)
+        if len(positions) < 2 or any(b - a != 1 for a, b in itertools.pairwise(positions)):
+            text = f"a join takes two or more neighbours in key order, not {list(self.partitions)}"
+            return Rejected(Code.PROPOSAL_INVALID, text)
+        return None
+
+
+def reaching_over(partitions: Sequence[int], state: TableState) -> dict[str, int]:
+    """The files that keep neighbours apart, by id; each with a partition that it reaches and that has none of it."""
+    first = state.partitions.position_of(partitions[0])
+    assert first is not None
+    held: dict[str, tuple[DataFile, set[int]]] = {}
+    for position, partition in enumerate(partitions, first):
+        for file in state.files_of(partition):
+            held.setdefault(file.id, (file, set()))[1].add(position)
+    found: dict[str, int] = {}
+    for name, (file, positions) in held.items():
+        low = max(first, state.partitions.position(file.min_key))
+        high = min(first + len(partitions) - 1, state.partitions.position(file.max_key))
+        if len(positions) <= high - low:
+            found[name] = next(state.partitions.ids[p] for p in range(low, high + 1) if p not in positions)
+    return found
+
+
+class JoinPartitions(Struct, frozen=True):
+    """A join with the references of the one partition, which takes the next partition id."""
+
+    partitions: tuple[int, ...]
+    references: tuple[Reference, ...]
+
+    def apply(self, state: TableState) -> TableState:
+        """One partition has all files of the others."""
+        going = {partition: state.files_of(partition) for partition in self.partitions}
+        moved = {file.id: file for files in going.values() for file in files}
+        if set(moved) != {r.file for r in self.references}:
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} joins partitions {self.partitions} and changes what they refer to"
+            )
+        state = dropped(state, going)
+        return referred(replace(state, partitions=state.partitions.join(self.partitions)), moved, self.references)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The partitions."""
+        return Description(f"partitions {', '.join(map(str, self.partitions))} made one")
+
+    def document(self, sidecars: Sidecars) -> JoinDocument:
+        """As it is stored."""
+        return JoinDocument(self.partitions, encode_references(self.references, sidecars))
+
+
+class JoinDocument(Struct, frozen=True, tag_field="type", tag="join_partitions"):
+    """As docs/format.md describes it."""
+
+    partitions: tuple[Positive, ...]
+    references: ReferenceList
+
+    def transaction(self, sidecars: SidecarData) -> JoinPartitions:
+        """The transaction."""
+        return JoinPartitions(self.partitions, decode_references(self.references, sidecars))

@@ -1,0 +1,66 @@
+"""What a proposal resolves to when it gives no transaction, and what a transaction reports about itself. Values."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from lakebed.errors import Code, Facts
+
+
+class Rejected(Struct, frozen=True):
+    """The state does not allow the proposal. Programs test ``code`` and read ``facts``; ``reason`` is for people."""
+
+    code: Code
+    reason: str
+    facts: Facts = msgspec.field(default_factory=Facts)
+
+
+class TooOld(Struct, frozen=True):
+    """First proposed below the request watermark, and not on record.
+
+    An earlier proposal of the request may be in the log, with its key dropped from the state. So it is unknown whether
+    the request was committed; this proposal was not. (Decision 0011.)
+    """
+
+    base_version: int
+    request_watermark: int
+
+
+class TooManyRuns(Struct, frozen=True):
+    """A partition that the files reach has more runs than ``runs_max``; ``job_open``: a job is at work there."""
+
+    partition: int
+    runs: int
+    runs_max: int
+    job_open: bool
+
+
+class Repeated(Struct, frozen=True):
+    """The request was committed before, at ``version``; the proposal changes nothing."""
+
+    version: int
+
+
+Refusal = Rejected | Repeated | TooOld | TooManyRuns
+
+
+class Description(Struct, frozen=True):
+    """What a transaction reports for the history. ``None``: it does not say, the earlier state would be needed.
+
+    ``bytes_added`` counts ``files_added`` files. A split moves references and drops none for good.
+    """
+
+    detail: str = ""
+    rows_added: int = 0
+    rows_removed: int | None = 0
+    files_added: int = 0
+    references_dropped: int | None = 0
+    bytes_added: int = 0
+    request_key: str | None = None
+    job: str | None = None
+
+
+def count_of(count: int, noun: str, plural: str = "") -> str:
+    """A count and its noun in words: ``1 file``, ``2,000 files``."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

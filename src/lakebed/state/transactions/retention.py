@@ -1,0 +1,215 @@
+"""The deletion of files in two steps, watermarks that only rise, and tags. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct
+
+from lakebed.errors import Code
+from lakebed.state.fields import Id, Positive, StoredAsIs, TagName, Whole
+from lakebed.state.transactions.add_files import committed_file
+from lakebed.state.transactions.resolution import Description, Rejected, Repeated, count_of
+
+if TYPE_CHECKING:
+    from lakebed.errors import Facts
+    from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
+    from lakebed.state.table_state import TableState
+
+
+class RetireFiles(StoredAsIs, frozen=True, tag="retire_files"):
+    """Files without a reference that will be deleted: nothing may bring them back. First step of a deletion.
+
+    Files that a tag needs are left out when it is committed.
+    """
+
+    files: tuple[Id, ...]
+
+    def resolve(self, state: TableState) -> RetireFiles | Rejected:
+        """The files that no tag needs; rejected if one is referenced or retired already."""
+        for name in self.files:
+            committed = state.files.get(name)
+            if committed is None or committed.references or committed.retired:
+                text = f"file {name} is purged, referenced or retired already; plan again"
+                return Rejected(Code.PROPOSAL_OUTDATED, text, {"file": name})
+        # Checked here and not when it was planned: a tag may have come since.
+        free = [name for name in self.files if not state.tagged(state.files[name])]
+        return RetireFiles(tuple(free)) if free else Rejected(Code.RETAINED_BY_TAG, "tags need all of these files")
+
+    def apply(self, state: TableState) -> TableState:
+        """The files are retired, and no version that needs one is retained any more."""
+        retired = {name: replace(committed_file(state, name), retired=True) for name in self.files}
+        gone_at = max((committed.dropped or 0 for committed in retired.values()), default=0)
+        return replace(
+            state,
+            files=state.files.updated(retired),
+            earliest_retained_version=max(state.earliest_retained_version, gone_at),
+        )
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The number of files."""
+        return Description(count_of(len(self.files), "file"))
+
+
+class PurgeFiles(StoredAsIs, frozen=True, tag="purge_files"):
+    """Retired files whose objects are gone. Last step of a deletion."""
+
+    files: tuple[Id, ...]
+
+    def resolve(self, state: TableState) -> PurgeFiles | Rejected:
+        """Itself, if all files are retired."""
+        alive = [name for name in self.files if name not in state.files or not state.files[name].retired]
+        if alive:
+            return Rejected(Code.PROPOSAL_INVALID, f"files not retired: {', '.join(alive[:3])}", {"file": alive[0]})
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The table has the files no more."""
+        for name in self.files:
+            committed_file(state, name)
+        return replace(state, files=state.files.updated({}, self.files))
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The number of files."""
+        return Description(count_of(len(self.files), "file"))
+
+
+class Watermark(Enum):
+    """What a table only ever raises. The value is the name of the field of the state."""
+
+    EARLIEST_RETAINED_VERSION = "earliest_retained_version"
+    """The least version whose files are all kept. Retiring files raises it too."""
+
+    REQUEST_WATERMARK = "request_watermark"
+    """Request keys of a lower base version are dropped, and proposals of one are not validated any more."""
+
+    ORPHAN_CUTOFF = "orphan_cutoff_us"
+    """A last-modified time of the store of the data: no file that is older may be added, so those may be deleted."""
+
+
+class RaiseWatermark(Struct, frozen=True):
+    """Raise a watermark; one that would not rise is rejected."""
+
+    mark: Watermark
+    value: int
+
+    def resolve(self, state: TableState) -> RaiseWatermark | Rejected:
+        """Itself, if the mark may rise so far."""
+        name = self.mark.value
+        stands = getattr(state, name)
+        if self.value <= stands:
+            return Rejected(Code.PROPOSAL_OUTDATED, f"{name} stands at {stands} already; it only rises")
+        match self.mark:
+            case Watermark.EARLIEST_RETAINED_VERSION | Watermark.REQUEST_WATERMARK:
+                if self.value > state.version:
+                    text = f"{name} cannot be {self.value}; the newest version is {state.version}"
+                    return Rejected(Code.PROPOSAL_INVALID, text)
+            case Watermark.ORPHAN_CUTOFF:
+                # Its output could be rejected for its age, when the work is done.
+                held = sorted(job.id for job in state.jobs.values() if job.began_us < self.value)
+                if held:
+                    text = f"job {held[0]} is open and began before that cutoff; try again when it is closed"
+                    return Rejected(Code.JOB_CONFLICT, text, {"job": held[0]})
+            case _:
+                assert_never(self.mark)
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The mark stands at the value. A request watermark also drops request keys, and fences that it replaces."""
+        if self.value <= getattr(state, self.mark.value):
+            raise Code.TRANSACTION_IMPOSSIBLE(
+                f"entry {state.version} lowers {self.mark.value} to {self.value}; it only rises"
+            )
+        match self.mark:
+            case Watermark.EARLIEST_RETAINED_VERSION:
+                return replace(state, earliest_retained_version=self.value)
+            case Watermark.REQUEST_WATERMARK:
+                # Rows of a request that is older than a fence do not pass it, however late they are ingested.
+                oldest = min((request.base_version for request in state.open_requests.values()), default=state.version)
+                fences = tuple(
+                    fence
+                    for fence in state.fences
+                    if fence.version > min(self.value, oldest) or fence.stops(state.jobs.values())
+                )
+                requests = state.requests.at_least("base_version", self.value)
+                return replace(state, request_watermark=self.value, requests=requests, fences=fences)
+            case Watermark.ORPHAN_CUTOFF:
+                return replace(state, orphan_cutoff_us=self.value)
+            case _:
+                assert_never(self.mark)
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The mark and its value."""
+        return Description(f"{self.mark.value} to {self.value}")
+
+    def document(self, _sidecars: Sidecars) -> RaiseWatermarkDocument:
+        """As it is stored."""
+        return RaiseWatermarkDocument(self.mark.value, self.value)
+
+
+class RaiseWatermarkDocument(Struct, frozen=True, tag_field="type", tag="raise_watermark"):
+    """As docs/format.md describes it. The mark is a text here, so that an unknown one is reported as a newer format."""
+
+    mark: str
+    value: Whole
+
+    def transaction(self, _sidecars: SidecarData) -> RaiseWatermark:
+        """The transaction. Raises UnsupportedFormatError for an unknown mark."""
+        try:
+            return RaiseWatermark(Watermark(self.mark), self.value)
+        except ValueError:
+            raise Code.FORMAT_TOO_NEW(f"a mark {self.mark!r}: written by a newer Lakebed; upgrade to read it") from None
+
+
+class SetTag(StoredAsIs, frozen=True, tag="set_tag"):
+    """Give a version a name: its files, and its checkpoint, are kept as long as the tag is there."""
+
+    name: TagName
+    version: Positive
+
+    def resolve(self, state: TableState) -> SetTag | Rejected | Repeated:
+        """Itself, if the version can still be read and the name is free."""
+        facts: Facts = {"tag": self.name, "version": self.version}
+        held = state.tags.get(self.name)
+        if held is not None:
+            if held == self.version:
+                return Repeated(state.version)
+            text = f"tag {self.name} stands at version {held} already; remove it first"
+            return Rejected(Code.TAG_EXISTS, text, facts)
+        if not 1 <= self.version <= state.version:
+            text = f"there is no version {self.version}; the newest is {state.version}"
+            return Rejected(Code.PROPOSAL_INVALID, text, facts)
+        if not state.retains(self.version):
+            kept = f"kept are those from version {state.earliest_retained_version} on"
+            return Rejected(Code.TAG_VERSION_DELETED, f"files of version {self.version} are deleted; {kept}", facts)
+        return self
+
+    def apply(self, state: TableState) -> TableState:
+        """The tag stands at the version."""
+        return replace(state, tags={**state.tags, self.name: self.version})
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The name and the version."""
+        return Description(f"{self.name} at version {self.version}")
+
+
+class RemoveTag(StoredAsIs, frozen=True, tag="remove_tag"):
+    """Take a tag away."""
+
+    name: TagName
+
+    def resolve(self, state: TableState) -> RemoveTag | Rejected:
+        """Itself, if there is such a tag."""
+        if self.name in state.tags:
+            return self
+        return Rejected(Code.TAG_MISSING, f"there is no tag {self.name}", {"tag": self.name})
+
+    def apply(self, state: TableState) -> TableState:
+        """The tag is gone."""
+        return replace(state, tags={name: version for name, version in state.tags.items() if name != self.name})
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """The name."""
+        return Description(self.name)
