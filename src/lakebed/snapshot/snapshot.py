@@ -338,7 +338,7 @@ class Snapshot(Readable):
         check_seconds("max_staleness", max_staleness)
         check_whole_number("at_least", at_least)
         if at_least is not None and at_least > self.version:
-            raise Code.ARGUMENT_INVALID(
+            raise Code.VERSION_NOT_FOUND(
                 f"at_least = {at_least}: this snapshot is of version {self.version}; read the table itself, or take a "
                 "new snapshot",
                 version=at_least,

@@ -34,7 +34,7 @@ from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import told
-from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_frames import Frame, frame_of
 from lakebed.read.expressions import condition_of
@@ -87,6 +87,11 @@ class _Scans:
         """The number of rows that are enough, no matter which; None for all rows of the ranges."""
         return None if None in self.fetches else sum(fetch or 0 for fetch in self.fetches)
 
+    @property
+    def are_many(self) -> bool:
+        """Whether the limit, or its absence, allows more rows than fit into memory."""
+        return self.limit is None or self.limit > IN_MEMORY_ROWS_MAX
+
 
 class SqlEngine:
     """Runs statements over the tables of one instance. Safe to use from many threads."""
@@ -126,9 +131,12 @@ class SqlEngine:
         frames: dict[str, Frame] = {}
         tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
-            rows = _few(snapshot, scans[name])
+            keys = either(scans[name].keys)
+            ranges = key_ranges(keys, snapshot.schema.codec)
+            planned = plan(snapshot.state, ranges, keys)
+            rows = None if ranges == (ALL_KEYS,) and scans[name].are_many else _few(snapshot, planned, scans[name])
             if rows is None:
-                planned = over_partitions(_plan(snapshot, scans[name]), snapshot.state)
+                planned = over_partitions(planned, snapshot.state)
                 frames[name] = frame_of(planned, snapshot.reader, scans[name].columns)
                 tables[name] = Table(frames[name].rows)
             else:
@@ -301,27 +309,16 @@ def _columns_of(expression: Expr, schema: Schema) -> set[str]:
     return found
 
 
-def _ranges(scans: _Scans, snapshot: Snapshot) -> tuple[EncodedRange, ...]:
-    return key_ranges(either(scans.keys), snapshot.schema.codec)
-
-
-def _plan(snapshot: Snapshot, scans: _Scans) -> QueryPlan:
-    return plan(snapshot.state, _ranges(scans, snapshot), either(scans.keys))
-
-
-def _few(snapshot: Snapshot, scans: _Scans) -> pa.Table | None:
+def _few(snapshot: Snapshot, planned: QueryPlan, scans: _Scans) -> pa.Table | None:
     """The rows that are needed, if they are few; None if they are many, or it is not known.
 
     Nullable columns that the statement does not need are null.
     """
-    ranges, limit = _ranges(scans, snapshot), scans.limit
-    if ranges == (ALL_KEYS,) and (limit is None or limit > IN_MEMORY_ROWS_MAX):
-        return None
     schema = snapshot.schema
     read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
     batches: list[pa.RecordBatch] = []
     rows = size_bytes = 0
-    with snapshot.reader.scan(coarser(_plan(snapshot, scans)), read, limit) as reader:
+    with snapshot.reader.scan(coarser(planned), read, scans.limit) as reader:
         for batch in reader:
             batches.append(batch)
             rows += batch.num_rows
