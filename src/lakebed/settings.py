@@ -176,9 +176,9 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
     for name, value in changes.items():
         setting = known.get(name)
         if name in REMOVED:
-            raise Code.SETTING_UNKNOWN(f"there is no setting {name} any more: {REMOVED[name]}", setting=name)
+            raise Code.SETTING_UNKNOWN(f"the setting {name} was removed: {REMOVED[name]}", setting=name)
         if setting is None:
-            raise Code.SETTING_UNKNOWN(f"no setting {shown(name)}; the settings are: {', '.join(NAMES)}", setting=name)
+            raise Code.SETTING_UNKNOWN(f"unknown setting {shown(name)}; settings: {', '.join(NAMES)}", setting=name)
         if value is None:
             valid[name] = None
         else:
@@ -237,7 +237,7 @@ def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
             values[name] = _chosen(name, described.metadata["choices"], value)
         elif type(value) is not type(described.default) and type(value) is not int:
             raise Code.SETTING_DAMAGED(
-                f"setting {name} is stored as {value!r}, which is not such a number; set it again"
+                f"setting {name} is stored as {value!r}, which is not a valid number; set it again"
             )
     return Settings(**values)
 

@@ -114,7 +114,7 @@ def test_a_request_for_a_device_is_rejected_alone(tmp_path, table):
     assert (report.requests, report.rows, report.waiting) == (2, 4, 0)
     (failed,) = report.failed
     assert (failed.url, failed.rejected) == ("/dev/zero", True)
-    assert "no regular file" in failed.reason
+    assert "not a regular file" in failed.reason
     assert_whole(tmp_path, "t", fresh)
 
 

@@ -335,7 +335,7 @@ def test_a_key_is_generated_from_a_column_that_is_missing_as_from_a_null():
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
     table.write(pa.table({"n": [1]}))
     assert table.get("none").to_pylist() == [{"bucket": "none", "region": None, "n": 1}]
-    with pytest.raises(SchemaMismatchError, match="it has no columns"):
+    with pytest.raises(SchemaMismatchError, match="no columns found"):
         table.write(pa.table({}))
     strict = Schema({"bucket": lakebed.Generated("string", "upper(region)")}, {}, {"region": "string", "n": "int64"})
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", strict)

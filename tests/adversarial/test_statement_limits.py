@@ -130,7 +130,7 @@ def test_a_reader_that_is_let_go_ends_the_worker(lake, end):
     if end == "close":
         reader.close()
         reader.close()
-        with pytest.raises(UsageError, match="was closed"):
+        with pytest.raises(UsageError, match="is closed"):
             reader.read_next_batch()
     elif end == "with":
         with reader:
@@ -166,7 +166,7 @@ def test_a_worker_that_dies_by_itself_is_told_of(lake):
     os.kill(workers()[0], signal.SIGSEGV)
     with pytest.raises(Error, match="died with SIGSEGV"):
         reader.read_all()
-    with pytest.raises(UsageError, match="was closed"):
+    with pytest.raises(UsageError, match="is closed"):
         reader.read_next_batch()
 
 
@@ -227,7 +227,7 @@ def test_a_limit_of_nothing_stops_everything(lake):
 
 
 def test_an_instance_in_memory_can_have_no_limits():
-    with pytest.raises(UsageError, match="in this process alone"):
+    with pytest.raises(UsageError, match="in the memory of this process"):
         lakebed.create("memory://statement-limits").sql("SELECT 1", timeout_s=1)
 
 

@@ -100,7 +100,7 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
 
 
 def test_an_instance_in_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="tasks, which are other processes, cannot see it"):
+    with pytest.raises(UsageError, match="tasks in other processes cannot read it"):
         Pipeline(lakebed.create("memory://here"), launcher="in-process")
 
 

@@ -117,8 +117,8 @@ def test_an_instance_keeps_its_log_in_dynamodb_and_its_data_in_s3(s3_server):
     [
         ("dynamodb://", "3 to 255"),
         ("dynamodb://t/x", "3 to 255"),
-        ("dynamodb://key:secret@table", "credentials do not belong"),
-        ("dynamodb://table?endpoint_url=http://key:secret@host", "credentials do not belong"),
+        ("dynamodb://key:secret@table", "must not contain credentials"),
+        ("dynamodb://table?endpoint_url=http://key:secret@host", "must not contain credentials"),
         ("dynamodb://table?color=red", "region= and endpoint_url= only"),
         ("dynamodb://table?region=a&region=b", "once each"),
     ],

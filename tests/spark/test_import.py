@@ -320,7 +320,7 @@ def test_a_damaged_page_found_by_a_task_is_named_and_nothing_comes_in(pipeline, 
     [
         ("nothing/*.parquet", "parquet", (NotFoundError, "nothing matches")),
         ("nothing.csv", "csv", (NotFoundError, "nothing matches")),
-        ("in", "xml", (UsageError, "no format 'xml'")),
+        ("in", "xml", (UsageError, "unknown format 'xml'")),
         ([], "parquet", (UsageError, "no source")),
         ([], "csv", (UsageError, "no source")),
     ],
@@ -413,7 +413,7 @@ def twice(inner):
 
 @pytest.mark.parametrize(
     ("attempts", "message"),
-    [(doubled, "reached a reducer twice"), (recomputed, "computed twice and gave different rows")],
+    [(doubled, "reached a reducer twice"), (recomputed, "ran twice and gave different rows")],
 )
 def test_output_of_several_attempts_is_refused(pipeline, table, tmp_path, monkeypatch, attempts, message):  # noqa: PLR0917
     table.set(file_bytes=4096)

@@ -69,7 +69,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     table.submit(paths)
     report = pipeline.ingest(table, force=True)
     assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]
-    assert "Spark gave up" in report.failed[0].reason
+    assert "Spark failed" in report.failed[0].reason
     assert_holds(table, parts[0])
 
 
@@ -77,6 +77,6 @@ def test_nothing_to_ingest_starts_no_spark(instance, table, tmp_path):
     pipeline = Pipeline(instance)
     table.submit(write_parquet(tmp_path / "in", rows(1, 10)))
     assert pipeline.ingest("t").waiting == 1
-    with pytest.raises(UsageError, match="no method 'merge'; there are: sort, shuffle"):
+    with pytest.raises(UsageError, match="unknown method 'merge'; methods: sort, shuffle"):
         pipeline.ingest("t", method="merge")
     assert "session" not in vars(pipeline)

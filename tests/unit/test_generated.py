@@ -71,9 +71,9 @@ def test_an_expression_may_be_any_that_a_row_decides(instance, expression, kind,
         ("max(n)", "int32", "Invalid function 'max'"),
         ("row_number() over (order by n)", "int64", "cannot be computed"),
         ("(select n)", "int32", "cannot be computed"),
-        ("'x'", "string", "names no other field"),
-        ("n", "string", "is string, and n gives int32; cast it"),
-        ("n % 2", "int32", "is int32, and n % 2 gives int64"),
+        ("'x'", "string", "must name another field"),
+        ("n", "string", "is string, but n has the type int32; cast it"),
+        ("n % 2", "int32", "is int32, but n % 2 has the type int64"),
     ],
 )
 def test_an_expression_that_cannot_generate_a_key_is_refused_and_nothing_is_made(instance, expression, kind, says):

@@ -102,10 +102,10 @@ def test_an_entry_that_was_changed_is_named_when_the_reader_comes_to_it(table):
     name = entry_name(table_prefix(table.id), 3)
     table.storage.replace(name, table.storage.get(name).replace(b" pid ", b" PID "))
     assert table.history(limit=3).column("version").to_pylist() == [6, 5, 4]
-    with pytest.raises(DamagedError, match=r"entry 3 .* is not the one"):
+    with pytest.raises(DamagedError, match=r"entry 3 .* was replaced"):
         table.history()
     table.storage.delete([name, checkpoint_name(table_prefix(table.id))])
-    with pytest.raises(DamagedError, match=r"entry 3 .* is gone"):
+    with pytest.raises(DamagedError, match=r"entry 3 .* is missing"):
         table.history()
 
 

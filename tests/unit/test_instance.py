@@ -118,9 +118,9 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"pages": 1}, "no setting"),
-        ({"gc_delay_s": 1}, "no setting gc_delay_s any more: history_s"),
-        ({"requests_s": None}, "no setting requests_s any more: log_s"),
+        ({"pages": 1}, "unknown setting"),
+        ({"gc_delay_s": 1}, "the setting gc_delay_s was removed: history_s"),
+        ({"requests_s": None}, "the setting requests_s was removed: log_s"),
         ({"page_rows": 1}, "between"),
         ({"page_rows": "x"}, "number"),
         ({"page_rows": True}, "number"),

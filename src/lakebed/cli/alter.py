@@ -81,5 +81,5 @@ def _type(text: str) -> Any:
         return types.from_json(load(text))
     except UNREADABLE as error:
         raise Code.TYPE_INVALID(
-            f"not a type: {shown(text)} ({said(error)}); see `lakebed table alter --help`"
+            f"unknown type {shown(text)} ({said(error)}); see `lakebed table alter --help`"
         ) from error

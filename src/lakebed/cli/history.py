@@ -69,7 +69,7 @@ def _entry(table: lakebed.Table, version: int) -> StoredEntry:
     found = table.log.read(version)
     if found is None:
         raise Code.VERSION_NOT_FOUND(
-            f"table {table.name} has no entry {version}; its newest is {table.state().version}",
+            f"table {table.name} has no entry {version}; its latest is {table.state().version}",
             table=table.name,
             version=version,
         )

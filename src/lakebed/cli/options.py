@@ -171,7 +171,7 @@ def check_answerable(question: str) -> None:
     """Raise UsageError if stdin is not a terminal."""
     if not sys.stdin.isatty():
         raise Code.CONFIRMATION_MISSING(
-            f"cannot ask {question}: stdin is not a terminal; give --yes to go on without asking"
+            f"cannot confirm: {question} (stdin is not a terminal); give --yes to continue without a prompt"
         )
 
 
@@ -179,4 +179,4 @@ def ask_for(name: str, warning: str, out: Output) -> None:
     """Go on only if the name is typed. Raises UsageError if it is not."""
     out.note(f"{warning}. Type its name to go on:")
     if sys.stdin.readline().strip() != name:
-        raise Code.CONFIRMATION_MISSING(f"that was not {name}; nothing was changed")
+        raise Code.CONFIRMATION_MISSING(f"the input is not {name}; nothing was changed")

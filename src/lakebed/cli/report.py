@@ -25,7 +25,7 @@ class Report:
         absolute = url if "://" in url else str(Path(url).expanduser().absolute())
         folder, _, name = absolute.rpartition("/")
         if not name or url.endswith("/"):
-            raise Code.URL_INVALID(f"--report {url} names no file; give one such as s3://bucket/reports/monday.json")
+            raise Code.URL_INVALID(f"--report {url} must name a file, such as s3://bucket/reports/monday.json")
         self._name = name
         self._storage = connect(f"{folder}/", options_for(url, home, options))
 

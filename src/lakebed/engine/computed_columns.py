@@ -64,15 +64,16 @@ def _checked(field: Field, schema: Schema) -> Field:
     found = _type_of(field, plain)
     if not types.widens(found, field.type):
         raise Code.GENERATED_FIELD_INVALID(
-            f"generated field {field.name} is {field.type}, and {field.expression} gives {types.canonical(found)}; "
-            "cast it, or change the field's type",
+            f"generated field {field.name} is {field.type}, but {field.expression} has the type "
+            f"{types.canonical(found)}; cast it, or change the type of the field",
             column=field.name,
         )
     # What it cannot do without is what it is computed from.
     inputs = tuple(f.name for f in plain if not _is_type_of(field, [other for other in plain if other is not f]))
     if not inputs:
         raise Code.GENERATED_FIELD_INVALID(
-            f"generated field {field.name}: {field.expression} names no other field", column=field.name
+            f"generated field {field.name}: the expression {field.expression} must name another field",
+            column=field.name,
         )
     return replace(field, inputs=inputs)
 

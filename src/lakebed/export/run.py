@@ -229,7 +229,8 @@ def _check_empty(target: Storage) -> None:
         finished = target.get(SUCCESS) is not None
         what = "an export that was finished" if finished else "it may be what an export left that did not finish"
         raise Code.EXPORT_TARGET_NOT_EMPTY(
-            f"{target.url} is not empty: there is {found.name} ({what}). Export to another place, or empty this one",
+            f"{target.url} is not empty: it contains {found.name} ({what}). Export to another folder, or empty "
+            "this one",
             url=target.url,
         )
 
@@ -243,7 +244,7 @@ def _check_results(
     rows, expected = sum(file.rows for file in files), sum(cell.rows for cell in held)
     if wanted.where is None and all(cell.exact for cell in held) and rows != expected:
         raise Code.ROW_COUNT_MISMATCH(
-            f"the table has {expected} rows there, and {rows} were exported; verify its files", rows=rows
+            f"the table has {expected} rows, but {rows} were exported; verify its files", rows=rows
         )
 
 
@@ -280,7 +281,7 @@ def _put(target: Storage, name: str, data: bytes) -> None:
     outcome = put_until_clear(lambda: target.create(name, data), name)
     if outcome is PutOutcome.EXISTS and target.get(name) != data:
         raise Code.EXPORT_TARGET_NOT_EMPTY(
-            f"{target.object_url(name)} is there: another export went to the same place", name=name
+            f"{target.object_url(name)} exists: another export wrote to the same folder", name=name
         )
 
 
@@ -309,7 +310,7 @@ class Written:
 def check_format(format: str, schema: Schema) -> str:
     """The format, if it exists and can hold the schema's rows. Raises UsageError otherwise."""
     if format not in FORMATS:
-        raise Code.FORMAT_UNKNOWN(f"no format {format!r} to export to; there are: {', '.join(FORMATS)}", format=format)
+        raise Code.FORMAT_UNKNOWN(f"unknown export format {format!r}; formats: {', '.join(FORMATS)}", format=format)
     if format == "csv":
         for field in schema.fields:
             if (
@@ -318,7 +319,7 @@ def check_format(format: str, schema: Schema) -> str:
                 or pa.types.is_fixed_size_binary(field.type)
             ):
                 raise Code.TYPE_UNSUPPORTED(
-                    f"CSV has no form for field {field.name} of type {field.type}: export parquet or json",
+                    f"CSV cannot represent field {field.name} of type {field.type}; export Parquet or JSON",
                     column=field.name,
                 )
     return format

@@ -225,9 +225,7 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
         wanted = [(field.id, field.name, field.type) for field in schemas[-1].fields]
         shown = [", ".join(f"{field_id} {name} {kind}" for field_id, name, kind in some) for some in (given, wanted)]
         reason = f"its columns are {shown[0]}, and not {shown[1]}, nor those of an earlier schema"
-    raise Code.SOURCE_NOT_ATTACHABLE(
-        f"{name} cannot be attached as it is: {reason}. Import it, which writes it anew", name=name
-    )
+    raise Code.SOURCE_NOT_ATTACHABLE(f"cannot attach {name}: {reason}. Import it instead", name=name)
 
 
 def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
@@ -238,8 +236,8 @@ def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordB
             columns.append(column.cast(field.type))
         except pa.ArrowInvalid as error:
             raise Code.VALUE_NOT_REPRESENTABLE(
-                f"{name} cannot be attached as it is: column {field.name} is {column.type} and holds a value that "
-                f"{field.type} cannot keep ({error})",
+                f"cannot attach {name}: column {field.name} is {column.type} and holds a value that {field.type} "
+                f"cannot represent ({error})",
                 column=field.name,
             ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
@@ -252,7 +250,8 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
             row = pc.index(bad, value=True).as_py()
             raise Code.VALUE_INVALID(
                 f"{name}: column {field.name} is {field.type} and holds {validity.reason(column, row)}; row "
-                f"{before + row}: {validity.shown(column, row)[:40]!r}. Mend the file, or import it with a quarantine",
+                f"{before + row}: {validity.shown(column, row)[:40]!r}. Correct the file, or import it with a "
+                "quarantine",
                 column=field.name,
                 name=name,
                 row=before + row,
@@ -262,7 +261,7 @@ def _check_values(batch: pa.RecordBatch, before: int, name: str) -> None:
 def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> None:
     for column in without:
         if batch.column(column).null_count:
-            raise Code.VALUE_NULL(f"{name} has a null in {column}, which may have none", column=column)
+            raise Code.VALUE_NULL(f"{name} has a null in {column}, which is not nullable", column=column)
 
 
 def _check_sizes(stored: pa.RecordBatch, value_bytes_max: int, name: str) -> None:

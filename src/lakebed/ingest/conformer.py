@@ -146,7 +146,7 @@ class Conformer:
                 )
         if not given:
             raise Code.COLUMN_MISSING(
-                f"{source}: it has no columns; the table has {', '.join(self.schema.names)}", columns=[], source=source
+                f"{source}: no columns found; the table has {', '.join(self.schema.names)}", columns=[], source=source
             )
         for wanted in self.schema.fields:
             if self.column(wanted.name) in given:

@@ -106,7 +106,7 @@ def kind_of(path: InputFile) -> Kind:
             return kind
     if path.suffix.lower() in (".parquet", ".arrow", ".arrows", ".feather", ".ipc"):
         raise Code.SOURCE_DAMAGED(
-            f"{path} is named {path.suffix} but does not begin as such a file does", name=str(path)
+            f"{path} is named {path.suffix} but does not have the header of such a file", name=str(path)
         )
     raise Code.SOURCE_UNSUPPORTED(f"{path}: neither Parquet nor Arrow IPC, and not named .csv", source=str(path))
 
@@ -242,4 +242,4 @@ def read_text(path: Path) -> str:
         try:
             return path.read_text("utf-8")
         except UnicodeDecodeError as error:
-            raise Code.SOURCE_UNSUPPORTED(f"{path} is not text in UTF-8", source=str(path)) from error
+            raise Code.SOURCE_UNSUPPORTED(f"{path} is not UTF-8 text", source=str(path)) from error

@@ -158,7 +158,7 @@ def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
 def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
     """The ids of the open requests given by id or URL."""
     if not asked:
-        raise Code.ARGUMENT_MISSING("withdraw which requests? Give their ids or URLs, as `requests` shows them")
+        raise Code.ARGUMENT_MISSING("which requests? Give their ids or URLs, as `lakebed requests` shows them")
     ids: dict[str, None] = {}
     by_url: dict[str, list[str]] = {}
     for request in state.open_requests.values():
@@ -264,7 +264,7 @@ def _check_room(state: TableState, count: int, name: str) -> None:
     held = len(state.open_requests)
     if held + count > OPEN_REQUESTS_MAX:
         raise Code.LIMIT_REACHED(
-            f"table {name}: {held:,} requests are open and {count:,} would come, of at most {OPEN_REQUESTS_MAX:,}; "
-            "ingest first, or submit fewer files at a time. Nothing was submitted",
+            f"table {name}: {held:,} requests are open, and {count:,} more would exceed the limit of "
+            f"{OPEN_REQUESTS_MAX:,}; ingest first, or submit fewer files at a time. Nothing was submitted",
             requests_open=held,
         )

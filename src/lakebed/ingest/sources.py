@@ -97,7 +97,7 @@ def _check_file(found: ExternalFile) -> None:
     """Raise UsageError for a device, a pipe or a socket, which has no end."""
     if not found.regular:
         raise Code.SOURCE_UNSUPPORTED(
-            f"{found.path} is no regular file: a device, a pipe or a socket cannot be read twice alike"
+            f"{found.path} is not a regular file: a device, a pipe or a socket cannot be read twice"
         )
 
 
@@ -111,7 +111,7 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
     if wrong:
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         raise Code.SOURCE_UNSUPPORTED(
-            f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out what is no Parquet file"
+            f"{'; '.join(wrong[:3])}{more}. Nothing was submitted: leave out files that are not Parquet"
         )
 
 
@@ -202,7 +202,7 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
     if there is None:
         return f"{file.url} is not there any more"
     if there.is_folder or not there.regular:
-        return f"{file.url} is no regular file"
+        return f"{file.url} is not a regular file"
     if (there.size_bytes, identity(_version(there))) != (file.size_bytes, identity(file.version)):
         return f"{file.url} was changed since it was found: {file.size_bytes} bytes then, {there.size_bytes} now"
     return None
@@ -252,8 +252,8 @@ def open_source(file: Source, home: Storage | None = None) -> Iterator[tuple[pa.
 
 def _unreadable(file: Source, error: Exception) -> Error:
     return Code.SOURCE_DAMAGED(
-        f"{file.url} cannot be read as Parquet ({str(error)[:300]}); nothing of it was taken in. Restore the file, or "
-        "leave it out",
+        f"{file.url} cannot be read as Parquet ({str(error)[:300]}); nothing of it was added. Restore the "
+        "file, or leave it out",
         name=file.url,
     )
 
@@ -281,7 +281,7 @@ def read_rows(
             yield plain(batch)
         told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
         if rows != told:
-            raise Code.SOURCE_DAMAGED(f"{file.url} has {rows} rows, and says {told}", name=file.url)
+            raise Code.SOURCE_DAMAGED(f"{file.url} has {rows} rows, but its footer says {told}", name=file.url)
     check_unchanged(file, home)
 
 

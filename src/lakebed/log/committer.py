@@ -196,8 +196,8 @@ class Log(Generic[State, Proposed, Change]):
                 if found is None:
                     raise gone(self.identity, version)
                 raise Code.ENTRY_DAMAGED(
-                    f"entry {version} of {self.identity} is not the one that the entry after it was written behind; "
-                    "restore the object from a copy",
+                    f"entry {version} of {self.identity} was replaced: its digest differs from the one in the next "
+                    "entry; restore the object from a copy",
                     log=self.identity,
                     version=version,
                 )

@@ -128,7 +128,7 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
         else "is cut short" if lines.pop() or len(lines) != header.get("count")
         else "was changed after it was written" if header.get("digest") != digest_of(body)
         else "does not follow the entry before it" if previous not in (None, header.get("previous"))
-        else "has a header that makes no sense" if not _sensible(header, version)
+        else "has an invalid header" if not _sensible(header, version)
         else None
     )  # fmt: skip
     if wrong:
@@ -207,8 +207,8 @@ def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any
     name = f"the checkpoint of {log}"
     if header.get("log") != log or header.get("digest") != digest_of(body):
         raise Code.ENTRY_DAMAGED(f"{name} is damaged or belongs to another log", log=log)
-    with reading(f"{name} makes no sense", log=log):
+    with reading(f"{name} cannot be parsed", log=log):
         version, digest, document = header["version"], header["entry_digest"], load(body)
         if not is_whole(version) or not is_text(digest) or not isinstance(document, dict):
-            raise Code.ENTRY_DAMAGED(f"{name} makes no sense: version {version!r}", log=log)
+            raise Code.ENTRY_DAMAGED(f"{name} has an invalid version {version!r}", log=log)
         return version, digest, document

@@ -34,7 +34,7 @@ def to_us(last_modified: datetime) -> int:
 def gone(log: str, version: int) -> Error:
     """For an entry that was there, or must have been, and is not."""
     return Code.ENTRY_MISSING(
-        f"entry {version} of {log} is gone from the store; restore the object from a copy", log=log, version=version
+        f"entry {version} of {log} is missing from the store; restore the object from a copy", log=log, version=version
     )
 
 
@@ -67,7 +67,7 @@ class LastModifiedTimes:
             return self.note(version, found)
         if (log_start := self._backend.log_start()) >= version:
             raise Code.ENTRY_NOT_RETAINED(
-                f"entry {version} of {self._identity} is not kept any more: the log is truncated up to {log_start}",
+                f"entry {version} of {self._identity} is no longer retained: the log is truncated up to {log_start}",
                 log=self._identity,
                 version=version,
             )

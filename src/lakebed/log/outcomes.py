@@ -72,8 +72,8 @@ def version_of(outcome: Outcome, what: str) -> int:
             )
         case Crowded(waiting):
             raise Code.COMMIT_QUEUE_FULL(
-                f"{what}: {waiting} commits of this process wait for the log already; nothing was changed, try again "
-                "later, or put more rows into each commit",
+                f"{what}: {waiting} commits of this process already wait for the log; nothing was changed. Try "
+                "again later, or write more rows with each commit",
                 waiting=waiting,
             )
         case Unknown(version):
@@ -84,9 +84,10 @@ def version_of(outcome: Outcome, what: str) -> int:
             )
         case TooOld(base_version, request_watermark):
             raise Code.COMMIT_ID_TOO_OLD(
-                f"{what}: the request was first proposed at version {base_version}, and request keys older than number "
-                f"{request_watermark} are forgotten (setting log_s): an earlier proposal may have been committed. "
-                "This one was not. Look whether its rows are there; if not, write them under another request key",
+                f"{what}: the request was first proposed at version {base_version}, and request keys older than "
+                f"version {request_watermark} are no longer kept (setting log_s). This proposal was not committed; "
+                "an earlier one may have been. Look for its rows; if they are missing, write them under another "
+                "request key",
                 base_version=base_version,
                 request_watermark=request_watermark,
             )

@@ -83,8 +83,8 @@ class Past(Generic[State]):
 
     def _truncated(self, version: int) -> Error:
         return Code.VERSION_NOT_RETAINED(
-            f"version {version} of {self.identity} cannot be read any more: the log is truncated, and no checkpoint of "
-            "it is kept",
+            f"version {version} of {self.identity} is no longer retained: the log is truncated, and no "
+            "checkpoint of it is kept",
             log=self.identity,
             version=version,
         )

@@ -69,7 +69,7 @@ class RetainedCheckpoints(Generic[State]):
         found = self._of(version).read_whole()
         if found is None or found.version != version:
             raise Code.CHECKPOINT_DAMAGED(
-                f"the checkpoint of {self._identity} at version {version} is gone; restore its objects from a copy",
+                f"the checkpoint of {self._identity} at version {version} is missing; restore its objects from a copy",
                 log=self._identity,
                 version=version,
             )
@@ -82,7 +82,7 @@ class RetainedCheckpoints(Generic[State]):
                 with suppress(DamagedError):
                     return self.read(version)
         raise Code.CHECKPOINT_DAMAGED(
-            f"the log of {self._identity} is truncated up to {least}, and no checkpoint from there on can be read; "
+            f"the log of {self._identity} is truncated up to {least}, and no later checkpoint can be read; "
             "restore one from a copy",
             log=self._identity,
             version=least,

@@ -163,7 +163,7 @@ class SegmentStore:
                 check_get(name, source.size())
                 rows = SegmentRows(codec, batch_of(source, name))
         except NotFoundError as error:
-            raise Code.CHECKPOINT_DAMAGED(f"{name}, a segment of a checkpoint, is gone", name=name) from error
+            raise Code.CHECKPOINT_DAMAGED(f"{name}, a segment of a checkpoint, is missing", name=name) from error
         found = (rows.batch.num_rows, rows.key(0), rows.key(rows.batch.num_rows - 1))
         if found != (stored.count, stored.first, stored.last):
             raise Code.CHECKPOINT_DAMAGED(

@@ -101,7 +101,7 @@ class SidecarStore:
         name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)
         data = self._storage.get(name)
         if data is None:
-            raise Code.SIDECAR_DAMAGED(f"its sidecar {name} is not there; restore the object from a copy", name=name)
+            raise Code.SIDECAR_DAMAGED(f"its sidecar {name} is missing; restore the object from a copy", name=name)
         if len(data) != sidecar.size_bytes or digest_of(data) != sidecar.digest:
             raise Code.SIDECAR_DAMAGED(
                 f"its sidecar {name} was changed after it was written; restore the object from a copy", name=name

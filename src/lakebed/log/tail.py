@@ -125,7 +125,7 @@ class LogTail(Generic[State]):
                     self._move_on()
                 return self._head
         raise Code.LOG_TRUNCATED(
-            f"{self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
+            f"the log of {self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
 
     def look_past_end(self) -> None:

@@ -97,7 +97,7 @@ class _Removed:
         if not rows.num_rows:
             return
         if self.path is None:
-            raise Code.TABLE_CHANGED("rows with an invalid key came since they were looked for; repair again")
+            raise Code.TABLE_CHANGED("new rows with an invalid key were added during the repair; repair again")
         # A null may stand where the table has none: that is why the row is here.
         free = pa.schema([column.with_nullable(True) for column in rows.schema])  # noqa: FBT003 - PyArrow's own
         if self.writer is None:
@@ -241,7 +241,7 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
     finally:
         note.close()
     if sum(new.file.rows for new in files) + note.rows != read:
-        raise Code.ROWS_LOST(f"{read} rows were read, and not as many written and taken out; nothing was changed")
+        raise Code.ROWS_LOST(f"{read} rows were read, but another number was written and removed; nothing was changed")
     return files
 
 

@@ -66,7 +66,9 @@ class DataFile:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.size_bytes < 1 or self.min_key > self.max_key:
-            raise Code.STATE_INCONSISTENT(f"data file {self.id}: no rows, no bytes, or keys upside down", file=self.id)
+            raise Code.STATE_INCONSISTENT(
+                f"data file {self.id}: no rows, no bytes, or minimum key above maximum key", file=self.id
+            )
 
     @property
     def summarised(self) -> bool:
@@ -111,7 +113,7 @@ class CommittedFile:
         """Those of a file that no partition refers to. Raises DamagedError if the state lacks them."""
         if self.file is None:
             raise Code.STATE_INCONSISTENT(
-                f"a file of sequence {self.sequence_lo} to {self.sequence_hi} has no facts of its own"
+                f"a file of sequence {self.sequence_lo} to {self.sequence_hi} lacks its own facts"
             )
         return self.file
 

@@ -37,8 +37,7 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
         declared = _declared_bytes(data)
         if declared > bytes_max:
             raise Code.OBJECT_DAMAGED(
-                f"{name} says that it decodes to {declared} bytes, and can have at most {bytes_max}: it is not what "
-                "was written",
+                f"{name} declares a decoded size of {declared} bytes, above the limit of {bytes_max}: it is damaged",
                 name=name,
             )
         return pa.ipc.open_stream(pa.py_buffer(data[len(_MAGIC) :]))

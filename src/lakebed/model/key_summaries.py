@@ -82,8 +82,8 @@ class Summary:
             low, high = self.bounds(key)
             if not low <= rank <= high:
                 raise Code.SUMMARY_DAMAGED(
-                    f"{rank} rows of a file have a key below {key.hex()}, where its summary has {low} to {high}; "
-                    "delete the summary to have it made again, and run a deep verification of the table"
+                    f"{rank} rows of a file have a key below {key.hex()}, but its summary says {low} to {high}; delete "
+                    "the summary, which is made again, and run a deep verification of the table"
                 )
         inside = {key: rank for key, rank in ranks.items() if key <= self.max_key}
         noted = sorted({**dict(zip(self.keys, self.ranks, strict=True)), **inside}.items())

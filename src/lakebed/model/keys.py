@@ -192,7 +192,7 @@ class KeyCodec:
         """Encode a whole key. Raises BadKeyError unless there is one value for every row key field."""
         if len(values) != len(self.fields):
             names = ", ".join(f"{field.name} ({field.type})" for field in self.fields)
-            raise Code.KEY_LENGTH_MISMATCH(f"a key has {len(self.fields)} values ({names}); {len(values)} were given")
+            raise Code.KEY_LENGTH_MISMATCH(f"a key has {len(self.fields)} values ({names}), not {len(values)}")
         return self.encode(values)
 
     def encode_range(self, key_range: KeyRange) -> EncodedRange:

@@ -45,7 +45,9 @@ class Partitions:
         ascending = all(a < b for a, b in zip(lows, boundaries, strict=False))
         if not ascending or len(ids) != len(lows) or len(set(ids)) != len(ids):
             raise Code.STATE_INCONSISTENT(
-                "the partitions do not tile the key space", partitions=len(ids), boundaries=len(boundaries)
+                "the partitions do not cover the key space exactly once",
+                partitions=len(ids),
+                boundaries=len(boundaries),
             )
         return cls(boundaries, ids, next_id, HashTrieMap(parents), HashTrieMap(zip(ids, lows, strict=True)))
 
@@ -134,7 +136,7 @@ class Partitions:
         first = self.position_of(partitions[0]) if partitions else None
         if first is None or len(partitions) < 2 or self.ids[first : first + len(partitions)] != partitions:
             raise Code.STATE_INCONSISTENT(
-                f"partitions {', '.join(map(str, partitions))} are no neighbours in key order to join"
+                f"cannot join partitions {', '.join(map(str, partitions))}: they are not neighbours in key order"
             )
         lower = self._lower
         for partition in partitions:

@@ -75,11 +75,11 @@ class Field:
         if not is_whole(self.id, 1, FIELD_ID_MAX):
             raise Code.SCHEMA_INVALID(f"field {self.name}: id = {shown(self.id)} must be a whole number above 0")
         if not isinstance(self.type, pa.DataType):
-            raise Code.SCHEMA_INVALID(f"field {self.name}: {shown(self.type)} is no Arrow type")
+            raise Code.SCHEMA_INVALID(f"field {self.name}: {shown(self.type)} is not an Arrow type")
         check_flag("nullable", self.nullable)
         if not is_text(self.expression) or not all(map(is_text, self.inputs)):
             raise Code.GENERATED_FIELD_INVALID(
-                f"field {self.name}: {shown(self.expression)} is no SQL expression over named fields"
+                f"field {self.name}: {shown(self.expression)} is not an SQL expression over named fields"
             )
         # Every key that is encoded asks for them, and Arrow compares types by their names.
         object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
@@ -293,7 +293,7 @@ class Schema:
         strangers = [name for name in columns if name not in self.names]
         if strangers or not columns:
             raise Code.COLUMN_UNKNOWN(
-                f"no column {', '.join(map(repr, strangers))}; the columns are: {', '.join(self.names)}"
+                f"unknown column {', '.join(map(repr, strangers))}; columns: {', '.join(self.names)}"
             )
         return columns
 
@@ -391,5 +391,5 @@ def _check(schema: Schema) -> None:
         strangers = [name for name in field.inputs if name not in plain]
         if strangers:
             raise Code.GENERATED_FIELD_INVALID(
-                f"field {field.name} is generated from {', '.join(strangers)}, which is no field of rows"
+                f"field {field.name} is generated from {', '.join(strangers)}, which is not a field"
             )

@@ -198,8 +198,8 @@ def check_value_type(name: str, kind: pa.DataType) -> None:
         known = False
     if not known:
         raise Code.TYPE_UNSUPPORTED(
-            f"column {name} cannot be {str(kind)[:200]}: tables keep numbers, text, bytes, times, decimals, lists, "
-            "structs, maps",
+            f"column {name} cannot be {str(kind)[:200]}: supported are numbers, text, bytes, times, decimals, "
+            "lists, structs and maps",
             column=name,
         )
 

@@ -176,7 +176,7 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
         return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise Code.DATA_FILE_DAMAGED(
-            f"{url} is damaged: its footer makes no sense ({error}); restore it", name=url
+            f"{url} is damaged: its footer cannot be read ({error}); restore it", name=url
         ) from error
 
 

@@ -336,7 +336,7 @@ class OpenFiles:
         url = self._storage.object_url(name)
         if self._keeps(file):
             return Code.DATA_FILE_MISSING(
-                f"{url} is not there, and the table needs it: restore the object", name=name, file=file.id
+                f"{url} is missing, and the table needs it: restore the object", name=name, file=file.id
             )
         return Code.DATA_FILE_NOT_RETAINED(
             f"{url} was garbage-collected: the version read here is no longer retained. Read the latest version, or "

@@ -160,8 +160,8 @@ class _Shape:
         if held > pages_bytes:
             leaf, one = max(zip(large, pages, strict=True), key=lambda pair: pair[1].held_bytes)
             raise Code.PAGE_TOO_LARGE(
-                f"{name}: a reader has to hold {held} bytes of pages at once, and at most {pages_bytes} are allowed; "
-                f"the largest page, of {one.held_bytes} bytes, is in column {leaf.path}. Write the file with smaller "
+                f"{name}: a reader needs {held} bytes for pages at once, more than the {pages_bytes} allowed; the "
+                f"largest page, of {one.held_bytes} bytes, is in column {leaf.path}. Write the file with smaller "
                 f"pages, or raise the table's setting memory_limit_bytes to {limit_for(held)}",
                 name=name,
                 column=leaf.path,

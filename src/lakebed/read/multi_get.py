@@ -104,7 +104,7 @@ def _columns(keys: Any, schema: Schema) -> pa.Table | None:
 def _fitting(rows: pa.Table, field: Field) -> pa.ChunkedArray:
     if rows.schema.get_field_index(field.name) < 0:
         raise Code.KEY_COLUMN_MISSING(
-            f"the keys have no column {field.name}; theirs are {', '.join(rows.column_names)}", column=field.name
+            f"the keys have no column {field.name}; their columns: {', '.join(rows.column_names)}", column=field.name
         )
     column = rows.column(field.name)
     if column.null_count:

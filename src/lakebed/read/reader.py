@@ -358,10 +358,12 @@ class Reader:
             raise where.untold(error) from error
         if "non UTF-8" in str(error):
             raise Code.STORED_TEXT_INVALID(
-                "the table holds text that is not UTF-8, written before such text was refused: run `lakebed table "
-                f"repair` on it ({str(error)[:200]})"
+                "the table holds text that is not UTF-8, written by an older version: run `lakebed table repair` "
+                f"({str(error)[:200]})"
             ) from error
-        raise Code.QUERY_FAILED(f"the query failed, and each of its {len(files)} files is whole: {error}") from error
+        raise Code.QUERY_FAILED(
+            f"the query failed, though each of its {len(files)} files can be read: {error}"
+        ) from error
 
 
 def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:

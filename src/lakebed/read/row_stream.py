@@ -74,5 +74,5 @@ class RowStream(AbstractContextManager["RowStream"]):
 
     def _open(self) -> pa.RecordBatchReader:
         if self._reader is None:
-            raise Code.ALREADY_CLOSED("the stream was closed; ask for the rows again")
+            raise Code.ALREADY_CLOSED("the stream is closed; scan again")
         return self._reader

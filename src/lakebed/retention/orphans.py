@@ -108,8 +108,8 @@ def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
     if not dry_run:
         if doubts and not force:
             raise Code.ORPHANS_DOUBTFUL(
-                f"no orphan of table {table.name} was deleted: {'; '.join(doubts)}. A dry run lists more; force goes "
-                "on",
+                f"no orphan of table {table.name} was deleted: {'; '.join(doubts)}. List more with a dry run; "
+                "delete anyway with force",
                 reason="; ".join(doubts),
             )
         temporaries = _delete(table, planned, from_us(cutoff_us))
@@ -153,8 +153,8 @@ def _check_reached(table: Table, state: TableState, last: int) -> None:
     """Raise DamagedError if the store lists an entry beyond the state: an entry between is gone."""
     if last > state.version:
         raise Code.ENTRY_DAMAGED(
-            f"the log of table {table.name} can be read up to version {state.version}, and has an entry {last}: what "
-            "is on record is not known, and no orphan was deleted. Verify the log",
+            f"the log of table {table.name} can be read up to version {state.version}, but has an entry {last}: "
+            "the files in use are not known, and no orphan was deleted. Verify the log",
             version=state.version,
         )
 

@@ -151,5 +151,5 @@ def _decode(data: bytes, name: str, table_id: str) -> int:
     document: Mapping[str, Any] = parse_header(data, name)
     version: Any = document.get("version")
     if document.get("table") != table_id or not is_whole(version):
-        raise Code.PIN_DAMAGED(f"{name} is no pin of this table; delete the object if nobody reads by it", name=name)
+        raise Code.PIN_DAMAGED(f"{name} is not a pin of this table; delete the object if no reader uses it", name=name)
     return int(version)

@@ -74,8 +74,8 @@ class TableReads(Readable):
         while state.version < at_least:
             if clock.monotonic_s() - began >= WAIT_S:
                 raise Code.VERSION_NOT_FOUND(
-                    f"the table has the versions up to {state.version}, and {at_least} did not come within "
-                    f"{WAIT_S:.0f} s; is it a number of this table?",
+                    f"the table has versions up to {state.version}, and version {at_least} did not appear within "
+                    f"{WAIT_S:.0f} s; check that it is a version of this table",
                     version=at_least,
                 )
             clock.sleep(pause)
@@ -185,8 +185,8 @@ class TableReads(Readable):
             ahead = moment - self._store_now(anew=True)
         if ahead > timedelta(seconds=WAIT_S):
             raise Code.TIME_NOT_REACHED(
-                f"time = {moment.isoformat()} is not there yet: it is {ahead} ahead of the store's clock, "
-                "and entries before it may still come; for the newest version leave the time out"
+                f"time = {moment.isoformat()} is {ahead} ahead of the store's clock, so more entries may precede "
+                "it; to read the latest version, leave the time out"
             )
         if ahead > _NO_TIME:
             # The caller's clock may be a little fast.

@@ -330,5 +330,5 @@ def _attributed(inputs: Sequence[MergeInput], schema: Schema, where: Predicate |
         if where is not None:
             raise where.untold(error) from error
         raise Code.MERGE_FAILED(
-            f"the merge failed, and each of its {len(inputs)} inputs can be read: {error}"
+            f"the merge failed, though each of its {len(inputs)} inputs can be read: {error}"
         ) from error

@@ -225,7 +225,7 @@ def spark_errors() -> Iterator[None]:
                 "or send it along (docs/clusters.md)",
                 module=missing[1],
             ) from error
-        raise Code.SPARK_FAILED(f"Spark gave up: {said_by_spark(error)}") from error
+        raise Code.SPARK_FAILED(f"Spark failed: {said_by_spark(error)}") from error
 
 
 def is_sparks(error: BaseException) -> bool:

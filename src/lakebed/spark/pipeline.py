@@ -233,7 +233,7 @@ class Pipeline:
         """
         asked: Any = method
         if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
-            raise Code.ARGUMENT_INVALID(f"no method {shown(method)}; there are: {', '.join(Method)}", method=method)
+            raise Code.ARGUMENT_INVALID(f"unknown method {shown(method)}; methods: {', '.join(Method)}", method=method)
         if asked == Method.SHUFFLE and self._pool is not None:
             raise Code.SPARK_REQUIRED(
                 "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method

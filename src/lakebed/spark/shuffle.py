@@ -256,21 +256,22 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tupl
     for number, rows in expected.items():
         if len(digests[number]) > 1:
             raise Code.ROWS_LOST(
-                f"map task {number} was computed twice and gave different rows: its source changed meanwhile; "
-                "nothing was imported. Import again"
+                f"map task {number} ran twice and gave different rows, because its source changed; nothing was "
+                "imported. Import again"
             )
         if read.get(number, 0) != rows:
             raise Code.SOURCE_DAMAGED(
-                f"map task {number} read {read.get(number, 0)} rows, and its sources say {rows}; nothing was imported"
+                f"map task {number} read {read.get(number, 0)} rows, but its sources declare {rows}; nothing was "
+                "imported"
             )
         if arrived[number] != rows:
             raise Code.ROWS_LOST(
-                f"of {rows} rows of map task {number}, {arrived[number]} arrived; nothing was imported"
+                f"only {arrived[number]} of {rows} rows of map task {number} arrived; nothing was imported"
             )
     files = tuple(
         file for _, result in sorted(made, key=lambda m: m[0]) for file in wire.decode_new_files(result["files"])
     )
     written = sum(new.file.rows for new in files)
     if written != sum(expected.values()):
-        raise Code.ROWS_LOST(f"{sum(expected.values())} rows came in and {written} were written; nothing was imported")
+        raise Code.ROWS_LOST(f"{sum(expected.values())} rows were read, but {written} written; nothing was imported")
     return files

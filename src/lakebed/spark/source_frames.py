@@ -113,7 +113,7 @@ def _arrow(frame: DataFrame) -> pa.Schema:
 
 def _read(session: SparkSession, source: Any, format: str) -> DataFrame:
     if format not in FORMATS:
-        raise Code.FORMAT_UNKNOWN(f"no format {format!r}; there are: {', '.join(FORMATS)}", format=format)
+        raise Code.FORMAT_UNKNOWN(f"unknown format {format!r}; formats: {', '.join(FORMATS)}", format=format)
     items = [str(source)] if isinstance(source, str | Path) else [str(item) for item in source]
     if not items:
         raise Code.ARGUMENT_MISSING("no source was given: name files, folders or globs")
@@ -183,9 +183,7 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
     except Exception as error:
         if not is_sparks(error):
             raise
-        raise Code.SQL_INVALID(
-            f"not a query that Spark can run: {query!r}: {said_by_spark(error)}", query=query
-        ) from error
+        raise Code.SQL_INVALID(f"Spark cannot run the query {query!r}: {said_by_spark(error)}", query=query) from error
     return frame
 
 
@@ -200,9 +198,9 @@ def _reading(names: str, format: str) -> Iterator[None]:
         text = str(error)
         if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
             raise Code.PACKAGE_MISSING(
-                f"Spark reads {format} by itself, and this session cannot read {names}: for s3a:// start Spark with "
-                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the files "
-                "where all tasks see them. Parquet without a query is read by Lakebed, from s3:// too",
+                f"Spark reads {format} itself, and this session cannot read {names}: for s3a:// start Spark with "
+                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the "
+                "files where all tasks can read them. Lakebed reads Parquet without a query, from s3:// too",
                 format=format,
                 source=names,
             ) from error

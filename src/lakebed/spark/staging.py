@@ -73,7 +73,7 @@ class Quarantine:
         storage = self.place.connect()
         if not storage.shared:
             raise Code.INSTANCE_IN_MEMORY(
-                f"a quarantine in memory ({self.place.url}) is not seen by Spark's tasks; use a folder"
+                f"Spark's tasks cannot write to a quarantine in memory ({self.place.url}); use a folder"
             )
         if storage.get(self._mark) is not None:
             raise Code.QUARANTINE_IN_USE(
@@ -211,7 +211,9 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> An
         rejected = RejectedRows() if aside is None else aside.send()
     rows = sum(new.file.rows for new in files)
     if rows + rejected.rows != read:
-        raise Code.ROWS_LOST(f"of {read} rows {rows} were kept and {rejected.rows} rejected; nothing was imported")
+        raise Code.ROWS_LOST(
+            f"{read} rows were read, but {rows} kept and {rejected.rows} rejected; nothing was imported"
+        )
     return {"rows": rows, "files": wire.encode_new_files(files), "rejected": [rejected.rows, list(rejected.names)]}
 
 

@@ -242,7 +242,7 @@ class _TaskWorker:
                 process_group=0,
             )
         except OSError as error:
-            raise Code.WORKER_NOT_STARTED(
+            raise Code.WORKER_FAILED(
                 f"cannot start a worker process: {error}; free memory or processes, or use Spark"
             ) from error
         self._greeting: bytes = json.dumps(sys.path).encode() + b"\n"
@@ -275,9 +275,7 @@ class _TaskWorker:
                 exit_code=code,
             )
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return Code.WORKER_FAILED(
-            f"the worker process of a task {how}; what it wrote to stderr says more", exit_code=code
-        )
+        return Code.WORKER_FAILED(f"the worker process of a task {how}; see what it wrote to stderr", exit_code=code)
 
     def has_ended(self) -> bool:
         """Whether the process is gone."""

@@ -132,7 +132,7 @@ class _Source(io.RawIOBase):
     def read_buffer(self, size: int) -> Any:
         """``size`` bytes, aligned as Arrow wants them."""
         if not self._end.alive:
-            raise Code.ALREADY_CLOSED("the stream was closed; run the statement again")
+            raise Code.ALREADY_CLOSED("the stream is closed; run the statement again")
         data = pa.allocate_buffer(size)
         try:
             if self._worker.read_into(memoryview(data)) < size:
@@ -149,7 +149,7 @@ class _Worker:
     def __init__(self, limits: Limits) -> None:
         if not sys.executable:
             raise Code.WORKER_NOT_STARTED(
-                "this Python does not know its own program, so it can start no worker: leave out limits"
+                "cannot start a worker: this Python does not know the path of its executable; leave out limits"
             )
         self._limits = limits
         self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
@@ -216,7 +216,7 @@ class _Worker:
         starved = next(filter(_STARVED.search, text.splitlines()), None)
         if limit is not None and (starved or (code in _REFUSED and "panicked" not in text)):
             why = _tail(starved) if starved else f"it died with {by}"
-            raise Code.STATEMENT_LIMIT_EXCEEDED(f"{self._too_much(limit)} before it asked for more ({why})", **facts)
+            raise Code.STATEMENT_LIMIT_EXCEEDED(f"{self._too_much(limit)} ({why})", **facts)
         if error is not None:
             raise error
         more = ", which is most often the system's, short of memory" if code == -signal.SIGKILL else ""

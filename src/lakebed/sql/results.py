@@ -119,8 +119,10 @@ def refused(error: BaseException) -> Error:
     if (found := _known(error, text)) is not None:
         return found
     if any(mark in text for mark in _ONLY_READS):
-        return Code.SQL_READ_ONLY(f"SQL here only reads: {text}. Tables are changed by write, remove, alter and set")
-    return Code.SQL_INVALID(f"not a query that can be run: {text}")
+        return Code.SQL_READ_ONLY(
+            f"only SQL that reads is supported: {text}. Change tables with write, remove, alter and set"
+        )
+    return Code.SQL_INVALID(f"cannot plan the query: {text}")
 
 
 def failed(error: BaseException) -> Error:
@@ -130,7 +132,7 @@ def failed(error: BaseException) -> Error:
         return found
     if any(mark in text for mark in ("Parquet error", "Object Store error", "IO error")):
         return Code.TEMPORARY_STORAGE_FAILED(
-            f"the query could not read its files, or spill to disk, and no file is damaged: {text}"
+            f"the query could not read its files or spill to disk, though no file is damaged: {text}"
         )
     return Code.EXPRESSION_FAILED(f"the query failed on a row: {text}")
 
@@ -159,13 +161,13 @@ def _known(error: BaseException, text: str) -> Error | None:
         )
     if "RecursionLimitExceeded" in text or isinstance(error, RecursionError):
         return Code.SQL_TOO_COMPLEX(
-            "the statement nests brackets, CASE or NOT too deep; name parts of it by WITH, or split it"
+            "the statement nests brackets, CASE or NOT too deeply; name parts of it with WITH, or split it"
         )
     if "Null byte" in text:
         return Code.SQL_INVALID("a column of the result has a NUL character in its name; give it another name with AS")
     if _broke_off(error):
         return Code.ENGINE_PANICKED(
-            f"the query engine broke off, which is a fault of its own: {text}. Nothing was changed. Write the "
-            "statement in another way, and report it"
+            f"the query engine failed internally: {text}. Nothing was changed. Write the query in another way, "
+            "and report the failure"
         )
     return None

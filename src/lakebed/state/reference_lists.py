@@ -132,7 +132,7 @@ def _claimed(schema: pa.Schema, claim: Claim, sidecars: Mapping[str, bytes]) -> 
     sidecar = claim.sidecar
     if sidecar not in sidecars:
         raise Code.SIDECAR_DAMAGED(
-            f"sidecar {sidecar} is claimed, but not named by the header of the entry", sidecar=sidecar
+            f"sidecar {sidecar} is referenced, but not named by the header of the entry", sidecar=sidecar
         )
     # What a list of so many can take: a name of its own for each file and run.
     bytes_max = _SIDECAR_BYTES_MIN + _REFERENCE_BYTES * min(claim.references, _REFERENCES_MAX)

@@ -126,7 +126,7 @@ def check_invariants(state: TableState) -> None:
         position = state.partitions.position_of(partition)
         if position is None:
             raise Code.STATE_INCONSISTENT(
-                f"references of a partition that is not there: {partition}", partition=partition
+                f"references of a partition that does not exist: {partition}", partition=partition
             )
         keys = state.partitions.range_at(position)
         if len({one.file.id for one in held}) != len(held):
@@ -135,7 +135,7 @@ def check_invariants(state: TableState) -> None:
             committed = state.files.get(file.id)
             if committed is None or committed.retired:
                 raise Code.STATE_INCONSISTENT(
-                    f"partition {partition} references {file.id}, which is forgotten or dead", partition=partition
+                    f"partition {partition} references {file.id}, which is purged or retired", partition=partition
                 )
             if not file.reaches(keys):
                 raise Code.STATE_INCONSISTENT(

@@ -54,7 +54,7 @@ def check_time(time: Any) -> datetime:
             f"time = {shown(time)}: must be a datetime or ISO 8601, such as 2026-01-31T12:00:00Z"
         ) from error
     if not isinstance(moment, datetime) or offset is None:
-        raise Code.ARGUMENT_INVALID(f"time = {shown(time)}: say in which time zone, such as 2026-01-31T12:00:00Z")
+        raise Code.ARGUMENT_INVALID(f"time = {shown(time)}: needs a time zone, such as 2026-01-31T12:00:00Z")
     return moment
 
 
@@ -78,12 +78,13 @@ def locate(
     if not is_whole(found, -(2**63)):
         raise Code.ARGUMENT_INVALID(f"version = {shown(version)}: must be a whole number")
     if not 1 <= found <= state.version:
-        raise Code.VERSION_NOT_FOUND(f"there is no version {found}: the table has 1 to {state.version}", version=found)
+        raise Code.VERSION_NOT_FOUND(
+            f"version {found} does not exist: the table has versions 1 to {state.version}", version=found
+        )
     if not state.retains(found):
         raise Code.VERSION_NOT_RETAINED(
-            f"version {found} cannot be read any more: files of it are deleted. Kept are the versions from "
-            f"{state.earliest_retained_version} to {state.version}{_and_tags(state)}; the setting history_s and tags "
-            "keep more",
+            f"version {found} is no longer retained. Retained are versions {state.earliest_retained_version} to "
+            f"{state.version}{_and_tags(state)}; keep more with tags or a larger history_s",
             version=found,
             earliest_retained_version=state.earliest_retained_version,
         )
@@ -110,12 +111,10 @@ def based_on(state: TableState, request_key: str | None, base_version: int | Non
     if base_version is None:
         return state.version
     if request_key is None:
-        raise Code.ARGUMENT_INVALID(
-            f"base_version = {base_version} goes with a commit id or job id: without one nothing is repeated"
-        )
+        raise Code.ARGUMENT_INVALID(f"base_version = {base_version} needs a commit id or job id")
     if base_version > state.version:
         raise Code.ARGUMENT_INVALID(
-            f"base_version = {base_version}: there are numbers up to {state.version}", version=base_version
+            f"base_version = {base_version}: the latest version is {state.version}", version=base_version
         )
     return base_version
 
@@ -139,7 +138,7 @@ def _at_time(state: TableState, last_modified_of: Callable[[int], datetime], tim
         if first == 1:
             raise Code.VERSION_NOT_FOUND(f"the table was created later: its first entry {text}")
         raise Code.VERSION_NOT_RETAINED(
-            f"the oldest version that is kept, {first}, {text}; the setting history_s and tags keep more",
+            f"the earliest retained version, {first}, {text}; keep more with tags or a larger history_s",
             earliest_retained_version=first,
         )
     return first - 1 + found

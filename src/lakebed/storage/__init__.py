@@ -59,8 +59,8 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
         raise Code.URL_INVALID(f"not a URL: {shown(url)} ({error})") from error
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise Code.URL_HAS_CREDENTIALS(
-            f"credentials do not belong into a URL ({parts.scheme}://...@{parts.netloc.rpartition('@')[2]}): "
-            "give them as storage options, or in the environment"
+            f"a URL must not contain credentials ({parts.scheme}://...@{parts.netloc.rpartition('@')[2]}): give "
+            "them as storage options, or in the environment"
         )
     if parts.query or parts.fragment:
         raise Code.URL_INVALID(f"a root URL has no query and no fragment: {parts.scheme}://{parts.netloc}{parts.path}")
@@ -87,7 +87,9 @@ def _options(given: Any) -> dict[str, str]:
 
 def _local(path: str, options: dict[str, str]) -> Storage:
     if options:
-        raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} means nothing on local disk", option=min(options))
+        raise Code.OPTION_UNKNOWN(
+            f"storage option {min(options)!r} is not supported on local disk", option=min(options)
+        )
     if not path or "\0" in path:
         raise Code.URL_INVALID(f"{path!r} is not a path")
     return LocalStorage(Path(path).expanduser())
@@ -105,7 +107,7 @@ def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> S
     if scheme != "memory":
         return ObjectStorage(url, prefix, open_clients(scheme, bucket, options))
     if options:
-        raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} means nothing in memory", option=min(options))
+        raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} is not supported in memory", option=min(options))
     return ObjectStorage(url, prefix, _memory(bucket), shared=False)
 
 

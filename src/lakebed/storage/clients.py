@@ -93,7 +93,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
     except UnknownConfigurationKeyError as error:
         named = next((key for key in config if f"'{key}'" in str(error)), "")
         raise Code.OPTION_UNKNOWN(
-            f"storage option {named!r} is not known for {scheme}:// URLs", option=named
+            f"storage option {named!r} is not supported for {scheme}:// URLs", option=named
         ) from error
     except (BaseError, ValueError) as error:
         said = scrubbed(str(error).partition("\n\nDebug source")[0])

@@ -85,13 +85,13 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
     if "@" in bucket:
         raise Code.URL_HAS_CREDENTIALS(
-            f"credentials do not belong into a URL ({scrubbed(uri)}): give them as storage options of the instance, in "
-            "the environment or in a profile"
+            f"a URL must not contain credentials ({scrubbed(uri)}): give them as storage options of the "
+            "instance, in the environment or in a profile"
         )
     kind = kind_of(uri)
     if kind in _KINDS.values():
         if not bucket:
-            raise Code.URL_INVALID(f"{uri} names no bucket", name=uri)
+            raise Code.URL_INVALID(f"{uri} has no bucket", name=uri)
         own = getattr(getattr(home, "clients", None), "options", {})
         given = options_for(uri, getattr(home, "url", ""), own)
         return ObjectFiles(f"{kind}://{bucket}", _clients(kind, bucket, given)), uri.partition("://")[2].rstrip("/")
@@ -229,7 +229,7 @@ class _ObjectFile(io.RawIOBase):
                 raise Code.SOURCE_NOT_FOUND(f"no file {self._url}", name=self._url) from error
         if len(data) != length:
             raise Code.TRANSFER_INTERRUPTED(
-                f"{self._url} broke off: {len(data)} of {length} bytes", name=self._url, transient=True
+                f"{self._url} ended after {len(data)} of {length} bytes", name=self._url, transient=True
             )
         self._at += length
         return data

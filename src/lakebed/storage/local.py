@@ -280,7 +280,7 @@ class LocalStorage:
 
     def _check_within(self, path: str) -> None:
         if not f"{os.path.realpath(path)}/".startswith(f"{self._root.rstrip('/')}/"):
-            raise Code.URL_INVALID(f"{path} leads out of the root {self._root} by a symbolic link", path=path)
+            raise Code.URL_INVALID(f"{path} leads out of the root {self._root} through a symbolic link", path=path)
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
         """(path, descriptor) of a new temporary beside the target; makes the parents."""
@@ -294,7 +294,7 @@ class LocalStorage:
                 # A delete pruned the directory just now, or someone removed the tree: it must be made and synced anew.
                 self._synced.clear()
         raise Code.STORE_UNAVAILABLE(
-            f"cannot create {target}: its directory keeps vanishing", path=target, transient=True
+            f"cannot create {target}: another process keeps removing its directory", path=target, transient=True
         )
 
     def _replace(self, target: str, data: bytes) -> None:

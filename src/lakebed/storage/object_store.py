@@ -120,7 +120,7 @@ class ObjectStorage:
         with suppress(StorageError):  # it weighs nothing, and is not worth failing for
             self.delete([name])
         if last_modified is None:
-            raise Code.STORE_UNAVAILABLE(f"{self.object_url(name)} was put and is not there", transient=True)
+            raise Code.STORE_UNAVAILABLE(f"{self.object_url(name)} was put, but is missing", transient=True)
         return last_modified
 
     def send(self, name: str, path: Path) -> Stored:
@@ -304,7 +304,7 @@ class ObjectStorage:
                     size_bytes += file.write(chunk)
         if size_bytes != answer.meta["size"]:
             raise Code.TRANSFER_INTERRUPTED(
-                f"{self.object_url(name)} broke off after {size_bytes} of {answer.meta['size']} bytes",
+                f"{self.object_url(name)} ended after {size_bytes} of {answer.meta['size']} bytes",
                 name=name,
                 transient=True,
             )

@@ -105,8 +105,8 @@ def _check_empty(storage: Storage) -> None:
     found = next(iter(storage.list("")), None)
     if found is not None:
         raise Code.FOLDER_NOT_EMPTY(
-            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or pass among_others=True "
-            "(in a shell --among-others) to make an instance beside them",
+            f"{storage.url} holds other files, such as {found.name}: choose an empty folder, or create the "
+            "instance beside them with among_others=True (--among-others)",
             url=storage.url,
         )
 
@@ -145,7 +145,7 @@ def open(
     if log_url is not None:
         check_text("log_url", log_url)
     if document.get("log_url") is not None and not is_text(document["log_url"]):
-        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is no text", url=url)
+        raise Code.INSTANCE_DAMAGED(f"{instance_name()} at {storage.url} has a log_url that is not a text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     instance = Instance(storage, document, storage_options)
     # A failure is raised by the first use of the catalog, which reads it again.
@@ -283,7 +283,7 @@ class Instance:
             return engine.run(statement, pool_bytes)
         if not self.storage.shared:
             raise Code.INSTANCE_IN_MEMORY(
-                f"{self.url} is in this process alone: no other can run a statement on it with limits"
+                f"{self.url} is in the memory of this process, so a worker cannot run a statement with limits on it"
             )
 
         from lakebed.sql.limited import Limits, run_limited

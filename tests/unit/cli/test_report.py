@@ -105,9 +105,9 @@ def test_a_relative_path_is_of_the_working_folder(
     ("report", "said"),
     [
         ("s3://report.json", "bucket"),
-        ("reports/", "--report reports/ names no file; give one such as s3://bucket/reports/monday.json"),
+        ("reports/", "--report reports/ must name a file, such as s3://bucket/reports/monday.json"),
         ("ftp://host/report.json", "unknown scheme ftp://"),
-        ("s3://user:secret@bucket/report.json", "credentials do not belong into a URL"),
+        ("s3://user:secret@bucket/report.json", "a URL must not contain credentials"),
     ],
 )
 def test_a_url_that_cannot_be_is_refused_before_anything_is_done(cli: Cli, report: str, said: str) -> None:

@@ -55,8 +55,8 @@ def test_columns_of_one_name_are_not_lost_in_json(cli, table):
     [
         ("SELECT strange FROM readings", 2, "No field named strange"),
         ("SELECT * FROM strange", 4, "its tables"),
-        ("DROP TABLE readings", 2, "only reads"),
-        ("SELECT * FROM readings@99", 4, "no version 99"),
+        ("DROP TABLE readings", 2, "only SQL that reads"),
+        ("SELECT * FROM readings@99", 4, "version 99 does not exist"),
     ],
 )
 def test_an_error_has_its_exit_code(cli, table, statement, code, message):

@@ -146,7 +146,7 @@ def test_rows_of_views_are_read_in_a_layout_that_arrow_can_take_and_filter(tmp_p
 def test_what_is_no_regular_file_is_no_source(tmp_path, odd):
     """A device has no size, and a pipe's bytes are there once."""
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UsageError, match="is no regular file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         sources.find_files(odd.format(folder=tmp_path))
 
 

@@ -277,7 +277,7 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch
         thread.join()
 
     assert outcome == Crowded(2)
-    with pytest.raises(ContentionError, match="wait for the log already"):
+    with pytest.raises(ContentionError, match="already wait for the log"):
         version_of(outcome, "write")
     assert set(log_on(store).follow().files) == {"f0", "f1", "f2"}
 

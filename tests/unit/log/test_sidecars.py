@@ -199,7 +199,7 @@ def test_a_sidecar_that_is_gone_does_not_hide_the_next_one(store):
     store.delete(gone)
     found = [f for f in verify(log_on(store), "table-00", "t", None).findings if f.damage]
     assert [finding.what for finding in found] == [
-        f"entry {version} of table-00: its sidecar {name} is not there"
+        f"entry {version} of table-00: its sidecar {name} is missing"
         for version, name in zip((3, 5), gone, strict=True)
     ]
 
@@ -225,7 +225,7 @@ def test_a_header_that_names_what_cannot_be_a_sidecar_is_damage(store, named):
     header = entries.parse_header(line, "") | {"sidecars": named}
     if named is None:
         del header["sidecars"]
-    with pytest.raises(DamagedError, match="entry 2 of table-00 has a header that makes no sense"):
+    with pytest.raises(DamagedError, match="entry 2 of table-00 has an invalid header"):
         entries.decode(entries.dump(header) + b"\n" + body, "table-00", 2, None)
 
 

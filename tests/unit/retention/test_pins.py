@@ -76,7 +76,7 @@ def test_an_older_number_can_be_pinned(table):
             table.at(version=3)
     with pytest.raises(NotRetainedError), table.pin(3):
         pytest.fail("pinned what is not kept")
-    with pytest.raises(NotFoundError, match="there is no version 99"), table.pin(99):
+    with pytest.raises(NotFoundError, match="version 99 does not exist"), table.pin(99):
         pytest.fail("pinned what is not there")
     assert pins(table) == []
 
@@ -112,7 +112,7 @@ def test_a_reader_who_is_overtaken_by_a_collection_starts_anew(table, operation,
 
 def test_a_reader_who_asks_for_a_number_that_is_given_up_meanwhile_is_refused(table):
     reader = on(table, Meanwhile(table.storage, "replace", "*/pins/*", lambda: cleaned(table)))
-    with pytest.raises(NotRetainedError, match="Kept are the versions"), reader.pin(4):
+    with pytest.raises(NotRetainedError, match="Retained are versions"), reader.pin(4):
         pytest.fail("pinned what is deleted")
     assert pins(table) == []
 

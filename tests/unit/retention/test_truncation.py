@@ -120,7 +120,7 @@ def test_a_truncated_table_reads_on(truncated):
         assert keys_of(table) == [1, 2, 3, 4]
         assert table.history().column("version").to_pylist()[-1] == 4
         assert table.verify(files=True).findings == ()
-        with pytest.raises(NotRetainedError, match="Kept are the versions from 4"):
+        with pytest.raises(NotRetainedError, match="Retained are versions 4"):
             table.at(version=3)
         assert keys_of(table.at(version=4)) == [1, 2, 3]
         with pytest.raises(NotRetainedError, match="oldest version that is kept, 4"):

@@ -100,7 +100,7 @@ def test_a_map_task_computed_again_with_other_rows_is_refused(shuffle, tmp_path,
     """As many rows, so that counting would not find it."""
     first, second = sent_by(0, rows_of(7), shuffle), sent_by(0, rows_of(seed), shuffle)
     mixed = [row for r in range(REDUCERS) for row in received_by(r, first if r % 2 else second)]
-    with pytest.raises(Error, match="computed twice and gave different rows"):
+    with pytest.raises(Error, match="ran twice and gave different rows"):
         settle({0: 300}, reduced(mixed, shuffle, tmp_path))
 
 

@@ -139,7 +139,7 @@ def test_a_checkpoint_older_than_the_log_is_told_which_numbers_are_kept(table):
     table.log.truncate(3)
     for limit in (ReadMaxFiles(1), ReadMaxRows(1)):
         with pytest.raises(
-            NotRetainedError, match=r"stands at version 0, and the log is kept from version 4 on.*start the"
+            NotRetainedError, match=r"is at version 0, and the log is retained from version 4 on.*start the"
         ):
             reader.latestOffset(begin, limit)
     with pytest.raises(NotRetainedError, match="log_s"):
@@ -168,11 +168,11 @@ def test_a_checkpoint_of_another_table_of_that_name_is_refused(table, instance):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"since": "9"}, "since = '9': must be a number of the table's log, 0 to 1"),
+        ({"since": "9"}, "since = '9': must be a version of the table, 0 to 1"),
         ({"since": "now"}, "since = 'now'"),
         ({"maxFilesPerTrigger": "1", "maxRowsPerTrigger": "1"}, "not both"),
         ({"maxRowsPerTrigger": "0"}, "maxRowsPerTrigger = '0'"),
-        ({"at": "1"}, "no option 'at' here; there are instance, table, columns, since"),
+        ({"at": "1"}, "unknown option 'at'; options: instance, table, columns, since"),
     ],
 )
 def test_bad_options_are_refused_and_named(table, options, message):

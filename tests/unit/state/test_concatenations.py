@@ -81,5 +81,5 @@ def test_an_open_job_goes_its_way_whatever_is_chained_meanwhile():
 
 
 def test_a_chain_of_what_is_not_there_is_damage():
-    with pytest.raises(DamagedError, match="chains f9 in partition 1"):
+    with pytest.raises(DamagedError, match="concatenates f9 in partition 1"):
         apply(grown(), ConcatenateRuns(1, ("f1", "f9"), "c"), 3)

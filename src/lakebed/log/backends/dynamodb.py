@@ -58,13 +58,13 @@ def connect_dynamodb(url: str, instance: str, storage_options: Mapping[str, str]
     parts = urlsplit(url)
     query = parse_qs(parts.query, keep_blank_values=True)
     if "@" in parts.netloc:
-        raise Code.URL_HAS_CREDENTIALS("credentials do not belong into a dynamodb:// URL: give them as storage options")
+        raise Code.URL_HAS_CREDENTIALS("dynamodb:// URLs must not contain credentials: give them as storage options")
     if not _TABLE.fullmatch(parts.netloc) or parts.path.strip("/") or parts.fragment:
         raise Code.URL_INVALID(f"{url!r} is not dynamodb://TABLE: 3 to 255 of A-Z a-z 0-9 _ . -")
     if set(query) - {"region", "endpoint_url"} or any(len(values) > 1 for values in query.values()):
         raise Code.URL_INVALID(f"{url!r}: a dynamodb:// URL takes region= and endpoint_url= only, once each")
     if "@" in urlsplit(query.get("endpoint_url", [""])[0]).netloc:
-        raise Code.URL_HAS_CREDENTIALS("credentials do not belong into the endpoint of a dynamodb:// URL")
+        raise Code.URL_HAS_CREDENTIALS("the endpoint of a dynamodb:// URL must not contain credentials")
     given = {name.removeprefix("aws_"): text for name, text in (storage_options or {}).items()}
     options = {_CREDENTIALS[name]: text for name, text in given.items() if name in _CREDENTIALS}
     region = query["region"][0] if "region" in query else given.get("region")
@@ -111,7 +111,7 @@ class DynamoLog:
             data += bytes(part["data"]["B"])
             check_get(self._title(version), len(data))
         if digest_bytes(bytes(data)) != item["parts"]["S"]:
-            raise Code.ENTRY_DAMAGED(f"{self._title(version)} lacks a part: restore the table")
+            raise Code.ENTRY_DAMAGED(f"{self._title(version)} lacks a part; restore the table")
         return bytes(data)
 
     def last_modified(self, version: int) -> datetime | None:

@@ -108,7 +108,7 @@ class DynamoTable:
         found = self._clock.now_s(clock.monotonic_s())
         if found is None:
             raise Code.STORE_REFUSED(
-                f"{self.url} tells no time: no Date in its responses", url=self.url, transient=False
+                f"{self.url} returns no Date header, so its clock cannot be read", url=self.url, transient=False
             )
         return datetime.fromtimestamp(found, UTC)
 
@@ -176,7 +176,7 @@ class DynamoTable:
                     break
             else:
                 raise Code.STORE_UNAVAILABLE(
-                    f"{self.url} left deletes undone: try again later", url=self.url, transient=True
+                    f"{self.url} did not carry out all deletes; try again later", url=self.url, transient=True
                 )
 
     def pages(self, operation: str, **given: Any) -> Iterator[dict[str, Any]]:

@@ -38,10 +38,10 @@ def decode_log_start(data: bytes | None, log: str) -> int:
     name = f"the log start of {log}"
     if parse_header(head, name).get("digest") != digest_of(body):
         raise Code.LOG_START_DAMAGED(f"{name} was changed after it was written; restore it from a copy as new", log=log)
-    with reading(f"{name} makes no sense", log=log):
+    with reading(f"{name} cannot be parsed", log=log):
         log_start = load(body).get("log_start")
     if type(log_start) is not int or log_start < 1:
-        raise Code.LOG_START_DAMAGED(f"{name} makes no sense: {log_start!r}", log=log)
+        raise Code.LOG_START_DAMAGED(f"{name} has an invalid log start {log_start!r}", log=log)
     return log_start
 
 
@@ -55,7 +55,7 @@ class Rise:
 
     def __post_init__(self) -> None:
         if not 0 <= self.expected < self.to:
-            raise Code.ARGUMENT_INVALID(f"a log start only rises: it cannot go from {self.expected} to {self.to}")
+            raise Code.ARGUMENT_INVALID(f"a log start can only rise, not go from {self.expected} to {self.to}")
 
     def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], look: Callable[[], int]) -> bool:
         """Raise the log start if ``found``, its bytes, is the expected one; whether it is raised.

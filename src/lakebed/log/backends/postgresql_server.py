@@ -101,8 +101,8 @@ class PostgresqlServer:
         names = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
         if ":" in user or names & _SECRETS:
             raise Code.URL_HAS_CREDENTIALS(
-                "a password does not belong into a URL, which is written down (postgresql://...): give it by "
-                "PGPASSWORD, ~/.pgpass or a service file"
+                "PostgreSQL URLs are stored and must not contain a password (postgresql://...): use PGPASSWORD, "
+                "~/.pgpass or a service file"
             )
         # What is left could still be a password with a stray "/" or "@", so it is not shown.
         if not _NETLOC.fullmatch(parts.netloc) or "@" in parts.path or parts.fragment:

@@ -223,7 +223,7 @@ def _failure(job: _OpenMerge, made: Sequence[TaskResult]) -> Error | None:
     rows = sum(new.file.rows for files in made if not isinstance(files, Error) for new in files)
     if job.merge.exact and rows != job.merge.rows:
         return Code.ROW_COUNT_MISMATCH(
-            f"partition {job.merge.partition} holds {job.merge.rows} rows, and merging its files gave {rows}; "
+            f"partition {job.merge.partition} has {job.merge.rows} rows, but its merged files have {rows}; "
             "nothing was changed. Verify its files",
             partition=job.merge.partition,
         )

@@ -125,7 +125,9 @@ def check_strategy(name: str | None) -> Strategy | None:
     """The strategy of that name; None: the table's own. Raises UsageError for one that does not exist."""
     if name is None or name in tuple(Strategy):
         return None if name is None else Strategy(name)
-    raise Code.ARGUMENT_INVALID(f"no compaction strategy {name!r}; there are: {', '.join(Strategy)}", strategy=name)
+    raise Code.ARGUMENT_INVALID(
+        f"unknown compaction strategy {name!r}; strategies: {', '.join(Strategy)}", strategy=name
+    )
 
 
 def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:

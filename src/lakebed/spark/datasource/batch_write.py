@@ -112,7 +112,7 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise Code.SPARK_MODE_UNSUPPORTED(
-                'mode "overwrite" is not for a table of rows that are all kept; use mode("append")'
+                'mode "overwrite" is not supported, since a table keeps all rows; use mode("append")'
             )
         options.check(*WRITE)
         self._options = options

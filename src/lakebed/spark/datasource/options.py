@@ -62,7 +62,7 @@ class Options:
         if strangers:
             names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, _LOG)))
             raise Code.OPTION_UNKNOWN(
-                f"no option {', '.join(map(repr, strangers))} here; there are {names}, and {STORAGE}* for the store",
+                f"unknown option {', '.join(map(repr, strangers))}; options: {names}, and {STORAGE}* for the store",
                 options=strangers,
             )
 
@@ -91,7 +91,9 @@ class Options:
             return schema.names
         names = _json(text, "columns") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise Code.ARGUMENT_INVALID(f"columns = {text!r}: names parted by commas, or a JSON list of texts")
+            raise Code.ARGUMENT_INVALID(
+                f"columns = {text!r}: must be names separated by commas, or a JSON list of texts"
+            )
         return schema.project(names)
 
     def ranges(self, schema: Schema) -> tuple[EncodedRange, ...]:

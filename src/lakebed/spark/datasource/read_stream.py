@@ -73,7 +73,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         since = self._options.given.get("since", "0")
         head = self._open.state().version
         if not since.isdigit() or int(since) > head:
-            raise Code.ARGUMENT_INVALID(f"since = {since!r}: must be a number of the table's log, 0 to {head}")
+            raise Code.ARGUMENT_INVALID(f"since = {since!r}: must be a version of the table, 0 to {head}")
         return self._at(int(since), 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -81,7 +81,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files, rows = self._options.count("maxfilespertrigger"), self._options.count("maxrowspertrigger")
         if files and rows:
             raise Code.ARGUMENTS_CONFLICT(
-                "give maxFilesPerTrigger or maxRowsPerTrigger, not both: Spark knows one limit at a time"
+                "give maxFilesPerTrigger or maxRowsPerTrigger, not both: Spark supports one limit"
             )
         return ReadMaxFiles(files) if files else ReadMaxRows(rows) if rows else ReadAllAvailable()
 
@@ -156,7 +156,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if offset.get("table") != self._open.id:
             raise Code.STREAM_TABLE_REPLACED(
                 f"the checkpoint is of a table with the id {offset.get('table')}, and {self._open.name} has the id "
-                f"{self._open.id}: it was dropped, or renamed, and another has its name; {_START_ANEW}"
+                f"{self._open.id}: the table was dropped or renamed, and another has its name; {_START_ANEW}"
             )
 
     def _between(self, start: Offset, end: Offset) -> Iterator[DataFile]:
@@ -165,7 +165,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = start["files"] if version == start["version"] + 1 else 0
             last = end["files"] if version == end["version"] + 1 else len(files)
             if len(files) < last:
-                raise Code.STREAM_TABLE_REPLACED(
+                raise Code.INTERNAL_ERROR(
                     f"the checkpoint says that entry {version} added {last} files; it added {len(files)}"
                 )
             yield from files[first:last]
@@ -179,9 +179,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log_start < version:
                 raise gone(log.identity, version)
             raise Code.STREAM_NOT_RETAINED(
-                f"the stream stands at version {version - 1}, and the log is kept from version {log_start + 1} on, "
-                f"for as long as the setting log_s says: rows that were added in between are not known any more; "
-                f"{_START_ANEW}",
+                f"the stream is at version {version - 1}, and the log is retained from version {log_start + 1} on "
+                f"(setting log_s), so rows that were added in between are not known; {_START_ANEW}",
                 version=version,
                 earliest_retained_version=log_start,
             )

@@ -48,7 +48,7 @@ def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
     if pa.types.is_decimal(kind):
         if kind.precision > _DECIMAL_DIGITS_MAX or not 0 <= kind.scale <= kind.precision:
             raise Code.TYPE_UNSUPPORTED(
-                f"column {column} is {kind}, which Spark has no type for; leave it out by the option columns",
+                f"column {column} is {kind}, which Spark does not support; leave it out with the option columns",
                 column=column,
             )
         return pa.decimal128(kind.precision, kind.scale)
@@ -80,7 +80,7 @@ def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
     wanted, found = arrow_of(spark), arrow_of(spark_schema(schema, names))
     for name in names:
         if wanted.field(name).type != found.field(name).type:
-            raise Code.COLUMN_TYPE_MISMATCH(
+            raise Code.TABLE_CHANGED(
                 f"column {name} is {found.field(name).type}, and was requested as {wanted.field(name).type}; load the "
                 "frame again, or leave out the schema",
                 column=name,
@@ -134,6 +134,6 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str, whose: str) -> pa.Arra
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise Code.VALUE_NOT_REPRESENTABLE(
-            f"column {name} is {column.type} and holds a value that {whose} cannot keep as {kind} ({error})",
+            f"column {name} is {column.type} and holds a value that {whose} cannot represent as {kind} ({error})",
             column=name,
         ) from error

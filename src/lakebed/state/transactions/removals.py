@@ -95,7 +95,7 @@ class RemoveRange(Struct, frozen=True):
         for partition, files in going.items():
             if not files:
                 raise Code.TRANSACTION_IMPOSSIBLE(
-                    f"entry {state.version} removes from partition {partition}, which is not there or refers to nothing"
+                    f"entry {state.version} removes from partition {partition}, which does not exist or is empty"
                 )
         fences = tuple(Fence(keys, state.version) for keys in self.ranges) if self.fence else ()
         return replace(dropped(state, going), fences=(*state.fences, *fences))
