@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakebed.model.foreign_errors import extras
 from lakebed.model.keys import EncodedRange
-from lakebed.read.live import LiveFile, live_files
+from lakebed.read.plan import LiveFile, live_files
 
 if TYPE_CHECKING:
     import duckdb

@@ -12,7 +12,7 @@ from lakebed.errors import Code
 from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
-from lakebed.read.exact_ranks import removal
+from lakebed.read.summaries import removal
 
 
 @command

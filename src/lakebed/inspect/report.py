@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.model.files import data_name
-from lakebed.read.live import live_files
-from lakebed.read.plan import plan
+from lakebed.read.plan import live_files, plan
 from lakebed.state.sums import PartitionSums, partition_sums
 from lakebed.state.transactions import RemoveRange, apply
 

@@ -37,13 +37,13 @@ import pyarrow.parquet as pq
 
 from lakebed.clock import random_token
 from lakebed.errors import Code
+from lakebed.model.field_bounds import Content, encode_bounds
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.keys import KeyCodec
-from lakebed.model.schema import Schema
+from lakebed.model.schema import Field, Schema
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
-from lakebed.parquet.statistics_bounds import bounds_of
 from lakebed.settings import Settings
 from lakebed.storage import blocks
 from lakebed.storage.scratch import writing_to
@@ -56,6 +56,7 @@ _GROUP_SHARE = 4
 
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
+_MS_PER_S = 1_000
 _DICTIONARY_REPEATS = 16
 """A column is dictionary-encoded if each value of a sample occurs at least this often. Below that, a point read pays
 for the dictionary page and little is saved after zstd."""
@@ -190,7 +191,7 @@ class _OpenFile:
         notes = self._notes
         assert notes is not None
         schema = self._layout.schema
-        bounds = bounds_of(self._writer.writer.metadata, schema)
+        bounds = encode_bounds(_bounds(self._writer.writer.metadata, schema))
         return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version, bounds)
 
     def discard(self) -> None:
@@ -291,3 +292,27 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
         if pc.count_distinct(sample.column(field.name)).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
             chosen.append(field.name)
     return chosen
+
+
+def _bounds(metadata: Any, schema: Schema) -> Iterator[tuple[Field, Content | None, Content | None]]:
+    """The bounds of all key fields after the first, from a file's statistics: None where the column has none.
+
+    Statistics of a column of long values may be missing. Those of other writers mean what these writers say.
+    """
+    # Key columns come first, in the order of the fields, and none is nested.
+    for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
+        chunks = [metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)]
+        known = [chunk.statistics for chunk in chunks]
+        if not all(one is not None and one.has_min_max for one in known):
+            yield field, None, None
+        else:
+            low, high = min(one.min_raw for one in known), max(one.max_raw for one in known)
+            yield field, _content(field, low), _content(field, high)
+
+
+def _content(field: Field, raw: Any) -> Content:
+    """A raw value of the file as the field's column has it: Parquet has no seconds, and keeps them as milliseconds."""
+    if not field.width:
+        return raw.encode() if isinstance(raw, str) else bytes(raw)
+    in_seconds = pa.types.is_timestamp(field.type) and field.type.unit == "s"
+    return int(raw) // _MS_PER_S if in_seconds else int(raw)

@@ -17,7 +17,10 @@ that holds it, so an open file never vanishes under a query.
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +34,6 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Schema
 from lakebed.parquet.damage import located
 from lakebed.parquet.footer import Footer, read_footer
-from lakebed.parquet.local_copies import LocalCopy, copies_folder
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
@@ -54,6 +56,37 @@ OPENED_AT_ONCE = 16
 
 _FOOTER_TIMES = 8
 """A decoded footer takes about so many times the bytes of the stored one."""
+
+
+class LocalCopy:
+    """A fetched file; it is deleted when nothing refers to this object any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        weakref.finalize(self, path.unlink, missing_ok=True)
+
+
+_folders: dict[int, Path] = {}
+_folders_lock = threading.Lock()
+
+
+def copies_folder() -> Path:
+    """The folder of this process for fetched files; made at first use, removed at exit."""
+    with _folders_lock:
+        # By process id: a forked child must neither fill nor remove its parent's.
+        if os.getpid() not in _folders:
+            from tempfile import mkdtemp
+
+            _folders[os.getpid()] = Path(mkdtemp(prefix="lakebed-copies-"))
+            atexit.register(_remove_folder, os.getpid())
+        return _folders[os.getpid()]
+
+
+def _remove_folder(process: int) -> None:
+    if process == os.getpid():
+        from shutil import rmtree
+
+        rmtree(_folders[process], ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from operator import or_
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from lakebed.read.live import LiveFile, live_files
+from lakebed.read.plan import LiveFile, live_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -5,6 +5,9 @@ partition's range cut down to what was asked, over the referenced files whose bo
 overlap and are taken in key order, so answers are concatenated, never merged, across partitions. The partition range
 matters even for a query over all keys: a file may hold rows outside the partition that were compacted away, or removed,
 there.
+
+:func:`live_files` says the same for an engine that reads data files by itself: which rows of which files count. A file
+by itself will do only where all of it counts; otherwise key ranges go with it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from lakebed.model.files import DataFile
-from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
+from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
 from lakebed.model.schema import Schema
 from lakebed.state.table_state import TableState
 
@@ -172,3 +175,40 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
     begins = [keys.min, *(part[0].min_key for part in parts[1:])]
     for part, begin, following in zip(parts, begins, [*begins[1:], keys.max], strict=True):
         yield EncodedRange(begin, following), tuple(part)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file, and the keys whose rows in it count: sorted disjoint ranges."""
+
+    file: DataFile
+    ranges: tuple[EncodedRange, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row of the file counts."""
+        every = EncodedRange(self.file.min_key, successor(self.file.max_key))
+        return any(keys.covers(every) for keys in self.ranges)
+
+
+def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
+    """The files of a plan, each once, with the keys of the plan in it; in the order in which the plan meets them."""
+    found: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
+    for partition in plan.partitions:
+        for file in partition.files:
+            reached = (keys for keys in partition.ranges if file.reaches(keys))
+            found.setdefault(file.id, (file, []))[1].extend(reached)
+    return tuple(LiveFile(file, tuple(iter_ranges(ranges))) for file, ranges in found.values())
+
+
+def over_partitions(plan: QueryPlan, state: TableState) -> QueryPlan:
+    """The plan over all keys of its partitions: for a reader who asks the rows himself, and need only know which count.
+
+    Requires a plan of this state.
+    """
+    whole = []
+    for partition in plan.partitions:
+        position = state.partitions.position_of(partition.partition)
+        assert position is not None
+        whole.append(replace(partition, ranges=(state.partitions.range_at(position),)))
+    return replace(plan, partitions=tuple(whole))

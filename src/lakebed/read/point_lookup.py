@@ -29,8 +29,8 @@ from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.read import page_read
-from lakebed.read.filtering import exactly
 from lakebed.read.request import Point, ReadRequest
+from lakebed.read.row_stream import exactly
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile

@@ -37,12 +37,11 @@ from lakebed.parquet.page_decoder import read_columns
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import READ_CACHE, ReadCache, ReadStatistics
 from lakebed.parquet.row_positions import cuts_at, rank
-from lakebed.read.filtering import Unfiltered, exactly, filtered
 from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan, at, successive
 from lakebed.read.point_lookup import PointLookup
 from lakebed.read.request import KeyList, Point, ReadRequest, point_of
-from lakebed.read.row_stream import RowStream, bounded
+from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered
 from lakebed.settings import Settings
 
 if TYPE_CHECKING:
@@ -264,8 +263,7 @@ class Reader:
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
-        from lakebed.read.reverse import turned
-        from lakebed.read.slices import backwards
+        from lakebed.read.slices import backwards, reversed_rows
 
         with self.blaming(files, request.where):
             opened = [self._files.open(file, request.schema) for file in files]
@@ -283,10 +281,10 @@ class Reader:
                 if isinstance(first, Unfiltered):
                     # All of a slice, or none of it.
                     few = (one.rows for one in chain((first,), rows) if isinstance(one, Unfiltered))
-                    yield from map(Unfiltered, turned(few, hold_bytes))
+                    yield from map(Unfiltered, reversed_rows(few, hold_bytes))
                 elif first is not None:
                     exact = (exactly(one, schema) for one in chain((first,), rows) if not isinstance(one, Unfiltered))
-                    yield from turned(exact, hold_bytes)
+                    yield from reversed_rows(exact, hold_bytes)
 
     def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, of files that overlap; of few rows the predicate was not asked yet."""

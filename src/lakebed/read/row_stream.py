@@ -1,12 +1,18 @@
-"""Rows on their way to who asked for them: an Arrow stream that lets everything go when it is closed.
+"""Rows on their way to the caller: filtered by a predicate, with exact types, as an Arrow stream.
 
-Arrow's own reader over a Python generator goes on holding it when it is closed, and with it the open files: this one
-ends the generator first, so that no more is read, and what it held is free.
+Core types: :class:`RowStream`, :class:`Unfiltered`. :func:`filtered` evaluates a predicate over the rows of many small
+reads at once. The engine takes far longer to plan a predicate than to evaluate it over a few rows, and longer the
+longer it is; a predicate of 1,000 alternatives comes with as many key ranges, each of which is a read of a few rows.
+
+Arrow's own reader over a Python generator still holds the generator when it is closed, and with it the open files.
+:class:`RowStream` ends the generator first, so that no more is read and memory is free.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,8 +20,64 @@ import pyarrow as pa
 from lakebed.errors import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
     from types import TracebackType
+
+    from lakebed.engine.predicate import Predicate
+
+WAITING_ROWS_MAX = 16_384
+"""Rows that wait for the predicate, at most; with more of them, planning is a small part of the work."""
+
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Unfiltered:
+    """Rows of which the predicate was not asked yet."""
+
+    rows: pa.RecordBatch
+
+
+def filtered(batches: Iterator[pa.RecordBatch | Unfiltered], where: Predicate | None) -> Generator[pa.RecordBatch]:
+    """The rows of which the predicate is true, in their order; those that are no :class:`Unfiltered` are known to be.
+
+    The first rows are asked at once, for those who want a few; then ever more at a time.
+    """
+    waiting: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    reads_max = 1
+    for one in batches:
+        if isinstance(one, Unfiltered):
+            waiting.append(one.rows)
+            rows += one.rows.num_rows
+            size_bytes += one.rows.nbytes
+            if len(waiting) < reads_max and rows < WAITING_ROWS_MAX and size_bytes < WAITING_BYTES_MAX:
+                continue
+            reads_max *= 2
+        if waiting:
+            yield _kept(waiting, where)
+            waiting, rows, size_bytes = [], 0, 0
+        if not isinstance(one, Unfiltered):
+            yield one
+    if waiting:
+        yield _kept(waiting, where)
+
+
+def _kept(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.RecordBatch:
+    from lakebed.engine.predicate import keep
+
+    assert where is not None
+    return keep(pa.concat_batches(waiting), where)
+
+
+def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the schema's columns and exact types: an engine has its own layouts of some, and no field ids."""
+    if rows.schema == schema:
+        return rows
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 STREAM_BYTES = 8 * 1024 * 1024

@@ -1,16 +1,28 @@
-"""Where a range of keys is cut, so that what is read at once is small: at the beginnings of pages, from either end.
+"""A key range cut into slices, so that what is read at once is small; and rows in reverse order, in bounded memory.
 
-A slice is a key range like any other, so a cut is right wherever it lies; it is well chosen if the slices are of about
-even size. The rows of one key stay together, however many.
+:func:`forwards` and :func:`backwards` cut at the beginnings of pages, from either end. A slice is a key range like any
+other, so any cut is right; it is well chosen if the slices are of about even size. The rows of one key stay together,
+however many.
+
+:func:`reversed_rows` reverses rows. Those that do not fit into memory go to local disk as Arrow IPC, whose batches can be read
+from the end.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
 
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.pages import PagedFile
+from lakebed.sorting.sort import arrow_options
+from lakebed.storage.scratch import scratch_folder, writing_to
 
 SLICE_BYTES = 8 * 1024 * 1024
 """Planning a slice takes about 2 ms, decoding it 40 ms or more."""
@@ -67,3 +79,40 @@ def _starts(file: PagedFile, keys: EncodedRange, *, last_first: bool = False) ->
             for page in reversed(reaching) if last_first else reaching:
                 # A page's own bound may be looser than its row group's.
                 yield max(footer.fences.starts[position], fences.starts[page]), page_bytes
+
+
+def reversed_rows(batches: Iterable[pa.RecordBatch], hold_bytes: int) -> Generator[pa.RecordBatch]:
+    """The rows of the batches, the last one first. Holds about ``hold_bytes``; raises StorageError if the disk is full.
+
+    All are read before the first is given.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    with ExitStack() as scratch:
+        folder: Path | None = None
+        aside: list[Path] = []
+        for batch in batches:
+            held.append(batch)
+            size += batch.nbytes
+            if size > hold_bytes:
+                folder = folder or scratch.enter_context(scratch_folder(Path(tempfile.gettempdir()), "reversed"))
+                aside.append(_put_aside(held, folder / f"{len(aside):06d}.arrow"))
+                held, size = [], 0
+        yield from map(_backwards, reversed(held))
+        for path in reversed(aside):
+            with pa.memory_map(str(path)) as source:
+                reader = pa.ipc.open_file(source)
+                for index in reversed(range(reader.num_record_batches)):
+                    yield _backwards(reader.get_batch(index))
+
+
+def _put_aside(batches: Iterable[pa.RecordBatch], path: Path) -> Path:
+    held = list(batches)
+    with writing_to(path.parent), pa.ipc.new_file(path, held[0].schema, options=arrow_options()) as writer:
+        for batch in held:
+            writer.write_batch(batch)
+    return path
+
+
+def _backwards(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.take(pa.array(np.arange(batch.num_rows - 1, -1, -1)))

@@ -1,28 +1,49 @@
-"""Reading what lies beside data files: their summaries.
+"""The key summaries of data files: read, derived again, and made exact where files are cut.
 
-Those of small files are made when they are needed. A summary can be derived from its file, so losing one costs a read
-of the file's keys and nothing else: it is made again, and stored again. One that is there and does not make sense is
-damage, and named: to replace it unasked would hide that the store changes bytes.
+:func:`load_summaries` reads them. A summary can be derived from its file, so losing one costs a read of the file's
+keys: it is made and stored again. Small files have no stored summary. One that is stored and does not make sense is
+damage, and named: to replace it without a request would hide that the store changes bytes.
+
+:func:`exact_at` adds exact ranks. A split and a removal move references, and a reference says how many rows it stands
+for. A summary has the ranks of the partition boundaries that its writer knew, and bounds for those of other keys. So
+where partitions are cut, the ranks of the cut and of the ends of the partition are read in each file: a page a key,
+once, for a count that is right from then on. A file that cannot be read does not stop it: its counts stay estimates,
+and are marked as such. A read of its rows reports the damage; a removal may be what mends it.
+
+Errors: DamagedError naming a summary or a file.
 """
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import Code
+from lakebed.errors import Code, DamagedError, NotFoundError
+from lakebed.model.checks import check_flag
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.key_summaries import Summary
+from lakebed.state.transactions import ProposeRemoval
+from lakebed.state.transactions.removals import bounds_of_removal
 from lakebed.storage.blocks import KEY, digests_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.model.files import DataFile
+    from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
+    from lakebed.read.reader import Reader
+    from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
+
+Bounds = dict[str, tuple["DataFile", list[bytes]]]
+"""Files by their id, each with keys at which its rows are counted."""
+
+FILES_AT_ONCE = 16
+"""Files read side by side on a store, where each page takes a round trip."""
 
 
 def load_summaries(
@@ -67,3 +88,48 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
     if notes.rows != file.rows:
         raise Code.STATE_INCONSISTENT(f"file {file.id} has {notes.rows} rows of {file.rows}", file=file.id)
     return replace(notes.summary(), blocks=blocks)
+
+
+def removal(
+    state: TableState, reader: Reader, storage: Storage, ranges: Sequence[KeyRange], *, fence: bool = False
+) -> ProposeRemoval:
+    """What takes away the rows in the ranges, with summaries that are exact where it cuts.
+
+    Raises UsageError for no range, or a fence that is neither True nor False; BadKeyError for a range that does not fit
+    the key; DamagedError naming a summary.
+    """
+    check_flag("fence", fence)
+    if not ranges:
+        raise Code.ARGUMENT_MISSING("a removal needs a range; for all rows give KeyRange()")
+    schema = state.created
+    encoded = tuple(schema.codec.encode_range(one) for one in ranges)
+    bounds = bounds_of_removal(encoded, state)
+    files = [file for file, _ in bounds.values()]
+    summaries = load_summaries(storage, state.table, files, schema, cuts=state.partitions.boundaries)
+    return ProposeRemoval(encoded, fence, exact_at(bounds, summaries, reader, schema))
+
+
+def exact_at(bounds: Bounds, summaries: Mapping[str, Summary], reader: Reader, schema: Schema) -> dict[str, Summary]:
+    """The summaries with the exact ranks of these keys; of a file that cannot be read as they are.
+
+    Raises DamagedError naming a file whose summary is not its own.
+    """
+
+    def exact(name: str) -> Summary:
+        summary = summaries[name]
+        if name not in bounds:
+            return summary
+        file, keys = bounds[name]
+        try:
+            ranks = {key: reader.rank(file, schema, key) for key in keys if not summary.rank(key)[1]}
+        except (DamagedError, NotFoundError):
+            return summary
+        try:
+            return summary.with_ranks(ranks)
+        except DamagedError as error:
+            raise Code.DATA_FILE_DAMAGED(f"file {name}: {error.message}", file=name) from error
+
+    if len(summaries) < 2 or reader.is_local:
+        return {name: exact(name) for name in summaries}
+    with ThreadPoolExecutor(min(FILES_AT_ONCE, len(summaries)), "lakebed-rank") as threads:
+        return dict(zip(summaries, threads.map(exact, summaries), strict=True))

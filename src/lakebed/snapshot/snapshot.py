@@ -163,7 +163,7 @@ class Readable(ABC):
 
         Raises UsageError for a negative number of rows, or a column that the table does not have.
         """
-        from lakebed.read.sampling import sample
+        from lakebed.read.counting import sample
 
         now = self.snapshot()
         if not is_whole(rows) or not (seed is None or is_whole(seed, -INT64_MAX)):

@@ -39,8 +39,7 @@ from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_frames import Frame, frame_of
 from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
-from lakebed.read.live import over_partitions
-from lakebed.read.plan import coarser, plan
+from lakebed.read.plan import coarser, over_partitions, plan
 from lakebed.sql.results import DisorderError, batches_of, refused, schema_of, started
 
 if TYPE_CHECKING:

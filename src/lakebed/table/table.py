@@ -114,7 +114,7 @@ class Table(TableReads):
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
-        from lakebed.read.exact_ranks import removal
+        from lakebed.read.summaries import removal
 
         snapshot = self.snapshot()
         return self.commit(removal(snapshot.state, snapshot.reader, self.storage, ranges, fence=fence))

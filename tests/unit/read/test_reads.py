@@ -14,7 +14,7 @@ from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetai
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.parquet import open_files
 from lakebed.parquet.read_cache import READ_CACHE
-from lakebed.read.reverse import turned
+from lakebed.read.slices import reversed_rows
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import ProposeSplit
 from lakebed.table.table import Table
@@ -496,7 +496,7 @@ def test_ctrl_c_ends_a_scan_between_batches(instance):
 def test_rows_that_do_not_fit_memory_are_turned_by_way_of_disk(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     batches = [pa.record_batch({"n": pa.array(range(10 * i, 10 * i + 10))}) for i in range(20)]
-    found = turned(batches, 200)
+    found = reversed_rows(batches, 200)
     last = [next(found)]
     assert list(tmp_path.iterdir())
     assert pa.Table.from_batches([*last, *found]).column("n").to_pylist() == list(range(199, -1, -1))

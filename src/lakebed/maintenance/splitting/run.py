@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.log.outcomes import NotCommitted, Outcome, version_of
 from lakebed.maintenance.splitting.plan import CompactFirst, LargePartition, NotSplit, SplitAt, choose, due, small
-from lakebed.read.exact_ranks import exact_at
-from lakebed.read.summaries import load_summaries
+from lakebed.read.summaries import exact_at, load_summaries
 from lakebed.state.transactions import ProposeJoin, ProposeSplit
 from lakebed.state.transactions.partition_changes import bounds_of_cuts
 
