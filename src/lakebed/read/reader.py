@@ -90,7 +90,7 @@ class Reader:
         self._memory_limit_bytes = memory_limit_bytes
         self._kept = cache
         self._files = OpenFiles(storage, table_id, keeps, cache)
-        self._narrow = PageReader(self._files, cache)
+        self._page_reader = PageReader(self._files, cache)
         self.points = PointLookup(self._files, cache, self)
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
@@ -262,7 +262,7 @@ class Reader:
     def _from_the_end(
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The rows asked for, the last one first: slices from the end, each of them read forwards and turned round."""
+        """The requested rows, the last one first: slices from the end, each read forwards and then reversed."""
         from lakebed.read.slices import backwards, reversed_rows
 
         with self.blaming(files, request.where):
@@ -305,9 +305,9 @@ class Reader:
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):
             unfiltered = request if request.where is None else request.before_where()
-            narrow = self._narrow_rows(opened, unfiltered)
-        if narrow is not None:
-            return iter(narrow) if request.where is None else map(Unfiltered, narrow)
+            few = (self._page_reader if request.point is None else self.points).read(opened, unfiltered)
+        if few is not None:
+            return iter(few) if request.where is None else map(Unfiltered, few)
         limit_bytes = self._memory_limit_bytes()
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
@@ -327,11 +327,8 @@ class Reader:
             return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)
 
         unfiltered = request if request.where is None else request.before_where()
-        rows = self._narrow.scan(opened, unfiltered, self._memory_limit_bytes(), by_engine)
+        rows = self._page_reader.scan(opened, unfiltered, self._memory_limit_bytes(), by_engine)
         return rows if request.where is None else map(Unfiltered, rows)
-
-    def _narrow_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        return (self._narrow if request.point is None else self.points).read(opened, request)
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:

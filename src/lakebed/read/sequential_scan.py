@@ -1,9 +1,10 @@
-"""Wide reads of a file that shares its keys with no other: its rows are in order, so they are decoded, not merged.
+"""Reads of many rows of a file that shares its keys with no other: they are in order, so they are decoded, not merged.
 
-The rows are cut into slices of whole pages, which are decoded as for a narrow read
-(:mod:`lakebed.parquet.page_decoder`). A few are decoded ahead, side by side, and given out in order; the first ones are
-small, for those who want a few rows. What a slice may hold when it is decoded is told by those before it. See decision
-0008 for what their size is worth.
+The rows are cut into slices of whole pages, which are decoded by :mod:`lakebed.parquet.page_decoder`. A few slices are
+decoded ahead, side by side, and returned in order. The first ones are small, for readers that want a few rows. The size
+of a slice follows from the decoded size of those before it. Decision 0008 has the measurements.
+
+Errors: OSError or ArrowException if the file is not what was written.
 """
 
 from __future__ import annotations
@@ -42,17 +43,14 @@ _SLICE_SHARE = 4
 
 
 def is_sequential(opened: OpenFile, request: ReadRequest) -> bool:
-    """Whether what is asked of a single file can be read so: by pages, and with no predicate to prune them by."""
+    """Whether a request of a single file can be read so: by pages, and with no predicate to prune them by."""
     return request.where is None and opened.footer.gives_pages(request.fields(with_keys=True))
 
 
 def sequential_scan(
     opened: OpenFile, request: ReadRequest, kept: ReadCache, memory_limit_bytes: int, files: OpenFiles | None = None
 ) -> Generator[pa.RecordBatch]:
-    """The rows asked for, in order; with a limit, a few more may come. ``files`` fetches parts of a file on a store.
-
-    Raises OSError or ArrowException if the file is not what was written.
-    """
+    """The requested rows, in order; with a limit, a few more may come. ``files`` fetches parts of a file on a store."""
     cores = pa.cpu_count()
     ahead = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
     cut = _Cut(opened, request, kept, files)
@@ -71,7 +69,7 @@ def sequential_scan(
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """The rows of a slice that were asked for, what each row of it took, and what was done to get them."""
+    """The requested rows of a slice, the decoded size of a row of it, and what was done to get them."""
 
     rows: pa.RecordBatch
     row_bytes: int
@@ -80,7 +78,7 @@ class _Decoded:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Rows ``[begin, end)`` of one row group. Unless ``whole``, those asked for are told by their keys."""
+    """Rows ``[begin, end)`` of one row group. Unless ``whole``, only those with a requested key are wanted."""
 
     opened: OpenFile
     request: ReadRequest
@@ -92,7 +90,7 @@ class _Slice:
     whole: bool
 
     def decode(self) -> _Decoded:
-        """The rows asked for; any thread may request."""
+        """The requested rows. Any thread may call it."""
         schema = self.request.schema
         wanted = schema.arrow_of(dict.fromkeys(self.request.names))
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
@@ -113,7 +111,7 @@ class _Slice:
 
 
 class _Cut:
-    """The rows of a file cut into slices, each as large as what was decoded before lets expect. Used by one thread."""
+    """The rows of a file cut into slices, each sized by what was decoded before. Used by one thread."""
 
     def __init__(self, opened: OpenFile, request: ReadRequest, kept: ReadCache, files: OpenFiles | None) -> None:
         self._opened = opened

@@ -4,8 +4,8 @@
 other, so any cut is right; it is well chosen if the slices are of about even size. The rows of one key stay together,
 however many.
 
-:func:`reversed_rows` reverses rows. Those that do not fit into memory go to local disk as Arrow IPC, whose batches can be read
-from the end.
+:func:`reversed_rows` gives rows in reverse order. Those that do not fit into memory go to local disk as Arrow IPC,
+whose batches can be read from the end.
 """
 
 from __future__ import annotations
