@@ -307,7 +307,7 @@ class Reader:
             unfiltered = request if request.where is None else request.before_where()
             few = (self._page_reader if request.point is None else self.points).read(opened, unfiltered)
         if few is not None:
-            return iter(few) if request.where is None else map(Unfiltered, few)
+            return iter(few) if request.where is None else _unfiltered(few, unfiltered)
         limit_bytes = self._memory_limit_bytes()
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
@@ -328,7 +328,7 @@ class Reader:
 
         unfiltered = request if request.where is None else request.before_where()
         rows = self._page_reader.scan(opened, unfiltered, self._memory_limit_bytes(), by_engine)
-        return rows if request.where is None else map(Unfiltered, rows)
+        return rows if request.where is None else _unfiltered(rows, unfiltered)
 
     @contextmanager
     def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
@@ -369,6 +369,15 @@ def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Po
             parts = successive(partition.files, keys) if point is None else at(partition.files, keys)
             for part, files in reversed(list(parts)) if reverse else parts:
                 yield part, point, files
+
+
+def _unfiltered(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[Unfiltered]:
+    """The batches with the requested columns alone: one predicate is evaluated over those of several parts.
+
+    Files that overlap are read with the key columns as well, others without.
+    """
+    wanted = request.schema.arrow_of(dict.fromkeys(request.names))
+    return (Unfiltered(exactly(rows, wanted)) for rows in batches)
 
 
 def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:

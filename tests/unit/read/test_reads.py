@@ -195,6 +195,18 @@ def test_a_second_is_compared_as_one_though_parquet_has_none(instance, at):
             ]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_predicate_is_evaluated_over_parts_of_one_file_and_of_several(instance, reverse):
+    """Files that overlap are read with their key columns, others without: the predicate waits for rows of both."""
+    table = instance.create_table("parts", Schema({"k": "int64"}, {"s": "int64"}, {"v": "int64", "n": "int64"}))
+    for begin in (0, 100, 200, 200, 300):
+        keys = range(begin, begin + 10)
+        table.write(pa.table({"k": keys, "s": [0] * 10, "v": keys, "n": [3] * 10}))
+    ranges = [KeyRange((begin,), (begin + 2,)) for begin in (0, 100, 200, 300)]
+    found = table.scan(*ranges, where="n % 3 = 0", columns=["v"], reverse=reverse).read_all().column("v").to_pylist()
+    assert found == sorted([0, 1, 100, 101, 200, 200, 201, 201, 300, 301], reverse=reverse)
+
+
 def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeypatch):
     """The engine prunes by it: of 40 pages one or two are decoded."""
     table = instance.create_table("wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100})
