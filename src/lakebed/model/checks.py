@@ -21,7 +21,7 @@ REQUEST_KEY_CHARACTERS_MAX = 1_024
 """The state keeps every request key for ``log_s``."""
 
 ID = re.compile(r"[0-9a-z][0-9a-z-]{0,63}", re.ASCII)
-"""Ids are parts of object names. Writers make shorter ones than a reader insists on."""
+"""Ids are parts of object names. A reader accepts shorter ones than writers make."""
 
 TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 TAG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)

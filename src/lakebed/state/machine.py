@@ -27,7 +27,8 @@ class Machine(Generic[State, Proposed, Change]):
     that kind ever are: the catalog's is short, and to know its log start without asking spares each reader a request.
 
     A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest.
-    ``rest`` puts a state on the image of an earlier one: it takes both, and the state of the image.
+    ``rebase`` puts a state on the segments of a checkpoint of an earlier state: it takes both states, and the
+    checkpoint's.
     """
 
     empty: State

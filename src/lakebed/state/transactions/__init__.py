@@ -25,7 +25,7 @@ from lakebed.state.transactions.ingest import (
     SubmitRequests,
     SubmitRequestsDocument,
 )
-from lakebed.state.transactions.jobs import (
+from lakebed.state.transactions.job_changes import (
     CloseJob,
     Job,
     JobDocument,
