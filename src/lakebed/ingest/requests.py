@@ -108,16 +108,16 @@ def submit(
     """Record the files that are not recorded yet; see :meth:`lakebed.table.table.Table.submit`."""
     check_flag("again", again)
     found = find_files(files, home)
-    # After the files were found: whoever carried one of them out did so on a number that this state knows, or will.
+    # After the files were found: a file that was ingested before is in this state or a later one.
     state = log.follow()
     meant = clock.random_token() if again else ""
     requests = [Request(request_id(file, meant), (file,), state.version) for file in found]
-    told = {request.id: _known(request, state) for request in requests}
+    known = {request.id: _known(request, state) for request in requests}
     oldest_ns = 0 if again else _remembered_ns(log, state)
     for request in requests:
-        if told[request.id] is None and modified_ns(request.files[0]) < oldest_ns:
-            told[request.id] = _file(request, Standing.OLD, None)
-    new = [request for request in requests if told[request.id] is None]
+        if known[request.id] is None and modified_ns(request.files[0]) < oldest_ns:
+            known[request.id] = _file(request, Standing.OLD, None)
+    new = [request for request in requests if known[request.id] is None]
     _check_room(state, len(new), name)
     # Files that are recorded were checked when they were submitted.
     check_parquet([request.files[0] for request in new], home)
@@ -126,7 +126,7 @@ def submit(
         proposal = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.request_watermark)
         version = version_of(log.commit(proposal), f"table {name}")
     after = log.head.state
-    return SubmitReport(name, version, tuple(told[r.id] or _submitted(r, after) for r in requests))
+    return SubmitReport(name, version, tuple(known[r.id] or _submitted(r, after) for r in requests))
 
 
 @dataclass(frozen=True, slots=True)

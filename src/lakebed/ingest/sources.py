@@ -279,9 +279,9 @@ def read_rows(
         for batch in read_row_groups(source, file.url, wanted, pages_bytes=pages_bytes):
             rows += batch.num_rows
             yield plain(batch)
-        told = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
-        if rows != told:
-            raise Code.SOURCE_DAMAGED(f"{file.url} has {rows} rows, but its footer says {told}", name=file.url)
+        expected = sum(parquet.metadata.row_group(index).num_rows for index in wanted)
+        if rows != expected:
+            raise Code.SOURCE_DAMAGED(f"{file.url} has {rows} rows, but its footer says {expected}", name=file.url)
     check_unchanged(file, home)
 
 

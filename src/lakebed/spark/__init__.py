@@ -2,7 +2,7 @@
 
 Spark starts tasks, retries them and moves bytes between them; rows are handled by the kernels inside the tasks. It
 needs ``pip install lakebed[spark]`` and Java 17 or later. With the launcher :class:`InProcess` neither is needed, and
-PySpark is not imported. No other part of Lakebed knows PySpark.
+PySpark is not imported. No other part of Lakebed imports PySpark.
 """
 
 from lakebed.spark.job_progress import Progress

@@ -278,14 +278,14 @@ def java_home() -> str:
 def _home_of(java: Path) -> str | None:
     """The home that a java reports, if it runs and is new enough; a `java` on the PATH may be a link or a stub."""
     try:
-        told = subprocess.run(  # noqa: S603 - our own arguments only
+        properties = subprocess.run(  # noqa: S603 - our own arguments only
             [str(java), "-XshowSettings:properties", "-version"],
             capture_output=True, text=True, timeout=60, check=False,
         ).stderr  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.search(r"^ *java\.specification\.version = (\d+)$", told, re.MULTILINE)
-    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
+    version = re.search(r"^ *java\.specification\.version = (\d+)$", properties, re.MULTILINE)
+    home = re.search(r"^ *java\.home = (.+)$", properties, re.MULTILINE)
     return home[1] if version and home and int(version[1]) >= JAVA_VERSION_MIN else None
 
 

@@ -5,11 +5,11 @@ twice, to sample and to import it, may be expensive. :func:`stage` computes it o
 partition as a run under the table's data, which no log names. The import then reads these immutable files, and tasks
 may be repeated. The summaries of the files say where to cut.
 
-With a :class:`Quarantine`, rows that do not fit are put aside here, with the reason. Rows read are rows staged and rows
-rejected, or the import fails. Each import has a folder of its own, named by its job, below the location that the user
-gave. Tasks put Parquet files there under new names, so nothing is ever overwritten. ``_SUCCESS``, put after the commit,
-names the files that count: a file that it does not name, and a folder without it, belong to an attempt that did not
-commit, or that died just after its commit. An import that fails deletes its files.
+With a :class:`Quarantine`, rows that do not fit are kept apart here, with the reason. Rows read are rows staged and
+rows rejected, or the import fails. Each import has a folder of its own, named by its job, below the location that the
+user gave. Tasks put Parquet files there under new names, so nothing is ever overwritten. ``_SUCCESS``, put after the
+commit, names the files that count: a file that it does not name, and a folder without it, belong to an attempt that did
+not commit, or that died just after its commit. An import that fails deletes its files.
 
 Core types: :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`Aside`.
 """

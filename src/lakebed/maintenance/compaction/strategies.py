@@ -1,32 +1,32 @@
-"""Which runs of a partition become one: strategies, and what needs no merge at all. Pure: no I/O.
+"""Compaction strategies: which runs of a partition become one, and which need no merge at all. Pure: no I/O.
 
-A strategy looks at the runs of one partition that no open job merges already, least first, and says which of them to
-merge together. It counts runs, not files, and reckons in the bytes that they have inside the partition. Runs at the
-target size (``compaction_run_bytes``) are left alone, so that what is large enough is not written again and again:
+A strategy considers the runs of one partition that no open job merges, smallest first, and chooses those to merge
+together. It counts runs, not files, and their bytes inside the partition. Runs of the target size
+(``compaction_run_bytes``) are left out, so that large runs are not rewritten again and again:
 
-* ``basic``: every full batch of so many runs, the least first; what is left over waits for more.
-* ``size-ratio``: runs of like size. A set of runs will do if all but the largest together have so many times its bytes,
-  so that each row is merged into something several times larger: it is written again a logarithm of times. The largest
-  runs are put aside until the others will do; if those are more than a batch, every window of a batch that will do
-  is a job. Three times means that at least four runs are merged.
-* ``by-bytes``: the least runs that together reach the target size. Each row is written again once; meanwhile a query
+* ``basic``: every full batch of ``compaction_batch_runs`` runs, the smallest first; the rest waits for more.
+* ``size-ratio``: runs of like size. A set of runs is of like size if all but the largest together have at least
+  ``compaction_ratio`` times its bytes, so that each row is merged into a run several times larger, and rewritten
+  logarithmically often. The largest runs are left out until the others are of like size; if those are more than a
+  batch, every window of a batch that is of like size is a job. With a ratio of three at least four runs are merged.
+* ``by-bytes``: the smallest runs that together reach the target size. Each row is rewritten once; until then a query
   merges as many runs as make up the target.
-* ``full``: all runs, however large. One run is left alone however many files it has: they do not overlap, so that a
-  merge would move rows and answer no query faster.
+* ``full``: all runs, however large. A single run is left alone however many files it has: they do not overlap, so a
+  merge would not make any query faster.
 
-Before any of them, runs that do not overlap are *concatenated*: they are one run already, but for their names. So a
-table whose keys grow with time is hardly ever rewritten. Files that are small on average are not kept apart, and are
-merged.
+Before any of them, runs that do not overlap are *concatenated*: they become one run without a merge. A table whose keys
+grow with time is therefore hardly ever rewritten. Runs of files that are small on average are merged instead.
 
 If a strategy finds nothing, :func:`overdue` bounds the number of runs. When all jobs have been done, a partition has at
-most
-:data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio with a ratio r it has fewer than
+most :data:`RUNS_MAX` runs, whatever the settings and the load. Under size-ratio with a ratio r it has fewer than
 
     2 + log(r * compaction_run_bytes / smallest run) / log(1 + 1/r) + size of the partition / compaction_run_bytes
 
-that is 78 runs of less than 1 GiB by default, and the larger ones.
+which is 78 runs of less than 1 GiB by default, and the larger ones.
 
-Source of basic and size-ratio: Sleeper, and docs/decisions/0022 for what differs.
+Core types: :class:`Run`, :data:`Batch`.
+
+Source of basic and size-ratio: Sleeper; docs/decisions/0022 for what differs.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One sorted sequence of rows inside a partition. ``size_bytes`` are those of its files in proportion to their
-    rows.
+    """One sorted sequence of rows inside a partition.
 
-    ``concatenated`` is how many runs the partition has it as.
+    ``size_bytes`` counts its files in proportion to their rows inside. ``concatenated`` is the number of runs of the
+    partition that it consists of.
     """
 
     held: tuple[PartitionFile, ...]
@@ -80,8 +80,7 @@ Batch = tuple[Run, ...]
 """Runs that are to become one."""
 
 RUNS_MAX = 256
-"""A partition with more runs is compacted whatever the strategy. A day of by-bytes partitions 230
-(docs/performance.md)."""
+"""A partition with more runs is compacted under any strategy. By-bytes had 230 after a day (docs/performance.md)."""
 
 
 def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
@@ -93,14 +92,14 @@ def runs_of(held: Iterable[PartitionFile]) -> list[Run]:
 
 
 def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
-    """The runs with those that can be concatenated put together; as few as can be.
+    """The fewest runs that result from concatenating runs that do not overlap.
 
-    No two that are put together overlap or share a key: under one key, rows would be in order in each and not in both.
-    A run of files that have less than ``size_bytes_min`` on average stays by itself.
+    Runs that share a key are not concatenated: their rows of this key would be sorted in each and not in both. A run of
+    files of less than ``size_bytes_min`` on average is not concatenated either.
     """
     apart: list[Run] = []
     found: list[list[Run]] = []
-    # Runs by where they begin, each behind the chain that ends first, make as few chains as runs overlap anywhere.
+    # In the order of their beginnings, each run is appended to the chain that ends first: this makes the fewest chains.
     ends: list[tuple[bytes, int]] = []
     for run in sorted(runs, key=lambda run: (run.min_key, run.max_key)):
         if run.size_bytes < size_bytes_min * len(run.held):
@@ -117,7 +116,7 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
 
 
 def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
-    """What the strategy merges of a partition's runs: batches of two or more that share none, the least first."""
+    """The batches of a partition's runs that the strategy merges: disjoint, of two or more runs, smallest first."""
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.FULL:
         return [tuple(least_first)] if len(runs) > 1 else []
@@ -134,9 +133,9 @@ def batches(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list
 
 
 def of_like_size(sizes: Sequence[int], ratio: float) -> int:
-    """How many of these ascending sizes, as many as can be, come to ``ratio`` times the largest of them beside it.
+    """The largest number of these ascending sizes of which all but the largest come to ``ratio`` times the largest.
 
-    0 if no two do.
+    0 if not even two do.
     """
     passed = list(accumulate(sizes, initial=0))
     count = len(sizes)
@@ -146,13 +145,13 @@ def of_like_size(sizes: Sequence[int], ratio: float) -> int:
 
 
 def overdue(strategy: Strategy, runs: Sequence[Run], settings: Settings) -> list[Batch]:
-    """What to merge although :func:`batches` finds nothing, so that the number of runs stays bounded.
+    """What to merge if :func:`batches` finds nothing, so that the number of runs stays bounded.
 
     A batch of ``compaction_batch_runs`` may be too small for ``compaction_ratio``: four runs, of which three must have
-    three times the bytes of the fourth, must be of exactly one size. Then runs that only together are of like size are
-    merged as basic merges them. Beyond RUNS_MAX runs, or half of the setting ``runs_max``, beyond which writes are
-    refused, the least are merged, however large they are, so that half of that bound is left: each row is merged again
-    only when as many runs have come.
+    three times the bytes of the fourth, must have exactly one size. Runs that are of like size only together are then
+    merged as by basic. Beyond RUNS_MAX runs, or half of the setting ``runs_max``, beyond which writes are refused, the
+    smallest runs are merged, however large they are, so that half of that bound remains: each row is merged again only
+    after as many more runs.
     """
     least_first = sorted(runs, key=lambda run: run.size_bytes)
     if strategy is Strategy.SIZE_RATIO:

@@ -1,18 +1,20 @@
-"""Many small files that reach many partitions, merged whole: one job over all partitions that they reach. Pure: no I/O.
+"""Merges many small files that reach many partitions whole: one job over all partitions that they reach. Pure: no I/O.
 
 A write of a few hundred rows over all keys makes one file, and a reference in every partition. Merged partition by
 partition, a thousand such writes to 149 partitions are 12,900 jobs, each of which opens twelve files for one row of
-each: the cost is that of opening files, not of rows. Merged whole, every file is read once, and the output is again one
-file with a reference in every partition. When such outputs are large enough, their slices are merged partition by
-partition like any others.
+each: opening files is the cost, not rows. Merged whole, every file is read once, and the output is again one file with
+a reference in every partition. Once such outputs are large enough, their slices are merged partition by partition like
+any others.
 
-*Which files.* All rows of the file count: its references are exact and sum to its rows, so that none was merged away or
-removed in some partition. Of its references, each stands for less than :data:`SLICE_BYTES_MAX` on average. No open job
-works on it.
+*Candidates.* All rows of the file count: its references are exact and sum to its rows, so that none was merged away or
+removed in some partition. Its references stand for less than :data:`SLICE_BYTES_MAX` each on average. No open job
+merges it.
 
-*Which of them.* Those of like size, by the rule of size-ratio over whole files, so that write amplification stays what
-it is; all of them under ``full``. They must save :data:`REFERENCES_MIN` references, or merging partition by partition
-is as good.
+*Choice.* Those of like size, by the rule of size-ratio over whole files, so that write amplification is the same; all
+of them under ``full``. They must save :data:`REFERENCES_MIN` references; otherwise merging partition by partition is as
+good.
+
+Core types: :class:`WholeFiles`.
 
 Source: docs/decisions/0030.
 """
@@ -34,17 +36,17 @@ if TYPE_CHECKING:
     from lakebed.state.table_state import TableState
 
 SLICE_BYTES_MAX = 256 * KIB
-"""To open a file and plan a merge over it takes a task as long as merging some hundred KiB."""
+"""Opening a file and planning a merge over it takes as long as merging some hundred KiB."""
 
 REFERENCES_MIN = 256
-"""Some twenty tasks of twelve inputs: below that, one task over several partitions saves nothing worth having."""
+"""About twenty tasks of twelve inputs: with fewer, one task over several partitions saves little."""
 
 FILES_MAX = 2_000
-"""Inputs of one job: its record, the digests to verify and the levels of the merge stay small."""
+"""Inputs of one job, which bound its record, the digests to verify and the levels of the merge."""
 
 
 class _Seen(NamedTuple):
-    """A file, and what the partitions that were looked at have of it. ``rows`` is -1 if one of them has an estimate."""
+    """A file, and its rows in the partitions considered; ``rows`` is -1 if one of them has an estimate."""
 
     file: DataFile
     rows: int
@@ -63,7 +65,7 @@ class WholeFiles:
 def merge_whole(
     state: TableState, partitions: Sequence[int], settings: Settings, *, full: bool = False
 ) -> list[WholeFiles]:
-    """What to merge whole of the files in these partitions, which are all that have several runs."""
+    """The files to merge whole, of those in these partitions, which are all partitions with several runs."""
     if len(partitions) < 2:
         return []
     seen = _look(state, partitions)
@@ -84,7 +86,7 @@ def _is_small(seen: _Seen) -> bool:
 
 
 def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
-    """What these partitions have of the files that no open job works on."""
+    """The files in these partitions that no open job merges."""
     busy = {name for job in state.jobs.values() for name in job.inputs}
     files: dict[str, DataFile] = {}
     rows: dict[str, int] = {}
@@ -102,7 +104,7 @@ def _look(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
 
 
 def _saved(group: Sequence[_Seen]) -> int:
-    """How many references there are less when the files have become one."""
+    """By how many references the state shrinks if the files become one."""
     if len(group) < 2:
         return 0
     return sum(len(seen.partitions) for seen in group) - len(
