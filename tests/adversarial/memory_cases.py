@@ -23,7 +23,7 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.plan import Method
 from lakebed.ingest.sources import find_files
 from lakebed.log.segments import SegmentCache, SegmentStore, StoredSegment
-from lakebed.maintenance.compaction.jobs import MergeTask
+from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.model.keys import ALL_KEYS
 from lakebed.snapshot.pins import Pin, read_pins

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed import DamagedError, UsageError
-from lakebed.maintenance.compaction.jobs import BATCH_TASKS_MIN
+from lakebed.maintenance.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
 from lakebed.spark import Pipeline

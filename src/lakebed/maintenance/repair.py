@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.ingest.run import write_files
-from lakebed.maintenance.compaction.jobs import (
+from lakebed.maintenance.compaction.merge_jobs import (
     FailedMerge,
     MergeProgress,
     MergeTask,

@@ -16,9 +16,9 @@ from lakebed.errors import Code, Error
 from lakebed.export.run import ExportedFile, ExportResult, ExportTask, run_export_task
 from lakebed.ingest.attach import AttachTarget, AttachTask, run_attach_task
 from lakebed.ingest.plan import Method
-from lakebed.maintenance.compaction.jobs import Execute as Merge
-from lakebed.maintenance.compaction.jobs import MergeTask
-from lakebed.maintenance.compaction.jobs import TaskResult as MergeResult
+from lakebed.maintenance.compaction.merge_jobs import Execute as Merge
+from lakebed.maintenance.compaction.merge_jobs import MergeTask
+from lakebed.maintenance.compaction.merge_jobs import TaskResult as MergeResult
 from lakebed.maintenance.compaction.run import run_merge_task
 from lakebed.maintenance.ingest_jobs import Execute, IngestTarget, IngestTask, TaskResult, run_ingest_task
 from lakebed.model.files import NewFile

@@ -13,7 +13,7 @@ from typing import Any
 from lakebed.export.plan import Cell
 from lakebed.export.run import ExportTask
 from lakebed.ingest.plan import Method
-from lakebed.maintenance.compaction.jobs import MergeTask
+from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary

@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.log.backends.objects import ObjectLog
-from lakebed.maintenance.compaction import jobs, plan
+from lakebed.maintenance.compaction import merge_jobs, plan
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.state.transactions import RaiseWatermark, RejectRequest, Request, SetTag, Source, SubmitRequests, Watermark
 
@@ -30,9 +30,9 @@ def table(tmp_path):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Waves of one job, one after another."""
-    monkeypatch.setattr(jobs, "BATCH_TASKS_MIN", 1)
-    monkeypatch.setattr(jobs, "BATCH_TASKS_PER_CORE", 1)
-    monkeypatch.setattr(jobs, "BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr(merge_jobs, "BATCH_TASKS_MIN", 1)
+    monkeypatch.setattr(merge_jobs, "BATCH_TASKS_PER_CORE", 1)
+    monkeypatch.setattr(merge_jobs, "BATCHES_AT_ONCE", 1)
 
 
 def merged(table, tmp_path, tasks):

@@ -11,7 +11,7 @@ from lakebed.errors import ContentionError, RejectedError, StorageError, Unknown
 from lakebed.ingest.send import commit_files
 from lakebed.log import append
 from lakebed.log.committer import LOSING_S
-from lakebed.maintenance.compaction import jobs
+from lakebed.maintenance.compaction import merge_jobs
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.keys import EncodedRange
 from lakebed.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
@@ -149,7 +149,7 @@ def test_a_compaction_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def failed(tasks):
         (task,) = tasks
         low, high = (replace(task, slices=(EncodedRange(*bounds),)) for bounds in ((b"", b"c"), (b"c", None)))
-        monkeypatch.setattr(jobs, "_failure", lambda *_: StorageError("the other task"))
+        monkeypatch.setattr(merge_jobs, "_failure", lambda *_: StorageError("the other task"))
         return [run_merge_task(low, table.storage, tmp_path) + run_merge_task(high, table.storage, tmp_path)]
 
     assert compact(table, prepare(table, "full"), closed, cores=1).skipped

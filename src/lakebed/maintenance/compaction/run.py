@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.ingest.send import send_run
 from lakebed.log.outcomes import Committed, NotCommitted, version_of
-from lakebed.maintenance.compaction.jobs import (
+from lakebed.maintenance.compaction.merge_jobs import (
     Execute,
     FailedMerge,
     MergeProgress,
