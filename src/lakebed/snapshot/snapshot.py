@@ -77,9 +77,9 @@ class Readable(ABC):
     ) -> pa.Table:
         """All rows of one key (a value for each row key field), ordered by sort key; an empty table if there are none.
 
-        ``max_staleness`` accepts a version that was the latest at most so many seconds ago; by default every read looks
-        for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another: the
-        read waits until the log has it. A snapshot ignores the first, and refuses a version later than its own.
+        ``max_staleness`` accepts a version that was the latest at most that many seconds ago; by default every read
+        looks for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another:
+        the read waits until the log has it. A snapshot ignores the first, and refuses a version later than its own.
 
         Raises:
             BadKeyError: too few or many values, or one of a wrong type.

@@ -93,8 +93,8 @@ class Table(TableReads):
             SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
                 null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8.
             BadKeyError: a key is too long.
-            RejectedError, ContentionError: nothing was added; write again. Refused are writes that took longer than the
-                setting ``orphan_age_s`` when a sweep came by, and rows that reach more than two million partitions.
+            RejectedError, ContentionError: nothing was added; write again. A write is rejected if it took longer than
+                ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches over two million partitions.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
         from lakebed.ingest.run import add
