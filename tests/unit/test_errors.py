@@ -6,8 +6,10 @@ import ast
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed import errors
 from lakebed.errors import Code, Error
 
@@ -67,3 +69,16 @@ def test_a_restated_error_keeps_its_code_and_facts() -> None:
     error = Code.ENTRY_DAMAGED("a line is not JSON", name="e").restated("entry 3: a line is not JSON", version=3)
     assert type(error) is errors.DamagedError
     assert (error.code, error.facts) == (Code.ENTRY_DAMAGED, {"name": "e", "version": 3})
+
+
+def test_a_rejected_change_has_the_code_and_facts_of_its_rejection(tmp_path: Path) -> None:
+    table = lakebed.create(tmp_path).create_table("t", lakebed.Schema({"k": "string"}))
+    table.write(pa.table({"k": ["a"]}))
+    table.tag("audited", version=1)
+    with pytest.raises(lakebed.RejectedError) as tagged:
+        table.tag("audited", version=2)
+    assert (tagged.value.code, tagged.value.tag) == (Code.TAG_EXISTS, "audited")
+    with pytest.raises(lakebed.RejectedError) as altered:
+        table.alter(lakebed.DropField("k"))
+    assert (altered.value.code, altered.value.column) == (Code.SCHEMA_CHANGE_REJECTED, "k")
+    assert altered.value.reason in str(altered.value)
