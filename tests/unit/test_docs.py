@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 import re
+import uuid
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 
 import lakebed
 import lakebed.spark
+from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
 from lakebed.snapshot.snapshot import Readable, Snapshot
+from tests import pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
@@ -61,18 +65,81 @@ def test_the_error_reference_has_no_class_that_is_gone():
     assert set(re.findall(r"^## (\w+)$", page, re.MULTILINE)) == {cls.__name__ for cls in public_error_classes()}
 
 
+# -- code on pages ------------------------------------------------------------------------------------------------
+
+RUN_BY = {
+    "README.md": "tests/unit/test_docs.py",
+    "docs/clusters.md": "tests/spark/test_pages.py",
+    "docs/import.md": "tests/spark/test_pages.py",
+    "docs/instances.md": "tests/unit/test_docs.py",
+    "docs/queries.md": "tests/interop/test_queries_page.py",
+    "docs/spark.md": "tests/spark/test_pages.py",
+}
+
+
+def test_every_page_with_python_is_run_by_a_test():
+    assert {page for page in pages.pages() if pages.blocks(page, "python")} == set(RUN_BY)
+    assert all(f'"{page}"' in (pages.ROOT / test).read_text("utf-8") for page, test in RUN_BY.items())
+
+
+def test_the_example_of_the_readme_runs(tmp_path):
+    """Only the place is another; the last lines answer."""
+    (example,) = pages.blocks("README.md", "python")
+    names = {}
+    pages.run(example.replace(("/tmp/lake", str(tmp_path / "lake"))), names)
+    flights = names["flights"]
+    assert isinstance(flights, lakebed.Table)
+    assert flights.get("N14228").column("origin").to_pylist() == ["EWR"]
+    assert flights.scan(lakebed.KeyRange("N1", "N2")).read_all().num_rows == 1
+
+
 def test_the_code_of_the_page_on_instances_gives_what_stands_beside_it():
     names = {"lakebed": lakebed, "pa": pa, "Schema": lakebed.Schema}
-    compared = 0
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / "instances.md").read_text("utf-8"), re.DOTALL):
-        for line in block.splitlines():
-            code, _, wanted = line.partition("  # ")
-            if re.fullmatch(r"\d+|True", wanted):
-                assert str(eval(code, names)) == wanted, code
-                compared += 1
-            else:
-                exec(code, names)
-    assert compared == 6
+    first, *others = pages.blocks("docs/instances.md", "python")
+    # The instances of memory:// live as long as the process, which other tests share.
+    first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 6
+
+
+def test_code_with_another_value_than_stands_beside_it_is_found():
+    names = {}
+    assert pages.run(pages.Block("page", 1, "python", "a = 1\na  # 1\na + 1\n# 2\na  # or 3, or 4\n"), names) == 2
+    with pytest.raises(AssertionError, match="page:8"):
+        pages.run(pages.Block("page", 7, "python", "a = 1\na  # 2\n"), names)
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_every_command_on_a_page_is_one_of_the_command_line(page):
+    """Whole commands are parsed with their options. Those in running text need not have all of their arguments."""
+    if page != "docs/cli.md":  # generated from the commands
+        for block in pages.blocks(page):
+            for words in pages.command_lines(block):
+                assert pages.parse(words), f"{page}:{block.line}"
+    options = {
+        context.command_path.removeprefix("lakebed "): {name for one in command.params for name in one.opts}
+        for command, context in every_command()
+    }
+    shared = set.intersection(*options.values()) | {"--application", "--version", "--help"}
+    for line, words in pages.mentions(page):
+        named = [word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word)]
+        command = next((path for path in (" ".join(named[:2]), *named[:1]) if path in options), None)
+        groups = {path.partition(" ")[0] for path in options}
+        assert command or not named or words[0] in groups | shared, f"{page}:{line}: lakebed {' '.join(words)}"
+        unknown = {word.partition("=")[0] for word in words if word.startswith("--")} - shared
+        assert unknown <= options.get(command, set()), f"{page}:{line}: lakebed {' '.join(words)}"
+
+
+def test_a_command_that_is_none_is_found():
+    text = (
+        "lakebed --json import t in.parquet --job-id a\n"
+        'spark-submit --master yarn \\\n    "$(lakebed --application)" scam t\n'
+    )
+    first, second = pages.command_lines(pages.Block("page", 1, "", text))
+    assert pages.parse(first) == "import"
+    with pytest.raises(click.UsageError, match="No such command 'scam'"):
+        pages.parse(second)
+    with pytest.raises(click.UsageError, match="No such option"):
+        pages.parse(["import", "t", "in.parquet", "--jobid", "a"])
 
 
 def test_the_kinds_of_findings_are_those_that_a_verification_reports():
