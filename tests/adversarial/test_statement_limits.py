@@ -15,6 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import Error, NotFoundError, Schema, UsageError, aio
+from lakebed.clock import random_token
 from lakebed.sql import limited
 
 MIB = 1024 * 1024
@@ -228,7 +229,7 @@ def test_a_limit_of_nothing_stops_everything(lake):
 
 def test_an_instance_in_memory_can_have_no_limits():
     with pytest.raises(UsageError, match="in the memory of this process"):
-        lakebed.create("memory://statement-limits").sql("SELECT 1", timeout_s=1)
+        lakebed.create(f"memory://{random_token()}").sql("SELECT 1", timeout_s=1)
 
 
 def test_the_command_line_and_event_loops_pass_limits_on(lake):

@@ -1,6 +1,5 @@
 """Statements made to kill: however long or deep, each is answered or refused, at every door and on every stack."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, UsageError
+from lakebed.clock import random_token
 from lakebed.sql import query as module
 from tests.adversarial import statements
 from tests.adversarial.statements import CONDITIONS, DOORS, STATEMENTS
@@ -18,7 +18,6 @@ from tests.adversarial.statements import CONDITIONS, DOORS, STATEMENTS
 ROOT = Path(__file__).parents[2]
 SMALL_STACK_KIB = 512
 FATAL = "the process died"
-NUMBERS = itertools.count()
 
 
 def outcomes(door, cases, stack_kib=0):
@@ -69,7 +68,7 @@ def rows(schema, **columns):
 
 @pytest.fixture
 def lake():
-    lake = lakebed.create(f"memory://statements-{next(NUMBERS)}")
+    lake = lakebed.create(f"memory://{random_token()}")
     lake.create_table("t", statements.SCHEMA).write(rows(statements.SCHEMA, a=range(5), b=range(5), s="xxxxx"))
     return lake
 

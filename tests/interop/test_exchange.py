@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import itertools
 from functools import reduce
 from operator import or_
 
@@ -18,12 +17,12 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, Schema, aio
+from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import UNKNOWN, keys_of
 from lakebed.read.key_ranges import key_ranges
 
-NUMBERS = itertools.count()
 SCHEMA = Schema(
     row_key={"t": "string", "a": "int64", "d": "date", "s": "timestamp[us, tz=UTC]", "b": "binary"},
     values={"v": "double", "l": pa.list_(pa.int64())},
@@ -32,7 +31,7 @@ PART = KeyRange(("b'c", 2), ("d", 3, dt.date(2020, 1, 4), dt.datetime(2020, 1, 1
 
 
 def lake():
-    return lakebed.create(f"memory://exchange-{next(NUMBERS)}")
+    return lakebed.create(f"memory://{random_token()}")
 
 
 def row(text, a):

@@ -280,7 +280,7 @@ def test_modules_that_may_be_long_are() -> None:
 
 def test_no_word_of_before_comes_back() -> None:
     """In code, tests, benchmarks and documents; decisions and the changelog tell of their own time."""
-    assert list(old_words("of the forget line"))
+    assert all(list(old_words(f"of the {old}s")) for old in OLD_WORDS)
     files = [path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
     files += [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     found = [
@@ -290,6 +290,14 @@ def test_no_word_of_before_comes_back() -> None:
         for breach in old_words(path.read_text("utf-8"))
     ]
     assert not found, "\n".join(found)
+
+
+def test_no_test_creates_an_instance_in_memory_that_another_could_meet() -> None:
+    """It lives as long as the process, which runs many tests in any order; ``memory://{random_token()}`` is its own."""
+    shared = re.compile(r"""create\(["']memory://""")
+    assert shared.search("lakebed.create(" + '"memory://lake")')
+    tests = (ROOT / "tests").rglob("*.py")
+    assert not [path for path in tests if shared.search(path.read_text("utf-8"))]
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.cli.reference import every_command
+from lakebed.clock import random_token
 from lakebed.inspect.failed_calls import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
@@ -17,7 +18,7 @@ from tests.unit.cli.shapes import differences, documented
 ON_SPARK = {"import", "attach", "export", "ingest", "compact", "maintain"}
 
 WORDS: dict[str, list[str]] = {
-    "init": ["init", "memory://elsewhere"],
+    "init": ["init", "memory://{token}"],
     "table create": ["table", "create", "new", "--schema", "{schema}"],
     "table list": ["table", "list"],
     "table show": ["table", "show", "readings"],
@@ -89,7 +90,8 @@ def test_the_output_has_the_documented_shape(
     assert cli("table", "drop", "gone", "--yes").code == 0
     keys = schema_file.with_name("keys.csv")
     keys.write_text("Ulm,1\nRom,2\n", "utf-8")
-    ran = cli("--json", *(w.format(schema=schema_file, parquet=parquet, keys=keys) for w in WORDS[command]))
+    given = {"schema": schema_file, "parquet": parquet, "keys": keys, "token": random_token()}
+    ran = cli("--json", *(word.format(**given) for word in WORDS[command]))
     assert ran.code == 0, ran.err
     documents = ran.lines
     assert documents

@@ -13,6 +13,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.clock import random_token
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.ingest.attach import check_sorted
 from lakebed.ingest.send import send_run
@@ -322,7 +323,7 @@ def copies_of(file):
 def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monkeypatch):
     """From memory, files are read from copies."""
     monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    storage = connect("memory://query-dropped-early")
+    storage = connect(f"memory://{random_token()}")
     (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
     cache = ReadCache(1 << 20)
     reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
@@ -336,7 +337,7 @@ def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monk
 
 
 def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path):
-    storage = connect("memory://query-bounded")
+    storage = connect(f"memory://{random_token()}")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
     cache = ReadCache(14 * files[0].footer_bytes + files[0].size_bytes)
     reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
@@ -350,7 +351,7 @@ def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
     """Where it begins, nothing else may hold them: the cache had no room."""
     monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
     monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
-    storage = connect("memory://query-levels")
+    storage = connect(f"memory://{random_token()}")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
     reader = Reader(storage, TABLE, lambda _file: True, cache=ReadCache(0))
     found = reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all()
@@ -359,7 +360,7 @@ def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
 
 
 def test_a_damaged_copy_is_never_read(tmp_path):
-    storage = connect("memory://query-damaged")
+    storage = connect(f"memory://{random_token()}")
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     name = data_name(TABLE, file)
     content = bytearray(storage.get(name) or b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, Schema
+from lakebed.clock import random_token
 from lakebed.errors import Error, NotFoundError, UsageError
 from lakebed.sql import query as module
 from tests.unit.cases import compact
-
-NUMBERS = itertools.count()
 
 FLIGHTS = Schema(row_key={"tailnum": "string", "at": "int64"}, values={"origin": "string", "delay": "int32"})
 
@@ -30,7 +28,7 @@ def lake():
 
 
 def memory_lake():
-    return lakebed.create(f"memory://lake-{next(NUMBERS)}")
+    return lakebed.create(f"memory://{random_token()}")
 
 
 def flight(tailnum, at, origin="EWR", delay=None):
