@@ -1,6 +1,7 @@
 """Exports and attach in worker processes: what is asked for comes out, and what does not fit stays out."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,14 +22,23 @@ def table(instance):
     return made
 
 
-def test_an_export_is_attached_as_it_is(pipeline, instance, table, tmp_path):
+def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):
+    """Its files touch, so they are one run; the originals stay whose they were; a repeat adds nothing."""
+    out = tmp_path / "out"
     told = []
-    report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=told.append)
-    assert (report.rows, report.files, told[-1].rows_done) == (600, 3, 600)
-    again = instance.create_table("again", SCHEMA)
-    assert pipeline.attach(again, str(tmp_path / "out"), job_id="monday").files == 3
+    exported = pipeline.export(table, str(out), partitions=3, progress=told.append)
+    assert (exported.rows, exported.files, told[-1].rows_done) == (600, 3, 600)
+    again = instance.create_table("again", SCHEMA, split_points=[("a",)])
+    report = pipeline.attach("again", str(out), job_id="monday")
+    assert (report.rows, report.files) == (600, 3)
     assert_holds(again, *PARTS)
-    assert pipeline.attach("again", str(tmp_path / "out"), job_id="monday").repeated
+    key = PARTS[0].select(["k", "part"]).to_pylist()[0]
+    assert again.get(*key.values()).num_rows == table.get(*key.values()).num_rows > 0
+    assert set(again.partitions().column("runs").to_pylist()) == {1}
+    stored = {Path(url.removeprefix("file://")).read_bytes() for url in again.files().column("url").to_pylist()}
+    assert stored == {path.read_bytes() for path in out.glob("part-*")}
+    assert again.verify(files=True).sound
+    assert pipeline.attach("again", str(out), job_id="monday").repeated
 
 
 def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
@@ -60,3 +70,13 @@ def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_
         (r["k"], r["part"], r["v"]) for r in kept
     )
     assert report.rows == len(kept) > 0
+
+
+def test_an_older_export_is_attached(pipeline, instance, tmp_path):
+    table = instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
+    table.write(pa.table({"k": [1], "v": ["a"]}))
+    pipeline.export(table, str(tmp_path / "out"))
+    table.alter(lakebed.AddField("added", "int64"), lakebed.RenameField("v", "w"))
+    table.remove(lakebed.KeyRange())
+    pipeline.attach(table, tmp_path / "out")
+    assert table.scan().read_all().to_pylist() == [{"k": 1, "w": "a", "added": None}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import UsageError
+from lakebed.clock import random_token
 from lakebed.spark import Pipeline
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
@@ -35,6 +37,23 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from lakebed.spark import executors
 began = "[open('began', 'a').write(str(__import__('os').getpid()) + ' '), __import__('time').sleep(600)]"
 executors.partial = lambda *_: functools.partial(eval, began)
+from lakebed.cli import main
+sys.exit(main())
+"""
+
+
+# The second batch of tasks waits for the signal.
+ONE_BATCH = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from lakebed.spark.worker_pool import WorkerPool
+run, calls = WorkerPool.run, []
+def first(self, documents, work, stop, **how):
+    calls.append(1)
+    while len(calls) > 1 and not stop.asked:
+        time.sleep(0.1)
+    return run(self, documents, work, stop, **how)
+WorkerPool.run = first
 from lakebed.cli import main
 sys.exit(main())
 """
@@ -101,19 +120,7 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
 
 def test_an_instance_in_memory_is_refused() -> None:
     with pytest.raises(UsageError, match="tasks in other processes cannot read it"):
-        Pipeline(lakebed.create("memory://here"), launcher="in-process")
-
-
-def test_a_file_at_fault_costs_no_other_its_work(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
-    parts = [rows(seed, 300) for seed in range(3)]
-    paths = write_parquet(tmp_path / "in", *parts)
-    with Path(paths[1]).open("r+b") as file:
-        file.seek(4)
-        file.write(bytes(400))
-    table.submit(tmp_path / "in")
-    report = pipeline.ingest(table, force=True)
-    assert [Path(one.url).name for one in report.failed] == ["part-001.parquet"]
-    assert_holds(table, parts[0], parts[2])
+        Pipeline(lakebed.create(f"memory://{random_token()}"), launcher="in-process")
 
 
 def test_a_compaction_whose_worker_is_killed_fails_by_name_and_changes_nothing(
@@ -150,3 +157,30 @@ def test_an_interrupt_ends_the_workers_closes_the_jobs_and_says_what_was_committ
     assert is_gone(began.read_text().strip())
     assert not table.state().jobs
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["began"]
+
+
+def test_a_compaction_between_its_batches_says_how_many_jobs_it_committed(
+    instance: lakebed.Instance, tmp_path: Path
+) -> None:
+    parts = [rows(seed, 400) for seed in range(2)]
+    keys = sorted(set(zip(*(parts[0].column(name).to_pylist() for name in ("k", "part")), strict=True)))
+    table = instance.create_table("many", SCHEMA, split_points=keys[5::5])
+    for part in parts:
+        table.write(part)
+
+    def merged() -> int:
+        return table.history()["type"].to_pylist().count("replace")
+
+    process = started(instance, tmp_path / "home", ONE_BATCH, "compact", "many", "--strategy", "full", "--in-process")
+    until(lambda: merged() > 0)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=WAIT_S)[1]
+    assert process.returncode == 130, said
+    told = re.fullmatch(
+        r"lakebed: interrupted: committed, up to version \d+: (\d+) of (\d+) compaction jobs; nothing else was changed",
+        said.splitlines()[-1],
+    )
+    assert told is not None, said
+    assert 0 < int(told[1]) == merged() < int(told[2])
+    assert not table.state().jobs
+    assert_holds(table, *parts)

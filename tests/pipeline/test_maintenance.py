@@ -11,14 +11,21 @@ from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
 from lakebed.spark import Pipeline
 from lakebed.state.transactions import Job, OpenJob
-from tests.spark.cases import SCHEMA, assert_holds, rows
-
-SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "history_s": 0}
+from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
 
 
 @pytest.fixture
 def table(instance):
     return instance.create_table("t", SCHEMA, settings=SMALL)
+
+
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_the_same_rows_come_back_after_anything_in_any_order(pipeline, instance, tmp_path, seed):
+    def ingested(table, *parts):
+        table.submit(write_parquet(tmp_path / str(table.version), *parts))
+        assert not pipeline.ingest(table, force=True).failed
+
+    anything_in_any_order(pipeline, instance, seed, ingested)
 
 
 def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed import Schema
+from lakebed.settings import Strategy
 
 SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"}, {"v": "double", "note": "string"})
 ALPHABET = ["", "a", "b", "é", "\uff5a", "\U0001f600", "\U0010ffff", "\x00", "z" * 50]
@@ -57,3 +58,39 @@ def file_of(rows_: pa.Table, path, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows_, path, **options)
     return path
+
+
+SMALL = {"split_rows": 800, "file_bytes": 8192, "row_group_rows": 1000, "history_s": 0}
+FEW = {"compaction_batch_runs": 3, "compaction_run_bytes": 20_000, "file_bytes": 32_000}
+
+
+def anything_in_any_order(pipeline, instance, seed: int, take_in) -> None:
+    """Writes and every kind of maintenance, drawn by the seed; ``take_in(table, *parts)`` adds rows in another way."""
+    rng = random.Random(seed)
+    table = instance.create_table("t", SCHEMA, settings=SMALL | FEW)
+    held = []
+
+    def taken_in():
+        parts = [rows(rng.randrange(10**6), rng.randrange(1, 400)) for _ in range(2)]
+        take_in(table, *parts)
+        held.extend(parts)
+
+    def written():
+        held.append(rows(rng.randrange(10**6), rng.randrange(1, 400)))
+        table.write(held[-1])
+
+    steps = [taken_in, written, written]
+    steps += [lambda: pipeline.compact(table, strategy=rng.choice(tuple(Strategy)))]
+    steps += [lambda: pipeline.split(table), lambda: pipeline.collect_garbage(table)]
+    written()
+    for _ in range(14):
+        rng.choice(steps)()
+    assert_holds(table, *held)
+    pipeline.maintain(table)
+    assert_holds(table, *held)
+    table.set(compaction_strategy="full")
+    pipeline.maintain(table)
+    assert_holds(table, *held)
+    found = table.partitions()
+    assert set(found.column("runs").to_pylist()) == {1}
+    assert max(found.column("rows").to_pylist()) <= SMALL["split_rows"] or found.num_rows > 1

@@ -1,4 +1,7 @@
-"""A process of its own that works on a table, for tests that kill it: ``python -m tests.spark.child VERB URL …``."""
+"""A process of its own that works on a table, for tests that kill it.
+
+``python -m tests.spark.child LAUNCHER VERB URL …``
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from lakebed.spark import Pipeline
 
 
 def main() -> None:
-    verb, url, *rest = sys.argv[1:]
-    with Pipeline(lakebed.open(url), launcher="local[2,4]") as pipeline:
-        # So that the moments that matter are not lost in the start of a JVM.
-        pipeline.session.range(1).count()
+    launcher, verb, url, *rest = sys.argv[1:]
+    with Pipeline(lakebed.open(url), launcher=launcher) as pipeline:
+        if launcher != "in-process":
+            # So that the moments that matter are not lost in the start of a JVM.
+            pipeline.session.range(1).count()
         print("ready", flush=True)
         sys.stdin.readline()
         if verb == "import":

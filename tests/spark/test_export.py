@@ -1,4 +1,7 @@
-"""Exports on Spark, and the way back: the same rows in a new table, whatever form they took meanwhile."""
+"""Exports on Spark, and the way back: the same rows in a new table.
+
+What an export holds, and attach: tests/pipeline/test_export.py.
+"""
 
 import json
 import signal
@@ -9,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.model.schema import Schema
 from tests.spark.cases import SCHEMA, assert_holds, rows
-from tests.spark.test_crashes import begin, child, wait_for
+from tests.spark.killing import begin, child, wait_for
 
 PARTS = [rows(seed, 300) for seed in range(2)]
 
@@ -35,23 +38,6 @@ def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_p
     assert_holds(again, *PARTS)
 
 
-def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):
-    """Its files touch, so they are one run; the originals stay whose they were; a repeat adds nothing."""
-    out = tmp_path / "out"
-    pipeline.export(table, str(out), partitions=3)
-    again = instance.create_table("again", SCHEMA, split_points=[("a",)])
-    report = pipeline.attach("again", str(out), job_id="monday")
-    assert (report.rows, report.files) == (600, 3)
-    assert_holds(again, *PARTS)
-    key = PARTS[0].select(["k", "part"]).to_pylist()[0]
-    assert again.get(*key.values()).num_rows == table.get(*key.values()).num_rows > 0
-    assert set(again.partitions().column("runs").to_pylist()) == {1}
-    stored = {Path(url.removeprefix("file://")).read_bytes() for url in again.files().column("url").to_pylist()}
-    assert stored == {path.read_bytes() for path in out.glob("part-*")}
-    assert again.verify(files=True).sound
-    assert pipeline.attach("again", str(out), job_id="monday").repeated
-
-
 @pytest.mark.slow
 def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, instance, tmp_path):
     """It left files and no _SUCCESS; another place gets all rows."""
@@ -59,7 +45,7 @@ def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, instance, tmp
     table = instance.create_table("t", SCHEMA, settings=settings)
     table.write(rows(1, 4000))
     out = tmp_path / "out"
-    with child("export", Path(instance.url.removeprefix("file://")), out) as process:
+    with child("local[2,4]", "export", Path(instance.url.removeprefix("file://")), out) as process:
         begin(process)
         wait_for(lambda: any(out.glob("part-*")), process)
         process.send_signal(signal.SIGKILL)

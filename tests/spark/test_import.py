@@ -9,6 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, DamagedError, Error, NotFoundError, Schema, SchemaMismatchError, UsageError
+from lakebed.clock import random_token
 from lakebed.spark import Pipeline, bulk_import
 from lakebed.spark.shuffle import PIECES
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
@@ -325,10 +326,10 @@ def test_a_damaged_page_found_by_a_task_is_named_and_nothing_comes_in(pipeline, 
         ([], "csv", (UsageError, "no source")),
     ],
 )
-def test_a_source_that_is_none_is_refused(pipeline, table, source, format, refusal):
+def test_a_source_that_is_none_is_refused(pipeline, table, tmp_path, source, format, refusal):  # noqa: PLR0917
     kind, message = refusal
     with pytest.raises(kind, match=message):
-        pipeline.bulk_import(table, f"/tmp/{source}" if source else source, format=format)
+        pipeline.bulk_import(table, str(tmp_path / source) if source else source, format=format)
     assert table.version == 1
 
 
@@ -357,7 +358,7 @@ def test_csv_columns_match_by_name_not_by_place(pipeline, table, tmp_path):
 
 def test_an_instance_in_memory_is_refused(spark):
     with pytest.raises(UsageError, match="is in the memory of this process"):
-        Pipeline(lakebed.create("memory://pipeline"), spark)
+        Pipeline(lakebed.create(f"memory://{random_token()}"), spark)
 
 
 def test_an_unknown_table_is_named(pipeline, tmp_path):

@@ -1,4 +1,7 @@
-"""Ingest jobs on Spark: the same rows by either method, as few Spark jobs as can be, and no row lost or doubled."""
+"""Ingest jobs on Spark: by a shuffle, as few Spark jobs as can be, and with tasks that die.
+
+Jobs whose tasks sort: tests/pipeline/test_ingest.py.
+"""
 
 import os
 import signal
@@ -6,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed import UsageError
-from lakebed.spark import Pipeline, executors
+from lakebed.spark import executors
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
@@ -16,14 +18,12 @@ def table(instance):
     return instance.create_table("t", SCHEMA)
 
 
-@pytest.mark.parametrize("method", ["sort", "shuffle"])
-def test_requests_are_carried_out_by_either_method(pipeline, table, tmp_path, method):
+def test_requests_are_carried_out_by_a_shuffle(pipeline, table, tmp_path):
     parts = [rows(seed, 300) for seed in range(5)]
     table.submit(write_parquet(tmp_path / "in", *parts))
-    report = pipeline.ingest(table, force=True, method=method)
+    report = pipeline.ingest(table, force=True, method="shuffle")
     assert (report.jobs, report.requests, report.rows) == (1, 5, 1500)
     assert_holds(table, *parts)
-    assert pipeline.ingest("t", force=True).version is None
 
 
 def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path, monkeypatch):
@@ -71,12 +71,3 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]
     assert "Spark failed" in report.failed[0].reason
     assert_holds(table, parts[0])
-
-
-def test_nothing_to_ingest_starts_no_spark(instance, table, tmp_path):
-    pipeline = Pipeline(instance)
-    table.submit(write_parquet(tmp_path / "in", rows(1, 10)))
-    assert pipeline.ingest("t").waiting == 1
-    with pytest.raises(UsageError, match="unknown method 'merge'; methods: sort, shuffle"):
-        pipeline.ingest("t", method="merge")
-    assert "session" not in vars(pipeline)

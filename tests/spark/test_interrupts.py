@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import lakebed
 from lakebed.spark import Pipeline
-from tests.spark.test_cli import alive, counted
+from tests.spark.commands import alive, counted, until
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
 ROWS = 10_000
@@ -46,13 +45,6 @@ def plain_ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 def interrupt_when(condition: Callable[[], bool]) -> None:
     def wait() -> None:
         until(condition)
@@ -70,7 +62,7 @@ def files_sent(instance: lakebed.Instance) -> int:
 
 def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        time.sleep(4)
+        time.sleep(2)
         yield pa.record_batch([batch.column(0).cast(pa.string()), batch.column(0)], names=["k", "n"])
 
 
@@ -153,18 +145,6 @@ Stop.cancel = lambda self: time.sleep(600)
 """
 
 
-ONE_BATCH = """
-from lakebed.spark import batch
-run_batch, calls = batch.run_batch, []
-def first(session, documents, work, stop):
-    calls.append(1)
-    while len(calls) > 1 and not stop.asked:
-        time.sleep(0.1)
-    return run_batch(session, documents, work, stop)
-batch.run_batch = first
-"""
-
-
 class Child:
     """The command line in a process of its own, which hears signals."""
 
@@ -199,14 +179,10 @@ class Child:
         return self.said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("text", ["", "Spark started"])
-def test_an_import_that_has_not_committed_says_so(instance: lakebed.Instance, tmp_path: Path, text: str) -> None:
+def test_an_import_that_has_not_committed_says_so(instance: lakebed.Instance, tmp_path: Path) -> None:
+    """While Spark still starts: tests/spark/test_cli.py."""
     child = Child(instance, tmp_path, "import", "t", "in")
-    if not text:
-        # Its handlers are there when it has a module of the command line; Spark is seconds away.
-        until(lambda: len(alive(str(tmp_path))) > 0)
-        time.sleep(2)
-    child.signal_at(text, signal.SIGTERM)
+    child.signal_at("Spark started", signal.SIGTERM)
     assert child.end().startswith("lakebed: interrupted")
     assert instance.table("t").scan().read_all().num_rows == 0
 
@@ -219,30 +195,6 @@ def test_a_commit_that_has_begun_is_finished_and_told(instance: lakebed.Instance
     table = instance.table("t")
     assert f"lakebed: interrupted: committed, up to version {table.state().version}: 20,000 rows added" in child.said
     assert table.version == version + 1
-    assert counted(table.scan().read_all()) == counted(pq.read_table(tmp_path / "in"))
-
-
-def test_a_compaction_between_its_batches_says_how_many_jobs_it_committed(
-    instance: lakebed.Instance, tmp_path: Path
-) -> None:
-    cuts = [(f"k{i:06}",) for i in range(100, ROWS, 100)]
-    table = instance.create_table("many", SCHEMA, split_points=cuts)
-    for part in range(2):
-        table.write(pq.read_table(tmp_path / "in" / f"{part}.parquet"))
-
-    def merged() -> int:
-        return table.history()["type"].to_pylist().count("replace")
-
-    child = Child(instance, tmp_path, "compact", "many", "--strategy", "full", before=ONE_BATCH)
-    until(lambda: merged() > 0)
-    child.process.send_signal(signal.SIGINT)
-    told = re.fullmatch(
-        r"lakebed: interrupted: committed, up to version \d+: (\d+) of (\d+) compaction jobs; nothing else was changed",
-        child.end(),
-    )
-    assert told is not None, child.said
-    assert 0 < int(told[1]) == merged() < int(told[2]) < len(cuts)
-    assert not table.state().jobs
     assert counted(table.scan().read_all()) == counted(pq.read_table(tmp_path / "in"))
 
 

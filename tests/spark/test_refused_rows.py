@@ -4,7 +4,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import lakebed
 from lakebed import Schema, SchemaMismatchError
 
 SCHEMA = Schema({"k": "int64"}, {}, {"v": "string", "größe": "string"})
@@ -78,16 +77,6 @@ def test_a_dataframe_and_the_data_source_refuse_it_too(pipeline, table, spark):
     assert table.state().version == 1
 
 
-def test_an_ingest_on_spark_gives_up_the_file_by_name(pipeline, table, tmp_path):
-    table.set(ingest_tries_max=1)
-    table.submit(source(tmp_path / "in", "parquet"))
-    report = pipeline.ingest("t", force=True)
-    (failed,) = report.failed
-    assert failed.url.endswith("bad.parquet")
-    assert "bad.parquet: column v is string and holds text that is not UTF-8" in failed.reason
-    assert report.rows == 1
-
-
 @pytest.mark.parametrize("form", ["csv", "json", "parquet", "frame"])
 def test_a_field_that_may_be_null_may_be_missing(pipeline, table, spark, tmp_path, form):
     folder = tmp_path / "in"
@@ -101,12 +90,3 @@ def test_a_field_that_may_be_null_may_be_missing(pipeline, table, spark, tmp_pat
     given = spark.read.parquet(str(folder)) if form == "frame" else folder
     pipeline.bulk_import(table, given, **({} if form == "frame" else {"format": form}))
     assert table.scan().read_all().to_pylist() == [{"k": 1, "v": None, "größe": None}]
-
-
-def test_an_older_export_is_attached(pipeline, table, tmp_path):
-    table.write(pa.table({"k": [1], "v": ["a"]}))
-    pipeline.export(table, str(tmp_path / "out"))
-    table.alter(lakebed.AddField("added", "int64"), lakebed.RenameField("v", "w"))
-    table.remove(lakebed.KeyRange())
-    pipeline.attach(table, tmp_path / "out")
-    assert table.scan().read_all().to_pylist() == [{"k": 1, "w": "a", "größe": None, "added": None}]

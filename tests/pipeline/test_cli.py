@@ -1,0 +1,73 @@
+"""The commands of the pipeline that need no Spark, with ``--in-process``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from tests.spark.commands import ROWS, counted, ran, table_beside_files
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakebed.Table:
+    return table_beside_files(tmp_path, monkeypatch)
+
+
+def test_maintain_does_all_that_is_due(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    lake.set(split_rows=ROWS // 2, history_s=0, compaction_strategy="full", ingest_age_s=0)
+    for part in range(2):
+        lake.write(pq.read_table(f"in/{part}.parquet"))
+    lake.submit("in/2.parquet")
+    report = ran(capsys, "maintain", "t", "--in-process")
+    assert report["online"]
+    assert report["ingest"]["requests"] == 1
+    assert report["compactions"]
+    assert report["splits"]
+    assert lake.partitions().num_rows > 1
+    assert set(lake.partitions()["runs"].to_pylist()) == {1}
+    assert counted(lake.scan().read_all()) == counted(pq.read_table("in"))
+
+
+def test_what_is_submitted_is_ingested_once(lake: lakebed.Table, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(capsys, "requests", "submit", "t", "in/[01].parquet")["submitted"] == 2
+    assert ran(capsys, "ingest", "t", "--in-process")["waiting"] == 2
+    pq.write_table(pa.table({"k": ["x"], "m": [1]}), "in/3.parquet")
+    second = ran(capsys, "requests", "submit", "t", "in")
+    assert (second["open"], second["submitted"]) == (2, 2)
+    report = ran(capsys, "ingest", "t", "--force", "--in-process")
+    assert (report["requests"], report["rows"], len(report["failed"])) == (3, ROWS, 1)
+    (told,) = ran(capsys, "requests", "list", "t")["requests"]
+    assert (told["state"], told["failures"], told["url"].endswith("3.parquet")) == ("open", 1, True)
+    assert "extra column m" in told["reason"]
+    assert ran(capsys, "requests", "submit", "t", "in")["ingested"] == 3
+    assert counted(lake.scan().read_all()) == counted(pq.read_table(["in/0.parquet", "in/1.parquet", "in/2.parquet"]))
+
+
+def test_an_export_is_a_folder_that_another_table_imports(
+    lake: lakebed.Table, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lake.write(pq.read_table("in"))
+    report = ran(
+        capsys,
+        "export",
+        "t",
+        "out",
+        "--in-process",
+        "--from",
+        "k00100",
+        "--where",
+        "n % 2 = 0",
+        "--at",
+        str(lake.state().version),
+    )
+    found = pq.read_table(tmp_path / "out")
+    assert found["k"].to_pylist() == sorted(found["k"].to_pylist())
+    assert (report["rows"], report["files"]) == (found.num_rows, 1)
+    assert counted(found) == counted(
+        lake.scan(lakebed.KeyRange(("k00100",))).read_all().filter(pc.bit_wise_and(pc.field("n"), 1) == 0)
+    )

@@ -1,0 +1,73 @@
+"""The command line on a small table, in this process or in one of its own."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed.cli import main
+from tests.unit.cli.shapes import differences, documented
+
+ROWS = 3_000
+WAIT_S = 300
+
+
+def table_beside_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> lakebed.Table:
+    """An empty table, whose instance commands find; three files of rows lie beside it, in the folder of the process."""
+    monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        keys = [f"k{(i * 7919 + part) % ROWS:05}" for i in range(part, ROWS, 3)]
+        pq.write_table(pa.table({"k": keys, "n": range(len(keys))}), tmp_path / "in" / f"{part}.parquet")
+    instance = lakebed.create(str(tmp_path / "lake"))
+    return instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    capsys.readouterr()
+    code = main([*words, "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    document = json.loads(said.out)
+    command = " ".join(words[:2]) if words[0] == "requests" else words[0]
+    assert not differences(document, documented()[command], command)
+    return document
+
+
+def counted(rows: pa.Table) -> collections.Counter[tuple[str, int]]:
+    return collections.Counter(zip(rows["k"].to_pylist(), rows["n"].to_pylist(), strict=True))
+
+
+def alive(mark: str) -> list[psutil.Process]:
+    """Processes that were started with the mark in their environment, wherever in the tree they are now."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("LAKEBED_TEST") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def is_spark(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("org.apache.spark" in word for word in process.cmdline())
+    return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
