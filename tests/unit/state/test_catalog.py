@@ -1,0 +1,90 @@
+"""The catalog's changes: each is applied, survives its document, or is refused with a reason."""
+
+import json
+
+import pytest
+
+from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
+from lakebed.state.catalog import (
+    CatalogState,
+    CatalogTable,
+    FenceCreations,
+    PurgeTable,
+    RegisterTable,
+    RenameTable,
+    SetDefaults,
+    SetOnline,
+    apply,
+    decode_change,
+    decode_state,
+    encode_change,
+    encode_state,
+    resolve,
+)
+from lakebed.state.transactions import Rejected
+
+STATE = CatalogState(7, {"a": CatalogTable("a", "flights")}, {"split_rows": 10}, creations_from=5)
+
+APPLIED = {
+    RegisterTable("b", "planes", 6): CatalogState(
+        8, {**STATE.tables, "b": CatalogTable("b", "planes")}, STATE.defaults, 5
+    ),
+    RegisterTable("b", "planes", 6, online=False): CatalogState(
+        8, {**STATE.tables, "b": CatalogTable("b", "planes", online=False)}, STATE.defaults, 5
+    ),
+    RenameTable("a", "planes"): CatalogState(8, {"a": CatalogTable("a", "planes")}, STATE.defaults, 5),
+    PurgeTable("a"): CatalogState(8, {}, STATE.defaults, 5),
+    SetOnline("a", online=False): CatalogState(8, {"a": CatalogTable("a", "flights", online=False)}, STATE.defaults, 5),
+    FenceCreations(): CatalogState(8, STATE.tables, STATE.defaults, 8),
+}
+DEFAULTS = SetDefaults({"split_rows": None, "file_bytes": 4096})
+
+REFUSED = [
+    (RegisterTable("b", "flights", 6), "a table named 'flights' exists already"),
+    (RegisterTable("b", "planes", 4), "were deleted meanwhile; create the table again"),
+    (RenameTable("a", "flights"), "a table named 'flights' exists already"),
+    (RenameTable("b", "planes"), "the table is gone"),
+    (PurgeTable("b"), "the table is gone"),
+    (SetOnline("b", online=True), "the table is gone"),
+]
+
+
+@pytest.mark.parametrize("change", APPLIED, ids=repr)
+def test_a_change_is_applied_and_survives_its_document(change):
+    assert resolve(change, STATE) == change
+    assert apply(STATE, change, 8) == APPLIED[change]
+    assert decode_change(encode_change(change)) == change
+    assert decode_state(encode_state(APPLIED[change])) == APPLIED[change]
+
+
+def test_a_default_of_none_is_taken_back():
+    assert apply(STATE, DEFAULTS, 8).defaults == {"file_bytes": 4096}
+    assert decode_change(encode_change(DEFAULTS)) == DEFAULTS
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED, ids=repr)
+def test_a_change_that_does_not_fit_is_refused_and_is_damage_in_a_log(change, reason):
+    refused = resolve(change, STATE)
+    assert isinstance(refused, Rejected)
+    assert reason in refused.reason
+    with pytest.raises(DamagedError, match="catalog entry 8 does not fit the catalog"):
+        apply(STATE, change, 8)
+
+
+def test_a_change_of_values_that_the_format_does_not_have_is_not_written():
+    with pytest.raises(UsageError, match="nothing was written"):
+        encode_change(RenameTable("a", 7))
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        ({"type": "split_catalog"}, UnsupportedFormatError),
+        ({}, Error),
+        ({"type": "rename_table", "table": "a"}, DamagedError),
+        ({"type": "rename_table", "table": "a", "name": 7}, DamagedError),
+    ],
+)
+def test_a_document_that_is_no_change_is_refused(document, kind):
+    with pytest.raises(kind):
+        decode_change(json.dumps(document).encode())
