@@ -15,6 +15,10 @@ settings.register_profile("default", max_examples=50, deadline=None, suppress_he
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)
 settings.load_profile("default")
 
+# Tests kill processes, not machines: what they write need not survive a loss of power, and waiting for the disk is what
+# most of them did longest. tests/unit/storage/test_local.py holds which files and folders are made safe, and when.
+os.fsync = lambda _descriptor: None
+
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

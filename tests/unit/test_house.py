@@ -7,6 +7,7 @@ that finds nothing anywhere has to prove that it can find something.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
@@ -63,6 +64,9 @@ UNREAD = {
 }  # fmt: skip
 
 
+parsed = functools.cache(ast.parse)
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
     """A module's text and where it lies."""
@@ -72,7 +76,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return parsed(self.text)
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -267,10 +271,12 @@ OLD_WORDS = {
 }  # fmt: skip
 
 
+OLD_WORD = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, OLD_WORDS))})s?(?![\w-])")
+
+
 def old_words(text: str) -> Iterator[str]:
-    for old, new in OLD_WORDS.items():
-        if found := re.search(rf"(?<![\w-]){re.escape(old)}s?(?![\w-])", text):
-            yield f"line {text.count(chr(10), 0, found.start()) + 1}: {old!r} is {new!r} now"
+    for found in OLD_WORD.finditer(text):
+        yield f"line {text.count(chr(10), 0, found.start()) + 1}: {found[1]!r} is {OLD_WORDS[found[1]]!r} now"
 
 
 def test_modules_that_may_be_long_are() -> None:
@@ -307,7 +313,7 @@ def test_no_two_classes_have_one_name() -> None:
     modules: dict[str, list[str]] = {}
     for path in paths:
         where = path.relative_to(SOURCE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in ast.walk(parsed(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 classes.setdefault(node.name, []).append(where)
         if path.parent.name != "cli" and path.stem not in ("__init__", "plan", "run"):
