@@ -18,8 +18,9 @@ PYTHON ?= python3
 
 # All folders of tests but those that need more than Python, Java and PostgreSQL.
 TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/,$(wildcard tests/*/))
-# Those that start Spark, one after another.
+# Those that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
+TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
 # A worker a core takes a file at a time; never many, since some start servers. Spark uses all cores by itself.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
 # Python, and Java, for a recipe that starts Spark.
@@ -40,9 +41,20 @@ demo: $(STAMP) ## Real flights through Spark into a table, and back by key
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(STAMP) ## Every test a change has to pass
-	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(filter-out $(TESTS_OF_SPARK),$(TESTS)) </dev/null
+test: test-core test-spark ## Every test a change has to pass
+
+.PHONY: test-core
+test-core: $(STAMP) ## Those of them that start no Spark
+	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(TESTS_OF_CORE) </dev/null
+
+.PHONY: test-spark
+test-spark: $(STAMP) ## Those that do
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(TESTS_OF_SPARK) </dev/null
+
+.PHONY: coverage
+coverage: $(STAMP) ## As test-core, and fails if they take too few branches of the code
+	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) --cov --cov-report= $(TESTS_OF_CORE) </dev/null
+	@$(BIN)/coverage json --quiet -o .coverage.json && $(BIN)/python scripts/check_coverage.py .coverage.json
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## The tests that take seconds and need Python alone
@@ -96,7 +108,7 @@ lock: $(STAMP) ## Bring the locks up to date with pyproject.toml and the newest 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and what the demo left
-	rm -rf .venv .venv-other .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake*
+	rm -rf .venv .venv-other .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock
