@@ -21,8 +21,10 @@ TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/,$(wildcard
 # Those that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
-# A worker a core takes a file at a time; never many, since some start servers. Spark uses all cores by itself.
+# A worker a core takes a file at a time; never many, since some start servers.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile
+# With a Spark session each, which waits more than it works: for JVMs and Python workers to start, for tasks to fail.
+SPREAD_OF_SPARK := -n 2 --dist loadfile
 # Python, and Java, for a recipe that starts Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
 # And PostgreSQL, for one that starts a server.
@@ -49,7 +51,7 @@ test-core: $(STAMP) ## Those of them that start no Spark
 
 .PHONY: test-spark
 test-spark: $(STAMP) ## Those that do
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(TESTS_OF_SPARK) </dev/null
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) </dev/null
 
 .PHONY: coverage
 coverage: $(STAMP) ## As test-core, and fails if they take too few branches of the code
