@@ -34,10 +34,7 @@ MODULE_LINES_MAX = 400
 # Modules that one idea fills, where a cut would go through a class or a closed union.
 LONG_MODULES = {
     "lakebed/errors.py": "one closed set of codes, facts and classes",
-    "lakebed/log/checkpoint.py": "a checkpoint is written and opened by one class",
-    "lakebed/log/committer.py": "one state machine: follow, propose, append, report",
     "lakebed/storage/local.py": "one store",
-    "lakebed/testing/logs.py": "one conformance suite",
 }
 
 # Names that say nothing about what is in the box; `renames` and `information` are words of their own.

@@ -20,10 +20,10 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Error
 from lakebed.log.entry import FORMAT, parse_header
-from lakebed.log.writer import this_writer
 from lakebed.model.documents import dump, reading
 from lakebed.model.files import failure_folder, failure_name, is_failure_name
 from lakebed.storage.client_errors import scrubbed
+from lakebed.version import this_writer
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage

@@ -20,10 +20,10 @@ from msgspec import structs
 
 from lakebed.errors import Error
 from lakebed.log.entry import naming
-from lakebed.log.writer import this_writer
 from lakebed.model.checks import check_whole_number
 from lakebed.state.codec import Outline, outline
 from lakebed.state.transactions.resolution import Description, count_of
+from lakebed.version import this_writer
 
 if TYPE_CHECKING:
     from lakebed.log.committer import Log

@@ -227,7 +227,7 @@ def _replay(
     findings: list[Finding] = []
     while True:
         try:
-            data = log.entry(head.version + 1)
+            data = log.backend.get(head.version + 1)
             if data is None:
                 break
             head, _ = advance(head, data, table_id, TABLE, log.read_sidecars)
@@ -248,7 +248,7 @@ def _chain(log: Log[TableState, Proposal, Transaction], table_id: str, versions:
     for version in dict.fromkeys(versions):
         previous, digest = digest if last == version - 1 else None, None
         try:
-            data = log.entry(version)
+            data = log.backend.get(version)
             if data is None:
                 raise gone(table_id, version)
             entry = entries.decode(data, table_id, version, previous)

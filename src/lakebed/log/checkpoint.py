@@ -1,14 +1,15 @@
 """Checkpoints: the whole state after one entry, so that opening a log need not read all of it.
 
-A manifest names the segments that hold what there may be millions of; segments that have not changed since the
-checkpoint before are named again, so writing one costs as much as changed. Segments are written first, the manifest
-last, over the one before.
+A manifest names the segments that hold files and references. Segments that have not changed since the checkpoint before
+are named again, so the cost of a checkpoint follows what changed. Segments are written first, the manifest last, over
+the one before.
 
-Derived and never authoritative: a checkpoint may be older than the newest entry, and one that is missing, damaged or
-another log's only costs reading the entries. So does a segment that is lost, but only when someone asks for a row of it
-(:mod:`lakebed.log.segments`): opening reads the manifest and no segment. Written when the entries since the last one
-outgrow half its size, so that the work of writing stays a constant share of the log's, and a reader never has to follow
-more than that much.
+Rules. A checkpoint is derived and never authoritative: it may be older than the newest entry, and one that is missing,
+damaged or another log's only costs reading the entries. So does a lost segment, once a row of it is looked up
+(:mod:`lakebed.log.segments`): opening reads the manifest and no segment. A checkpoint is due when the entries since the
+last one outgrow half its size, which bounds both the share of work for checkpoints and what a reader has to replay.
+
+Core types. :class:`Checkpoints`, :class:`CheckpointLocation`, :class:`Head`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from datetime import timedelta
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -39,10 +42,10 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 SEGMENT_AGE_MIN = timedelta(days=1)
-"""A segment that no manifest names is swept when it is so old: its manifest may be on its way."""
+"""The age from which a segment that no manifest names is deleted: younger, its manifest may be on its way."""
 
 INLINE_BYTES = 128 * 1024
-"""Segments of no more in all are kept in the manifest: a small table then opens with one request."""
+"""Segments of at most this size in all are kept in the manifest: a small table then opens with one request."""
 
 LOOKS_APART_S = 60.0
 """How long a reader waits between looks for a newer checkpoint. Segments stay for a day, so it has many."""
@@ -55,7 +58,7 @@ _THREADS = 8
 class CheckpointLocation:
     """Where one log's checkpoints lie: always beside the data, wherever the entries are kept.
 
-    With a number it is the place of one that is kept (:mod:`lakebed.log.retained`), else of the newest.
+    With a version it is the location of a retained one (:mod:`lakebed.log.replay`), else of the newest.
     """
 
     storage: Storage
@@ -88,7 +91,9 @@ class Head(Generic[State]):
 
 
 AnySegment = StoredSegment | bytes
-"""A segment as a manifest has it: named, or where all are small together, its own bytes."""
+"""A segment as a manifest has it: named, or its bytes where all are small together."""
+
+_Again = Callable[[str], Callable[[], Columns[Any, Any]] | None]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -104,9 +109,7 @@ class Checkpoints(Generic[State]):
         machine: Machine[State, Any, Any],
         replayed: Callable[[int], State] | None = None,
     ) -> None:
-        """``replayed`` gives the state at a version without the newest checkpoint; without it a lost part is an
-        error.
-        """
+        """``replayed`` gives the state at a version without the newest checkpoint; None: a lost segment is an error."""
         self._storage = location.storage
         self._location = location
         self._segments = SegmentStore(location.storage, location.segment, location.cache)
@@ -120,7 +123,7 @@ class Checkpoints(Generic[State]):
         self._ahead: list[bytes | None] = []
 
     def take_ahead(self, data: bytes | None) -> None:
-        """The manifest as somebody has just read it; the next look takes this. None: it is not there."""
+        """Take the manifest as it was just read, for the next read. None: it is not there."""
         self._ahead = [data]
 
     def latest(self) -> Head[State] | None:
@@ -134,13 +137,11 @@ class Checkpoints(Generic[State]):
         return found
 
     def newer(self, log_start: int) -> Head[State] | None:
-        """A stored checkpoint that is newer than what :meth:`newest` or a write gave last, if it is time to look for
-        one.
+        """A stored checkpoint that is newer than the one read or written last, if it is time to look for one.
 
-        A reader must move on from time to time: segments that newer checkpoints do not name are swept, and can be made
-        again only above the ``log_start`` of the log; and what was committed since its own takes memory. There is one
-        as soon as this one was due to whoever commits, and where the log is truncated beyond it; a look is a request,
-        and at most one a minute.
+        A reader must move on from time to time: segments that newer checkpoints do not name are deleted, and can be
+        made again only above the ``log_start`` of the log; and what was committed since its own takes memory. A look is
+        one request, at most once a minute.
         """
         if not self.wants_newer(log_start) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
             return None
@@ -218,7 +219,9 @@ class Checkpoints(Generic[State]):
     def _written(self, head: Head[State]) -> Head[State] | None:
         image = self._machine.encode_state(head.state)
         small = _small(image)
-        present = None if small else self._trusted_manifest()
+        present = None
+        with suppress(DamagedError):
+            present = None if small else self._manifest()
         if present is not None and present.version >= head.version:
             self._size_bytes = present.size_bytes
             return None
@@ -241,7 +244,7 @@ class Checkpoints(Generic[State]):
     def _named(
         self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: _Manifest | None
     ) -> dict[str, list[StoredSegment]]:
-        """The objects of the segments; those that the present manifest does not name, so a sweep may take, are
+        """The objects of the segments; those that the present manifest does not name, and a sweep may delete, are
         written.
         """
         there = set() if present is None else {segment for stored in present.segments.values() for segment in stored}
@@ -255,7 +258,7 @@ class Checkpoints(Generic[State]):
             stored = self._segments.put(rows)
             # Kept, lest it be fetched back at once.
             self._segments.cache.keep(stored, rows)
-            self._segments.rebase(segment, self._codec(kind), stored, None if again is None else again.of(kind))
+            self._segments.rebase(segment, self._codec(kind), stored, again(kind))
             return stored
 
         return _each_segment(named, segments)
@@ -279,28 +282,21 @@ class Checkpoints(Generic[State]):
         self._storage.delete(old)
         return len(old)
 
-    def _trusted_manifest(self) -> _Manifest | None:
-        """What is stored; None too if it is not to be trusted."""
-        try:
-            return self._manifest()
-        except DamagedError:
-            return None
-
     def _manifest(self) -> _Manifest | None:
         data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
         return None if data is None else _decode(data, self._identity)
 
-    def _opened(self, manifest: _Manifest, again: _Again | None) -> Head[State]:
+    def _opened(self, manifest: _Manifest, again: _Again) -> Head[State]:
         segments = {
             kind: [self._open(kind, segment, again) for segment in stored] for kind, stored in manifest.segments.items()
         }
         return Head(manifest.version, manifest.entry_digest, self._machine.restore(manifest.document, segments))
 
-    def _open(self, kind: str, stored: AnySegment, again: _Again | None) -> Segment[Any, Any]:
+    def _open(self, kind: str, stored: AnySegment, again: _Again) -> Segment[Any, Any]:
         codec = self._codec(kind)
         if isinstance(stored, bytes):
             return Segment.of(codec, batch_of(pa.BufferReader(stored), f"{kind} of the checkpoint of {self._identity}"))
-        return self._segments.opened(codec, stored, None if again is None else again.of(kind))
+        return self._segments.opened(codec, stored, again(kind))
 
     def _codec(self, kind: str) -> ColumnarCodec[Any, Any]:
         codec = self._machine.codecs.get(kind)
@@ -310,38 +306,24 @@ class Checkpoints(Generic[State]):
             )
         return codec
 
-    def _again(self, version: int) -> _Again | None:
-        """The columns of the state at a version, to be made again if a segment of its checkpoint is lost."""
-        if self._replayed is None:
-            return None
-        replayed = self._replayed
+    def _again(self, version: int) -> _Again:
+        """How to make the columns of a kind again, once for all segments of a checkpoint that are lost.
 
+        They raise DamagedError if the log does not give them either, and StorageError.
+        """
+        replayed = self._replayed
+        if replayed is None:
+            return lambda _: None
+
+        # Two threads may both make them: a lock held while the store is read could be held for ever.
+        @cache
         def columns() -> Mapping[str, Columns[Any, Any]]:
             # The next commit writes a checkpoint, with what was lost.
             self._size_bytes = 0
             segments = self._machine.encode_state(replayed(version)).segments
             return {kind: Columns(self._codec(kind), every) for kind, every in segments.items()}
 
-        return _Again(columns)
-
-
-class _Again:
-    """The columns of one checkpoint made again, once for all of its segments that are lost."""
-
-    def __init__(self, make: Callable[[], Mapping[str, Columns[Any, Any]]]) -> None:
-        self._make = make
-        self._made: Mapping[str, Columns[Any, Any]] | None = None
-
-    def of(self, kind: str) -> Callable[[], Columns[Any, Any]]:
-        """How to get those of one kind. Raises DamagedError if the log cannot give them either; StorageError."""
-
-        def columns() -> Columns[Any, Any]:
-            # Two threads may both make them: to hold a lock while the store is read could be to wait for ever.
-            if self._made is None:
-                self._made = self._make()
-            return self._made[kind]
-
-        return columns
+        return lambda kind: lambda: columns()[kind]
 
 
 def _inlined(segment: Segment[Any, Any]) -> bytes:

@@ -1,23 +1,25 @@
 """Following a log and committing to it: one object per log and process, safe for threads.
 
-Entry n+1 is won by creating its object, if absent. The create proves that nothing came between the judging of a
-transaction and its effect, so nothing void is ever logged and no lock is needed.
+Entry n+1 is created, if absent. The create proves that nothing was committed between the validation of a transaction
+and its effect, so only valid transactions are logged and no lock is needed.
 
-Group commit. Callers queue (:mod:`lakebed.log.queue`); whoever leads takes all that wait (at most GROUP_MAX), has them
-validated (:mod:`lakebed.log.validation`), writes one entry and tells everyone their own outcome. A refusal spoils
-nobody else's, and is told only once the state it was validated on is committed; it is validated again after a lost
-race. Those whom the entry has no room for are in front of the line again.
+Group commit. Callers queue (:mod:`lakebed.log.queue`); the leader takes all that wait (at most GROUP_MAX), validates
+them and appends one entry (:mod:`lakebed.log.group_commit`), and sets the outcome of each. A rejection affects no other
+proposal, and is reported only once the state it was validated on is committed; it is validated again after a lost race.
+Those that do not fit into the entry are in front of the queue again.
 
-A lost race: the entry that won was read when the log position was looked at. It is applied, all are validated again,
-and the next version is tried after a short wait with full jitter, for at most LOSING_S. A log position that cannot be
-settled (:mod:`lakebed.log.append`) is remembered, and nothing else is proposed by this process until it is.
+A lost race. The entry that won was read by the append. It is applied, all are validated again, and the next version is
+tried after a short wait with full jitter, for at most LOSING_S. A version whose append is unclear is remembered, and
+this process proposes nothing else until it is settled.
 
-A store that lost an entry would let a writer fill the gap, and part the log for good. Nobody lists the log to find one,
-but before its first commit a process looks one entry past the end: what stands there shows that the end is none.
+A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. Before its first commit a
+process looks one entry past the end: an entry there shows that the end is a gap.
 
-Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a number may be won twice by one who slept: an
-entry is ours only once the log start, read after the put, is below it. Source: docs/decisions/0004 and 0011, the models
-in tests/model/protocol and tests/model/truncation.
+Truncation. Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a process that slept may create a
+version that others created before: an entry is in the log only once the log start, read after the put, is below it.
+
+Core type. :class:`Log`. Source: docs/decisions/0004 and 0011, the models in tests/model/protocol and
+tests/model/truncation.
 """
 
 from __future__ import annotations
@@ -29,42 +31,39 @@ from typing import TYPE_CHECKING, Any, Generic
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
-from lakebed.log.append import PendingEntry, append
-from lakebed.log.backoff import CommitBackoff
 from lakebed.log.checkpoint import Head
+from lakebed.log.group_commit import PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, from_us, gone, to_us
 from lakebed.log.outcomes import Committed, Contended, Crowded, Outcome, Unknown
-from lakebed.log.queue import Queue, Ticket
+from lakebed.log.queue import CommitBackoff, Queue, Ticket
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
-from lakebed.log.validation import Validated, validate
-from lakebed.log.writer import this_writer
 from lakebed.state.machine import Change, Machine, Proposed, State
 from lakebed.state.transactions import Repeated
+from lakebed.version import this_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from lakebed.log.backends.backend import LogBackend
-    from lakebed.log.checkpoint import CheckpointLocation, Checkpoints
-    from lakebed.log.retained import RetainedCheckpoints
+    from lakebed.log.checkpoint import CheckpointLocation
 
 LOSING_S = 15.0
 """How long a commit goes on losing races before it gives up."""
 
 FRESH_S = 600.0
-"""A writer that has not looked for longer looks before it puts. It would be right without: but who put where the log is
-truncated by now learns nothing of his outcome, and that should take a sleep between look and put."""
+"""A writer that has not read the log for longer reads it before it appends. Not needed for correctness. It makes it
+unlikely that a writer appends to a truncated part of the log and cannot learn its outcome."""
 
 LAST_MODIFIED_PAUSE_S = 0.1
-"""An entry that follows another so fast carries no last-modified time that would cost a request: it would double a
-commit's time."""
+"""An entry that follows another within this time carries no last-modified time if that costs a request, which would
+double the time of the commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Put(Generic[State]):
-    """An entry that is in the store and not proven yet, who is to be told, and the log start if it was told already."""
+    """An entry that is in the store and not proven yet, its proposals, and the log start if it came with the create."""
 
     reading: ReadAhead[State]
     validated: Validated[State]
@@ -93,7 +92,7 @@ class Log(Generic[State, Proposed, Change]):
         self.machine = machine
         self._sidecars = SidecarStore(checkpoints, identity)
         self.tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
-        self.past = self.tail.past
+        self.past, self.retained, self.checkpoints = self.tail.past, self.tail.retained, self.tail.checkpoints
         self._queue = self.waiting = Queue[Proposed]()
         self._backoff = CommitBackoff()
         self._unsettled: PendingEntry | None = None
@@ -104,9 +103,7 @@ class Log(Generic[State, Proposed, Change]):
         return self.tail.head
 
     def open(self) -> State:
-        """A state to begin with: the one that is known, or that of the newest checkpoint; with neither the empty
-        one.
-        """
+        """A state to begin with: the known one, else that of the newest checkpoint, else the empty one."""
         return self.tail.open().state
 
     def follow(self) -> State:
@@ -114,7 +111,7 @@ class Log(Generic[State, Proposed, Change]):
         return self.tail.follow().state
 
     def commit(self, proposal: Proposed) -> Outcome:
-        """Proposal one change; returns what became of it. Bounded in time; see the module's rules.
+        """Propose one change; returns its outcome. Bounded in time; see the module's rules.
 
         Raises StorageError if the store refuses what comes before the entry, or the entry outright: then nothing of the
         proposal is in the log, nor will be.
@@ -128,7 +125,7 @@ class Log(Generic[State, Proposed, Change]):
         return ticket.outcome
 
     def _lead(self, ticket: Ticket[Proposed]) -> None:
-        """Commit for those that wait. While the entry is proven, the next leader puts one behind it."""
+        """Commit for those that wait. While the entry is proven, the next leader appends one behind it."""
         group, put = [ticket], None
         try:
             try:
@@ -142,7 +139,7 @@ class Log(Generic[State, Proposed, Change]):
                 self._report_proven(put)
         finally:
             if put:
-                # Whatever ended it, nobody sleeps for ever.
+                # However this ended, every caller is woken.
                 _report_all([t for t in put.validated.outcomes if t.outcome is None], Unknown(put.reading.head.version))
                 self._queue.wake(t for t in put.validated.outcomes if t is not ticket)
 
@@ -166,12 +163,8 @@ class Log(Generic[State, Proposed, Change]):
         """The clock that last-modified times the entries: what an entry's age is reckoned by."""
         return self.backend.now()
 
-    def entry(self, version: int) -> bytes | None:
-        """The bytes of an entry as they are stored; None if there is none yet, or none any more."""
-        return self.backend.get(version)
-
     def read(self, version: int) -> entries.StoredEntry | None:
-        """One entry, whose place in the chain is not checked; None if there is none. Raises DamagedError."""
+        """One entry, its link to the one before not checked; None if there is none. Raises DamagedError."""
         data = self.backend.get(version)
         if data is None:
             return None
@@ -179,10 +172,7 @@ class Log(Generic[State, Proposed, Change]):
         return entries.StoredEntry(entry, self.entry_last_modified(version), len(data))
 
     def newest_first(self) -> Iterator[entries.StoredEntry]:
-        """All entries from the newest to the oldest that is kept, each read as it is asked for, the chain checked.
-
-        The newest one's last-modified time is asked of the store, and any that the entry after it does not tell.
-        """
+        """All entries from the newest to the oldest that is kept, read one by one, the chain checked."""
         head = self.tail.follow()
         digest = head.digest
         for version in range(head.version, 0, -1):
@@ -212,16 +202,6 @@ class Log(Generic[State, Proposed, Change]):
 
     # -- checkpoints and truncation ---------------------------------------------------------------------------------
 
-    @property
-    def checkpoints(self) -> Checkpoints[State]:
-        """The newest checkpoint."""
-        return self.tail.checkpoints
-
-    @property
-    def retained(self) -> RetainedCheckpoints[State]:
-        """The checkpoints that are kept."""
-        return self.tail.retained
-
     def wait_for_checkpoint(self) -> None:
         """Return when no checkpoint is being written by this process."""
         self.tail.wait_for_checkpoint()
@@ -230,17 +210,13 @@ class Log(Generic[State, Proposed, Change]):
         """Keep a checkpoint of the head; returns its version. Raises StorageError if it does not read back."""
         head = self.tail.follow()
         self.retained.retain(head)
-        # The newest must not fall behind those that are kept, or each reader would look for them.
+        # Were the newest older than a retained one, each reader would look for the retained one.
         self.tail.start_checkpoint()
         return head.version
 
     def log_start(self) -> int:
         """The version up to which entries may be gone; one request."""
         return self.backend.log_start()
-
-    def supports_truncation(self) -> bool:
-        """Whether the log can be truncated where it lies; tried out there, which takes some requests."""
-        return self.backend.supports_truncation()
 
     def truncate(self, to: int) -> int:
         """Raise the log start and delete the entries up to it; returns how many were there.
@@ -251,7 +227,7 @@ class Log(Generic[State, Proposed, Change]):
         """
         while (log_start := self.backend.log_start()) < to:
             self.backend.advance_log_start(log_start, to)
-        # In ascending order, so that the last one there tells whether a round before this one came to its end.
+        # In ascending order, so that the last one there shows whether an earlier round was completed.
         doomed = sorted(version for version in self.backend.versions() if version <= log_start)
         self.backend.remove(doomed)
         return len(doomed)
@@ -290,7 +266,7 @@ class Log(Generic[State, Proposed, Change]):
                 return None
             clock.sleep(self._backoff.after_losing_s(lost))
             if lost > 1 or reading.head.version < self.head.version:
-                # Whoever won twice may have won more by now. After the first loss a look would mostly find nothing.
+                # The winner may have won more by now. After the first loss a look would mostly find nothing.
                 self.follow()
                 reading = self.tail.reading()
         return None if done is _NoPut.REPORTED else done
@@ -302,7 +278,7 @@ class Log(Generic[State, Proposed, Change]):
             self.follow()
             if self.head.version != reading.head.version:
                 return _NoPut.LOST
-            validated.tell()
+            validated.report()
             return _NoPut.REPORTED
         sidecars = self._sidecars.put(validated.sidecars, reading.head.version + 1)
         pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
@@ -328,20 +304,20 @@ class Log(Generic[State, Proposed, Change]):
             self.tail.prove(reading, error)
 
     def _report_proven(self, put: _Put[State]) -> None:
-        """Tell everyone their outcome if the log start proves the entry that was put; else those of whom it is known.
+        """Report the outcomes if the log start proves the entry; else those that the state knows by a request key.
 
-        Where this process slept until the log was truncated beyond it, to have filled the log position proves nothing,
-        and an earlier put of the same bytes may have been in the log: the state tells of those with a request key.
+        If this process slept until the log was truncated beyond the entry, the create proves nothing, and an earlier
+        put of the same bytes may have been in the log.
         """
         try:
             if self.tail.prove(put.reading, log_start=put.log_start):
-                put.validated.tell()
+                put.validated.report()
                 if self.checkpoints.due():
                     self.tail.start_checkpoint()
                 return
             state = self.follow()
         except StorageError:
-            # The entry is there, and most likely the log's. It is not known, and nothing rests on it yet.
+            # The entry is stored, and most likely in the log: the outcome stays unknown.
             return
         for ticket in put.validated.outcomes:
             resolved = self.machine.resolve(ticket.proposal, state)
@@ -366,8 +342,7 @@ class Log(Generic[State, Proposed, Change]):
         if last_modified_us is not None:
             return PendingEntry(version, data)
         # A request for the last-modified time is worth it, but not beside that for a checkpoint, nor in haste: while
-        # others wait, hard behind another entry, or between a lost race and the next try, where a wait loses more of
-        # them.
+        # others wait, shortly after another entry, or after a lost race.
         hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
         if not hasty and not self.checkpoints.due(entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES):
             asked = replace(
@@ -377,17 +352,17 @@ class Log(Generic[State, Proposed, Change]):
         return PendingEntry(version, data)
 
     def _last_modified_us(self, version: int, of: Callable[[int], datetime | None]) -> int | None:
-        """The last-modified time of the head, for the entry after it; None if there is none, or it cannot be had."""
+        """The last-modified time of the head, for the entry after it; None: there is none, or it cannot be read."""
         try:
             last_modified = of(version) if version else None
         except StorageError:
-            # It spares others a request, and is not worth failing for.
+            # It saves others a request, and is not worth failing for.
             return None
         return None if last_modified is None else to_us(last_modified)
 
     def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | None:
-        """As :func:`fill`; what stays open, by silence or by an interrupt, is told as unknown and remembered."""
-        # Before the put: an interrupt after it must leave nobody to be proposed again.
+        """As :func:`append`; an outcome that stays open is reported as unknown, and the entry is remembered."""
+        # Before the put: after an interrupt no proposal of it may be proposed again.
         _report_all(validated.outcomes, Unknown(pending.version))
         try:
             found = append(self.backend, pending)

@@ -1,8 +1,8 @@
-"""When entries were stored, by the store's own clock, learned with as few requests as can be.
+"""When entries were stored, by the store's own clock, with as few requests as possible.
 
-Entry n+1 carries the last-modified time of entry n, so whoever reads the log forward learns all last-modified times but
-the newest for nothing; that one, and any that a writer did not know, is asked of the store. LastModifiedTimes are the
-place's: a writer whose clock is wrong changes none of them.
+Entry n+1 carries the last-modified time of entry n, so a process that reads the log forward learns all of them but the
+newest without a request; that one, and any that a writer did not know, is read from the store. No writer's clock has a
+part in them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
 
 TIMES_MAX = 10_000
-"""LastModifiedTimes remembered, the newest: about a megabyte. One that was forgotten costs a request."""
+"""Times kept, of the newest entries: about a megabyte. Any other costs a request."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,26 +1,38 @@
-"""Reading a log forward: one step, the same for whoever follows it and whoever verifies it, and all up to a number."""
+"""Older versions of a log: the retained checkpoints, and replay of the entries behind them.
+
+The newest checkpoint is derived: it is overwritten again and again and shares segments with the one before. A retained
+checkpoint stands for truncated entries or for a tag; once the entries up to it are deleted, nothing else has that
+state. So each lies in a folder of its own and shares nothing, is read back and compared with the state before it
+counts, and is deleted by its version, never by its age: when the log is truncated beyond it and it has no tag
+(:mod:`lakebed.retention.truncation`).
+
+Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
+verification.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 from lakebed.errors import Code, DamagedError, Error
 from lakebed.log import entry as entries
-from lakebed.log.checkpoint import Head
+from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.last_modified_times import gone
+from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.committer import Log
-    from lakebed.log.retained import RetainedCheckpoints
     from lakebed.state.machine import Machine
 
 ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
-"""Gives the sidecars that an entry names, by digest."""
+"""Returns the sidecars that an entry names, by digest."""
 
 
 def advance(
@@ -30,7 +42,7 @@ def advance(
     machine: Machine[State, Any, Any],
     read_sidecars: ReadSidecars,
 ) -> tuple[Head[State], entries.Entry]:
-    """The head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is asked if it names any.
+    """The head after the next entry, whose bytes these are, and the entry. ``read_sidecars`` is called if it names any.
 
     Raises UnsupportedFormatError, DamagedError for bytes that are not the next entry or do not fit the state, or as
     ``read_sidecars`` does.
@@ -45,9 +57,95 @@ def advance(
     return Head(entry.version, entry.digest, state), entry
 
 
+class RetainedCheckpoints(Generic[State]):
+    """The retained checkpoints of one log, by version."""
+
+    def __init__(
+        self,
+        location: CheckpointLocation,
+        identity: str,
+        machine: Machine[State, Any, Any],
+        replayed: Callable[[int], State] | None = None,
+    ) -> None:
+        """``replayed`` as of :class:`Checkpoints`."""
+        self._replayed = replayed
+        self._location = location
+        self._identity = identity
+        self._machine = machine
+
+    def versions(self) -> list[int]:
+        """The numbers of those that are there, ascending. One request, or one a thousand objects."""
+        return sorted(
+            version for name, version in self._listed() if name == replace(self._location, version=version).manifest
+        )
+
+    def retain(self, head: Head[State]) -> None:
+        """Write a head's checkpoint and read it back.
+
+        Raises StorageError if it could not be written, or does not read back as it was written.
+        """
+        checkpoints = self._of(head.version)
+        checkpoints.write_whole(head)
+        try:
+            sound = checkpoints.read_whole() == head
+        except DamagedError:
+            sound = False
+        if not sound:
+            raise Code.CHECKPOINT_NOT_WRITTEN(
+                f"the checkpoint of {self._identity} at version {head.version} does not read back as it was written",
+                log=self._identity,
+                version=head.version,
+                transient=True,
+            )
+
+    def read(self, version: int) -> Head[State]:
+        """One of them, all of it verified. Raises DamagedError if it is gone or cannot be trusted."""
+        found = self._of(version).read_whole()
+        if found is None or found.version != version:
+            raise Code.CHECKPOINT_DAMAGED(
+                f"the checkpoint of {self._identity} at version {version} is missing; restore its objects from a copy",
+                log=self._identity,
+                version=version,
+            )
+        return found
+
+    def latest(self, least: int) -> Head[State]:
+        """The newest that can be trusted, of those not below a number. Raises DamagedError if there is none."""
+        for version in reversed(self.versions()):
+            if version >= least:
+                with suppress(DamagedError):
+                    return self.read(version)
+        raise Code.CHECKPOINT_DAMAGED(
+            f"the log of {self._identity} is truncated up to {least}, and no later checkpoint can be read; "
+            "restore one from a copy",
+            log=self._identity,
+            version=least,
+        )
+
+    def delete(self, below: int, spared: Container[int]) -> int:
+        """Delete those below a number, but for the spared; returns how many.
+
+        A manifest goes before its parts, so that none is found that lacks some.
+        """
+        doomed = [(name, version) for name, version in self._listed() if version < below and version not in spared]
+        manifests = {replace(self._location, version=version).manifest for _, version in doomed}
+        self._location.storage.delete(sorted(manifests))
+        self._location.storage.delete([name for name, _ in doomed if name not in manifests])
+        return len(manifests)
+
+    def _listed(self) -> list[tuple[str, int]]:
+        prefix = self._location.prefix
+        listing = self._location.storage.list(checkpoints_folder(prefix))
+        numbered = ((found.name, parse_retained_version(prefix, found.name)) for found in listing)
+        return [(name, version) for name, version in numbered if version is not None]
+
+    def _of(self, version: int) -> Checkpoints[State]:
+        return Checkpoints(replace(self._location, version=version), self._identity, self._machine, self._replayed)
+
+
 @dataclass(frozen=True, slots=True)
 class Past(Generic[State]):
-    """What tells of the older numbers of a log: the entries, and behind the log start the checkpoints that are kept."""
+    """The older versions of a log: from its entries, and below the log start from the retained checkpoints."""
 
     backend: LogBackend
     retained: RetainedCheckpoints[State]
@@ -65,7 +163,7 @@ class Past(Generic[State]):
         log_start = self.backend.log_start()
         for retained in reversed(self.retained.versions()):
             if retained == version or log_start <= retained < version:
-                with contextlib.suppress(DamagedError):
+                with suppress(DamagedError):
                     return self.onwards(self.retained.read(retained), version)
         if log_start:
             raise self._truncated(version)
@@ -94,7 +192,7 @@ def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
     """The head after an older entry: from the newest checkpoint if that is not beyond it, else as :meth:`Past.at`."""
     log_start = log.log_start()
     latest: Head[State] | None = None
-    with contextlib.suppress(DamagedError):
+    with suppress(DamagedError):
         latest = log.checkpoints.read()
     if latest is not None and log_start <= latest.version <= version:
         return log.past.onwards(latest, version)

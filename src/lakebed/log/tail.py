@@ -1,13 +1,14 @@
 """The newest state of a log that a process knows, and how it moves on: reading, proving, publishing, checkpoints.
 
-A log is truncated behind a log start (docs/decisions/0011), so neither an entry nor a missing one proves anything by
-itself to a process that may have slept: the version may have been deleted, and even filled again by another that slept.
-What was read on from a published head is a :class:`Reading` until the log start has been read *after* it: if that is
-not above the head, nothing beyond the head was ever deleted, every entry read is the log's, and the missing one has
-never been there. Else the reading is dropped, and the log opened again from a checkpoint that is not below the log
-start. Only what is proven is published, and only of what is published a checkpoint is written.
+A log is truncated behind a log start (docs/decisions/0011). To a process that may have slept, neither an entry nor a
+missing one proves anything by itself: the version may have been deleted, and even created again by another process that
+slept. What was read on from a published head is a :class:`ReadAhead` until the log start has been read *after* it. If
+that is not above the head, nothing beyond the head was ever deleted, every entry read is in the log, and the missing
+one has never been there. Else what was read is dropped, and the log is opened again from a checkpoint that is not below
+the log start.
 
-Checkpoints are written in a thread of their own, because that of a large table takes seconds.
+Rules. Only what is proven is published, and checkpoints are written of published heads only, in a thread of their own:
+that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, U
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us, gone
-from lakebed.log.replay import Past, ReadSidecars, advance
-from lakebed.log.retained import RetainedCheckpoints
+from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.state.machine import State
 
 if TYPE_CHECKING:
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from lakebed.state.machine import Machine
 
 OPENINGS_MAX = 20
-"""How often a log is opened again because it was truncated meanwhile: each takes a trimmer a checkpoint."""
+"""How often a log is opened again because it was truncated meanwhile; each truncation takes two checkpoints."""
 
 LOOKS_MAX = 60
 """Looks past an end that moves on."""
 
 CAME_BYTES_MAX = 64 * 2**20
-"""Entries kept in memory that are not published, to be put on a head that rests on a newer checkpoint by then."""
+"""Entries kept in memory that are not published, to be applied to a head that rests on a newer checkpoint."""
 
 Amiss = DamagedError | UnsupportedFormatError
-"""What may end a reading: the log is damaged or too new, or it is truncated and this the entry of one who slept."""
+"""What may end a reading: the log is damaged or too new, or truncated, and a process that slept wrote this entry."""
 
 
 @dataclass(slots=True)
@@ -187,8 +187,8 @@ class LogTail(Generic[State]):
     def prove(self, reading: ReadAhead[State], amiss: Amiss | None = None, *, log_start: int | None = None) -> bool:
         """Publish what was read if the log start proves it; False: the log was truncated beyond, and opened again.
 
-        ``amiss`` is what ended the reading; it is raised if it ended in the log. ``log_start`` is for whoever knows it,
-        as it was after the last request of the reading; else it is asked for, if such logs are ever truncated.
+        ``amiss`` is what ended the reading; it is raised if it ended in the log. ``log_start`` is the
+        one after the last request of the reading, if that is known; else it is read, if such logs are ever truncated.
         """
         if log_start is None:
             log_start = self._backend.log_start() if self._machine.truncated else 0
@@ -205,7 +205,7 @@ class LogTail(Generic[State]):
         return True
 
     def open(self) -> Head[State]:
-        """The newest head this process knows, and be it that of the newest checkpoint: it need not be proven."""
+        """The newest head this process knows, else that of the newest checkpoint, which need not be proven."""
         with self._advancing:
             if not self.opened:
                 self._may_be_behind = True

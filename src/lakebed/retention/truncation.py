@@ -81,7 +81,7 @@ def truncate(table: Table) -> Truncated:
     there = log.retained.versions()
     retained = [version for version in there if version > log_start]
     due = keep_due(retained, state.version, log.last_modified_or_epoch, now - keep_for / KEPT_SHARE)
-    if (log_start == 0 and not (retained or due)) or (due and not log.supports_truncation()):
+    if (log_start == 0 and not (retained or due)) or (due and not log.backend.supports_truncation()):
         return Truncated(log_start, 0)
     if due:
         retained.append(log.retain_checkpoint())
@@ -93,7 +93,7 @@ def truncate(table: Table) -> Truncated:
         if not any(log_start < version < to for version in _pinned(table)):
             entries = log.truncate(to - 1)
             log_start = log.log_start()
-    elif log_start and log.entry(log_start) is not None:
+    elif log_start and log.backend.get(log_start) is not None:
         # A round before this one died while it deleted.
         entries = log.truncate(log_start)
     # Read after the mark: from then on no tag can come below it.

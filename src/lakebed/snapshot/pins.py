@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
 from lakebed.log.entry import FORMAT, parse_header
-from lakebed.log.writer import this_writer
 from lakebed.model.checks import is_whole
 from lakebed.model.documents import dump
 from lakebed.model.files import is_pin_name, pin_folder, pin_name
+from lakebed.version import this_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,15 +4,14 @@ Subclass them in a test file, and say where the log is::
 
     class TestMyLogs(LogConformance):
         @pytest.fixture
-        def place(self, tmp_path):
+        def location(self, tmp_path):
             return LogUrl(str(tmp_path / "logs"))
 
 
     class TestMyLogsAcrossProcesses(LogProcesses): ...  # the same fixture
 
-Each test takes a fresh instance id, so a database may be shared by all; a store must be a fresh one for each test.
-:class:`LogConformance` is for any place, :class:`LogProcesses` for those that another process can reach; it starts
-processes of this module.
+Each test takes a fresh instance id, so all may share a database; a store must be fresh. :class:`LogProcesses` starts
+processes of this module, so it is for backends that another process can reach.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from lakebed.log.backends.backend import LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
+from lakebed.log.group_commit import LINE_BYTES_MAX
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
-from lakebed.log.validation import LINE_BYTES_MAX
 from lakebed.model.documents import load
 from lakebed.state.catalog import CatalogChange, CatalogState, RegisterTable
 from lakebed.state.machine import CATALOG
@@ -47,7 +46,7 @@ from lakebed.storage.contract import PutOutcome
 CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
 
 SKEW = timedelta(seconds=1)
-"""A store may last-modified time in whole seconds."""
+"""A store may keep last-modified times in whole seconds."""
 
 ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
 """One transaction of the greatest size, and a header that names sidecars."""
@@ -55,7 +54,7 @@ ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LogUrl:
-    """A place as another process can be told of it."""
+    """The place of a log in a form that can be sent to another process."""
 
     log_url: str
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
@@ -148,14 +147,11 @@ class LogConformance:
         assert log.last_modified(1) == last_modified
 
     def test_last_modified_times_do_not_go_back(self, log: LogBackend) -> None:
-        """Entry n+1 is written by someone who saw entry n."""
+        """Entry n+1 is written after entry n was read."""
         for version in range(1, 21):
             log.create(version, b"x")
-        last_modified_times = [log.last_modified(number) for number in range(1, 21)]
-        assert None not in last_modified_times
-        assert last_modified_times == sorted(
-            last_modified for last_modified in last_modified_times if last_modified is not None
-        )
+        times = [log.last_modified(number) for number in range(1, 21)]
+        assert times == sorted(time for time in times if time is not None)
 
     def test_all_numbers_are_told(self, log: LogBackend) -> None:
         """In any order, none twice; beyond a page of a listing."""
@@ -176,18 +172,16 @@ class LogConformance:
         assert sorted(location.connect().prefixes()) == ["catalog", "tables/t", "tables/t-1", "tables/t1"]
 
     def test_a_place_opened_anew_has_it_all(self, location: LogUrl, log: LogBackend) -> None:
-        """What was acknowledged is not in the memory of who was told."""
+        """What was acknowledged is not only in memory."""
         for version in range(1, 6):
             log.create(version, b"%d" % version)
         again = location.connect().open("catalog")
         assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
-        assert [again.last_modified(number) for number in range(1, 6)] == [
-            log.last_modified(number) for number in range(1, 6)
-        ]
+        assert all(again.last_modified(number) == log.last_modified(number) for number in range(1, 6))
         assert again.create(5, b"x") is PutOutcome.EXISTS
 
     def test_the_log_start_rises_from_nothing_and_by_compare_and_set(self, location: LogUrl, log: LogBackend) -> None:
-        """0 -> 3 -> 5; who takes it for 0 or 3 is told to look again. It is no entry, and stays."""
+        """0 -> 3 -> 5; a raise from 0 or 3 fails then. It is no entry, and stays."""
         assert log.log_start() == 0
         assert log.advance_log_start(0, 3)
         assert not log.advance_log_start(0, 4)
@@ -204,7 +198,7 @@ class LogConformance:
     def test_the_log_start_never_falls(self, log: LogBackend, expected: int, to: int) -> None:
         """Nor stays: to raise it by nothing is a mistake."""
         log.advance_log_start(0, 3)
-        with pytest.raises(UsageError, match="only rises"):
+        with pytest.raises(UsageError, match="only rise"):
             log.advance_log_start(expected, to)
         assert log.log_start() == 3
 
@@ -255,12 +249,8 @@ class LogConformance:
         assert log.known_last_modified(1) is None
         assert log.log_start() == 1
 
-    def test_a_log_start_that_is_told_with_a_create_is_as_new_as_the_entry(
-        self, location: LogUrl, log: LogBackend
-    ) -> None:
-        """Others raise it and delete a number, which one who slept wins: told or asked, the log start is against
-        him.
-        """
+    def test_a_log_start_known_from_a_create_is_as_new_as_the_entry(self, location: LogUrl, log: LogBackend) -> None:
+        """Others raise it and delete a number, which a writer that slept creates again."""
         other = location.connect().open("catalog")
         for version in range(1, 21):
             assert log.create(version, b"first") is PutOutcome.CREATED
@@ -309,7 +299,7 @@ class LogProcesses:
 
     @pytest.fixture
     def location(self) -> LogUrl:
-        """Override, as for :class:`LogConformance`."""
+        """Override."""
         raise NotImplementedError
 
     def test_two_processes_lose_and_double_nothing(self, location: LogUrl, tmp_path: Path) -> None:
@@ -355,14 +345,12 @@ def commit(log: CatalogLog, name: str) -> int:
 def logged(location: LogUrl, folder: Path) -> dict[str, int]:
     """Every name in the entries and the version it has, read one by one and checked against a state opened anew."""
     log = location.connect().open("catalog")
-    found: dict[str, int] = {}
-    previous = ""
+    found, previous = dict[str, int](), ""
     for version in sorted(log.versions()):
         assert version == 1 or previous, f"no entry {version - 1}"
         entry = decode(log.get(version) or b"", location.instance, version, previous)
         names = [load(document)["name"] for document in entry.documents]
-        assert not found.keys() & set(names), "doubled"
-        assert len(set(names)) == len(names), "doubled"
+        assert len({*found, *names}) == len(found) + len(names), "doubled"
         found |= dict.fromkeys(names, version)
         previous = entry.digest
     assert location.catalog(folder / "checkpoints").follow().tables.keys() == found.keys()

@@ -9,7 +9,7 @@ import pytest
 from lakebed import clock
 from lakebed.errors import ContentionError, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.ingest.send import commit_files
-from lakebed.log import append
+from lakebed.log import group_commit
 from lakebed.log.committer import LOSING_S
 from lakebed.maintenance.compaction import merge_jobs
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
@@ -83,7 +83,7 @@ def test_after_an_unknown_outcome_the_files_stay(fault):
     """Whether the entry is there or not, or comes later: its rows can be read then."""
     table = made("ab")
     storage = FaultyStorage(
-        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))])
+        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))])
     )
     with pytest.raises(UnknownOutcomeError):
         on(table, storage).write(rows("c"))

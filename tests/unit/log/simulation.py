@@ -7,7 +7,7 @@ from random import Random
 from types import SimpleNamespace
 
 from lakebed import clock
-from lakebed.log import append, checkpoint, committer, entry, queue, sidecars, tail
+from lakebed.log import checkpoint, committer, entry, group_commit, queue, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.retention import run as collection
@@ -50,7 +50,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(committer, "this_writer", lambda: "simulated")
         patch.setattr(clock, "monotonic_s", lambda: len(world.schedule.trace) * 0.1)
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
-        patch.setattr(append, "SETTLE_MAX", 3)
+        patch.setattr(group_commit, "SETTLE_MAX", 3)
         patch.setattr(committer, "LOSING_S", 10.0)
         patch.setattr(committer, "FRESH_S", 10.0)
         patch.setattr(tail, "CAME_BYTES_MAX", world.random.choice([0, 2_000, tail.CAME_BYTES_MAX]))

@@ -9,7 +9,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import ContentionError, StorageError
-from lakebed.log import append, committer, queue
+from lakebed.log import committer, group_commit, queue
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
 from lakebed.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
@@ -82,7 +82,7 @@ def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
     """The next commit settles it first, so nothing is doubled and nothing jumps ahead."""
     created(store)
-    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1", "request")) == Unknown(2)
     assert log.commit(adding("f1-again", "request")) == Committed(2, repeated=True)
@@ -92,7 +92,7 @@ def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_
 def test_while_an_unknown_put_is_under_way_nothing_else_is_proposed(store):
     """The store is silent for longer than one commit."""
     created(store)
-    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * append.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * group_commit.SETTLE_MAX + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1")) == Unknown(2)
     assert isinstance(log.commit(adding("f2")), Contended)

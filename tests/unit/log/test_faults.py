@@ -23,7 +23,7 @@ from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.inspect.history import history_rows
 from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
-from lakebed.log import validation
+from lakebed.log import group_commit
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state.transactions import CloseJob, OpenJob
@@ -200,7 +200,7 @@ def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
     refused = log.commit(CloseJob("j1", "x" * 50_000_000))
     assert isinstance(refused, NotCommitted)
     assert "50,000,044 bytes of JSON, more than 16,777,216" in refused.reason
-    monkeypatch.setattr(validation, "LINE_BYTES_MAX", 2**30)
+    monkeypatch.setattr(group_commit, "LINE_BYTES_MAX", 2**30)
     assert log.commit(CloseJob("j1", "x" * 50_000_000)) == Committed(4)
     assert log.commit(adding("after")) == Committed(5)
     assert sorted(log_on(store).follow().files) == ["after", "f0"]

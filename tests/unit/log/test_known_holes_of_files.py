@@ -10,7 +10,7 @@ import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
 from lakebed.ingest.run import write_files
-from lakebed.log import append
+from lakebed.log import group_commit
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
 from lakebed.log.replay import advance
@@ -144,7 +144,7 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     assert collect_garbage(table).files == 0
     head = Head(0, "", TABLE.empty)
     while head.version < version:
-        head, _ = advance(head, table.log.entry(head.version + 1), table.id, TABLE, table.log.read_sidecars)
+        head, _ = advance(head, table.log.backend.get(head.version + 1), table.id, TABLE, table.log.read_sidecars)
     past = table.reader.scan(plan_query(head.state, [ALL_KEYS]), ["k"], None).read_all()
     assert past.column("k").to_pylist() == list("abcd")
 
@@ -203,7 +203,7 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
 
 def test_an_insert_repeated_because_its_answer_was_lost_counts_once(table):
     """A client that repeats an insert, whose entry was stored and whose answer was lost, doubles the batch."""
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError) as unknown:
         on(table, FaultyStorage(table.storage, FaultPlan([lost]))).write(rows("ab"), commit_id="batch 1")
     for process in (table, on(table, table.storage)):

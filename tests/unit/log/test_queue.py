@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from lakebed import clock
-from lakebed.log.backoff import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, CommitBackoff
 from lakebed.log.outcomes import Committed
-from lakebed.log.queue import Queue, Ticket
+from lakebed.log.queue import ABOUT_S, RUN_MAX, RUN_S, WAIT_MAX_S, CommitBackoff, Queue, Ticket
 
 
 def lined_up(count):

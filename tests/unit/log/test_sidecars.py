@@ -12,8 +12,8 @@ from lakebed import Schema
 from lakebed.errors import DamagedError, StorageError
 from lakebed.inspect.history import history_rows
 from lakebed.inspect.verification import verify
-from lakebed.log import append, validation
 from lakebed.log import entry as entries
+from lakebed.log import group_commit
 from lakebed.log.entry import NAMED_WITHIN
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown
 from lakebed.log.queue import Ticket
@@ -303,7 +303,7 @@ def test_an_unknown_outcome_is_settled_with_its_sidecar(store):
     silent.plan = FaultPlan([])
     assert log.commit(long("f2")) == Committed(3)
     assert set(log_on(store).follow().files) == {"f1", "f2"}
-    assert silent.fired[Fault.FAIL_BEFORE] == append.SETTLE_MAX
+    assert silent.fired[Fault.FAIL_BEFORE] == group_commit.SETTLE_MAX
 
 
 def test_a_sidecar_is_not_read_again_when_the_state_comes_to_rest_on_a_checkpoint(store, monkeypatch):
@@ -453,7 +453,7 @@ def test_where_an_entry_cannot_be_believed_nothing_is_swept(store, damage):
 def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(store, monkeypatch, bound, value):
     """In their order; each is told the entry that it is in."""
     log = table_on(store)
-    monkeypatch.setattr(validation, bound, value)
+    monkeypatch.setattr(group_commit, bound, value)
     tickets = [Ticket(long(f"f{number}")) for number in range(5)]
     commit_group(log, tickets)
     assert [ticket.outcome for ticket in tickets] == [Committed(2)] * 2 + [None] * 3
@@ -464,15 +464,15 @@ def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(sto
 
 def test_one_transaction_is_an_entry_however_full_it_is(store, monkeypatch):
     log = table_on(store)
-    monkeypatch.setattr(validation, "ENTRY_BYTES_MAX", 1)
-    monkeypatch.setattr(validation, "ASIDE_MAX", 1)
+    monkeypatch.setattr(group_commit, "ENTRY_BYTES_MAX", 1)
+    monkeypatch.setattr(group_commit, "ASIDE_MAX", 1)
     assert log.commit(long("f1")) == Committed(2)
 
 
 def test_those_whom_an_entry_has_no_room_for_are_told_too(store, monkeypatch):
     """Many threads, one transaction an entry: nobody sleeps for ever, and each is in an entry of its own."""
     log = table_on(store)
-    monkeypatch.setattr(validation, "ENTRY_BYTES_MAX", 1)
+    monkeypatch.setattr(group_commit, "ENTRY_BYTES_MAX", 1)
     told, fresh = [], count()
 
     def write():
@@ -490,11 +490,11 @@ def test_those_whom_an_entry_has_no_room_for_are_told_too(store, monkeypatch):
 def test_a_transaction_that_is_far_too_long_is_refused_and_spoils_no_other(store, monkeypatch):
     """With its size and what to do."""
     log = table_on(store)
-    monkeypatch.setattr(validation, "LINE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(group_commit, "LINE_BYTES_MAX", 2_000)
     tickets = [Ticket(proposal) for proposal in (long("f1"), AlterSettings({"x": "y" * 2_000}), long("f2"))]
     commit_group(log, tickets)
     one, refused, two = (ticket.outcome for ticket in tickets)
     assert (one, two) == (Committed(2), Committed(2))
     assert isinstance(refused, NotCommitted)
     assert refused.reason.startswith("it is 2,0")
-    assert refused.reason.endswith("more than 2,000: proposal less at a time")
+    assert refused.reason.endswith("more than 2,000: change less at a time")

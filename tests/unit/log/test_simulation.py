@@ -10,12 +10,12 @@ import pytest
 from msgspec import structs
 
 from lakebed.errors import DamagedError, NotRetainedError, StorageError
-from lakebed.log import append, committer
+from lakebed.log import committer, group_commit
 from lakebed.log.checkpoint import Checkpoints, Head
 from lakebed.log.committer import Log
+from lakebed.log.group_commit import validate
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail
-from lakebed.log.validation import validate
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import ProposeFiles
 from lakebed.storage.contract import PutOutcome
@@ -101,13 +101,13 @@ class Foreign(bytes):
 
 def no_look_at_what_exists(patch):
     """What exists is taken for another's, though it may be an earlier try of ours."""
-    read_back = append._read_back
+    read_back = group_commit._read_back
 
     def anothers(backend, version):
         found = read_back(backend, version)
         return None if found is None else Foreign(found)
 
-    patch.setattr(append, "_read_back", anothers)
+    patch.setattr(group_commit, "_read_back", anothers)
 
 
 def what_exists_is_ours(patch):

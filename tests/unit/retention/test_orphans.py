@@ -7,7 +7,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import DamagedError, RejectedError, UnknownOutcomeError
-from lakebed.log import append
+from lakebed.log import group_commit
 from lakebed.log.last_modified_times import to_us
 from lakebed.maintenance.compaction.run import compact as run_compaction
 from lakebed.maintenance.compaction.run import prepare, release_jobs, run_merge_task
@@ -387,7 +387,7 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     """The next sweep finds the cutoff in the log, and goes on from there."""
     monkeypatch.setattr("lakebed.clock.sleep", lambda _seconds: None)
     orphaned(table)
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError):
         delete_orphans(on(table, FaultyStorage(table.storage, FaultPlan([lost]))), force=True)
     assert len(objects(table)) == 6

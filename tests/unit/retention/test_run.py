@@ -3,7 +3,7 @@
 import pytest
 
 from lakebed.errors import UnknownOutcomeError
-from lakebed.log import append
+from lakebed.log import group_commit
 from lakebed.parquet.read_cache import READ_CACHE
 from lakebed.retention.run import collect_garbage
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
@@ -87,7 +87,7 @@ def test_what_a_pin_holds_waits_and_the_rest_goes():
 
 def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     monkeypatch.setattr("lakebed.clock.sleep", lambda _seconds: None)
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, append.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError):
         collect_garbage(on(table, FaultyStorage(table.storage, FaultPlan([lost]))))
     assert len(objects(table)) == 8

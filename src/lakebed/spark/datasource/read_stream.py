@@ -173,7 +173,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _added(self, version: int) -> tuple[DataFile, ...]:
         """The files that an entry added, in their order. Raises NotRetainedError if the log is truncated beyond it."""
         log = self._open.log
-        data = log.entry(version)
+        data = log.backend.get(version)
         if data is None:
             log_start = log.log_start()
             if log_start < version:

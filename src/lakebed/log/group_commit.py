@@ -1,7 +1,18 @@
-"""Judging a group: what each proposal would become as part of the next entry, and what that entry would hold.
+"""One entry for a group of proposals: validate them, then append the entry until the outcome is clear.
 
-Each is resolved against the state as the ones before it leave it. An entry has a size: whoever comes when it is full is
-not validated, and has to be in the next. One transaction that alone is far too large is refused. Pure.
+Validation. Each proposal is resolved against the state as those before it leave it. An entry has a maximum size; what
+does not fit is left for the next entry. One transaction that alone is too large is refused. Pure.
+
+Appending. A create has one of three answers:
+
+* created: the entry is in the log.
+* exists: the stored bytes are read. Clients retry silently and report "exists" for their own write. Bytes of another
+  writer are returned: they are the next entry, which the loser has to read anyway.
+* unclear (time-out, reset, 5xx, 409): the request may still be under way, so "not there" proves nothing. The same
+  bytes are put to the same version again until that version is seen filled. If that takes too long, the outcome is
+  *unknown*.
+
+Core types. :class:`Validated`, :class:`PendingEntry`. Source: docs/decisions/0004, the model in tests/model/protocol.
 """
 
 from __future__ import annotations
@@ -9,14 +20,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from lakebed.errors import Code, UsageError
+from lakebed.errors import Code, StorageError, UsageError
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.state.machine import State
 from lakebed.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import attempts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebed.log.backends.backend import LogBackend
     from lakebed.log.checkpoint import Head
     from lakebed.log.outcomes import Outcome
     from lakebed.log.queue import Ticket
@@ -24,13 +38,16 @@ if TYPE_CHECKING:
     from lakebed.state.reference_lists import Sidecar
 
 ENTRY_BYTES_MAX = 4 * 2**20
-"""The lines of one entry, if they are several: sent in one request, and held in memory by whoever reads it."""
+"""The lines of one entry, if they are several: sent in one request, and held in memory by each reader."""
 
 ASIDE_MAX = 250_000
 """References in the sidecars of one entry, if it is more than one transaction: a second's work to apply."""
 
 LINE_BYTES_MAX = 16 * 2**20
 """One transaction: some forty thousand files. Its references are beside it."""
+
+SETTLE_MAX = 12
+"""Puts of the same bytes before an unclear outcome is called unknown: about ten seconds with the pauses between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +60,8 @@ class Validated(Generic[State]):
     sidecars: Mapping[str, Sidecar]
     state: State
 
-    def tell(self) -> None:
-        """Tell everyone: it is written, or there was nothing to write."""
+    def report(self) -> None:
+        """Set the outcomes: the entry is written, or there was nothing to write."""
         for ticket, outcome in self.outcomes.items():
             ticket.outcome = outcome
 
@@ -70,12 +87,12 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
         try:
             encoded = machine.encode(resolved)
         except UsageError as error:
-            # A value that the format does not have: its maker's fault alone, and not that of the others in the group.
+            # A value that the format does not have: the others in the group are not affected.
             outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)
             continue
         line = encoded.document + b"\n"
         if len(line) > LINE_BYTES_MAX:
-            text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: proposal less at a time"
+            text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: change less at a time"
             outcomes[ticket] = NotCommitted(Code.LIMIT_REACHED, text)
             continue
         beside = sidecars | encoded.sidecars
@@ -88,3 +105,39 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
         sidecars = beside
         outcomes[ticket] = Committed(version)
     return Validated(outcomes, documents, bytes(body), sidecars, state)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """An entry on its way to a number."""
+
+    version: int
+    data: bytes
+
+
+def append(backend: LogBackend, pending: PendingEntry) -> bytes | None:
+    """The bytes of the entry at that version: these, or another writer's. None: not settled within the bound.
+
+    Raises StorageError if the first put was refused outright: then nothing is under way.
+    """
+    for attempt in attempts(SETTLE_MAX):
+        try:
+            outcome = backend.create(pending.version, pending.data)
+        except StorageError:
+            # A later refusal leaves the first put unclear.
+            if attempt == 0:
+                raise
+            continue
+        if outcome is PutOutcome.CREATED:
+            return pending.data
+        if outcome is PutOutcome.EXISTS and (found := _read_back(backend, pending.version)) is not None:
+            return found
+    return None
+
+
+def _read_back(backend: LogBackend, version: int) -> bytes | None:
+    """The entry at that version; None if it cannot be read now, or "exists" was about a racing delete."""
+    try:
+        return backend.get(version)
+    except StorageError:
+        return None
