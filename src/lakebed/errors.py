@@ -100,6 +100,7 @@ class Code(StrEnum):
     VALUE_NULL = "value_null", "schema_mismatch"
     VALUE_INVALID = "value_invalid", "schema_mismatch"
     VALUE_NOT_REPRESENTABLE = "value_not_representable", "schema_mismatch"
+    GENERATED_VALUE_MISMATCH = "generated_value_mismatch", "schema_mismatch"
     ROW_TOO_LARGE = "row_too_large", "schema_mismatch"
     PAGE_TOO_LARGE = "page_too_large", "schema_mismatch"
     SOURCE_UNPARSABLE = "source_unparsable", "schema_mismatch"
@@ -301,11 +302,11 @@ class Error(Exception):
 
     kind: str = "error"
 
-    def __init__(self, message: str, *, code: Code | None = None, **facts: Unpack[Facts]) -> None:
+    def __init__(self, message: str, *, code: Code, **facts: Unpack[Facts]) -> None:
         # It may quote a value that UTF-8 cannot hold, and is to be printed, logged and sent all the same.
         self.message = message if message.isascii() else message.encode("utf-8", "backslashreplace").decode()
         super().__init__(self.message)
-        self.code = Code(code or _DEFAULTS[self.kind])
+        self.code = code
         self.facts: Facts = facts
 
     def __getattr__(self, name: str) -> Any:
@@ -330,25 +331,6 @@ class Error(Exception):
 
 def _rebuild(cls: type[Error], message: str, code: Code, facts: Facts) -> Error:
     return cls(message, code=code, **facts)
-
-
-_DEFAULTS = {
-    "error": Code.INTERNAL_ERROR,
-    "usage": Code.ARGUMENT_INVALID,
-    "schema_mismatch": Code.VALUE_INVALID,
-    "bad_key": Code.KEY_TYPE_MISMATCH,
-    "not_found": Code.OBJECT_NOT_FOUND,
-    "not_retained": Code.VERSION_NOT_RETAINED,
-    "exists": Code.EXPORT_TARGET_NOT_EMPTY,
-    "rejected": Code.PROPOSAL_OUTDATED,
-    "contention": Code.COMMIT_CONTENDED,
-    "unknown_outcome": Code.COMMIT_UNKNOWN,
-    "storage": Code.STORE_UNAVAILABLE,
-    "unsafe_store": Code.CREATE_NOT_EXCLUSIVE,
-    "damaged": Code.OBJECT_DAMAGED,
-    "unsupported_format": Code.FORMAT_TOO_NEW,
-}
-"""Codes of sites that give none yet."""
 
 
 class UsageError(Error, ValueError):

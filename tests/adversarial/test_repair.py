@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import DamagedError, Error, Schema, UsageError, clock
+from lakebed import DamagedError, Schema, UsageError, clock
+from lakebed.errors import Code
 from lakebed.maintenance import repair
 from lakebed.maintenance.splitting.run import split
 from lakebed.model.keys import _escape
@@ -140,7 +141,7 @@ def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned
     def fails(batches, *args, **kwargs):
         for _ in batches:
             pass
-        raise Error("no room")
+        raise Code.INTERNAL_ERROR("no room")
 
     monkeypatch.setattr("lakebed.maintenance.repair.write_files", fails)
     report = repair.repair(table, tmp_path / "out")

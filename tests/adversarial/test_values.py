@@ -16,6 +16,7 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema, aio, clock
+from lakebed.errors import Code
 from lakebed.model.schema import Field, Generated
 from lakebed.snapshot import table_reads
 from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
@@ -373,7 +374,7 @@ def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, na
     from lakebed.spark import Pipeline, pipeline
 
     def refuse(*_):
-        raise lakebed.UsageError("there is no Spark here")
+        raise Code.ARGUMENT_INVALID("there is no Spark here")
 
     monkeypatch.setattr(pipeline, "active_session", refuse)
     monkeypatch.setattr(pipeline, "start_session", refuse)

@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import Deep, KeyRange, Schema, StorageError, UsageError, clock
+from lakebed.errors import Code
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.maintenance.splitting.run import split
 from lakebed.model.files import DataFile, NewFile, data_name, summary_name
@@ -133,7 +134,7 @@ def test_one_object_that_cannot_be_read_does_not_stop_it(table):
     class Refusing(CountingStorage):
         def fetch(self, name, *, digest=None):
             if name == data_name(table.id, first):
-                raise StorageError(f"cannot fetch {name}: permission denied", transient=False)
+                raise Code.STORE_UNAVAILABLE(f"cannot fetch {name}: permission denied", transient=False)
             return super().fetch(name, digest=digest)
 
     table.storage.replace(data_name(table.id, second), os.urandom(second.size_bytes))
@@ -151,7 +152,7 @@ def test_one_object_that_cannot_be_read_does_not_stop_it(table):
 def test_a_store_that_is_out_of_reach_is_no_damage(table):
     class Away(CountingStorage):
         def fetch(self, name, *, digest=None):
-            raise StorageError("no answer", transient=True)
+            raise Code.STORE_UNAVAILABLE("no answer", transient=True)
 
     with pytest.raises(StorageError, match="no answer"):
         Table(table.id, "t", Away(table.storage), ObjectLogs(table.storage), dict).verify(deep=True)
@@ -186,7 +187,7 @@ def test_an_entry_that_the_store_cannot_give_is_a_finding(table):
     class Refusing(CountingStorage):
         def get(self, name):
             if name.endswith(f"/log/{2:020d}.ndjson"):
-                raise StorageError(f"cannot read {name}: input/output error", transient=False)
+                raise Code.STORE_UNAVAILABLE(f"cannot read {name}: input/output error", transient=False)
             return super().get(name)
 
     refusing = Table(table.id, "t", table.storage, ObjectLogs(Refusing(table.storage)), dict)

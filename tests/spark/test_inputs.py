@@ -9,6 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import ExistsError, Generated, Schema, SchemaMismatchError, UsageError
+from lakebed.errors import Code
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 
 DAYS = Schema(
@@ -129,7 +130,7 @@ def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_p
     write_parquet(tmp_path / "in", TEXTS, BAD)
 
     def refuse(*_):
-        raise lakebed.RejectedError("the table was dropped")
+        raise Code.PROPOSAL_OUTDATED("the table was dropped")
 
     monkeypatch.setattr("lakebed.spark.bulk_import.Importer._commit", refuse)
     with pytest.raises(lakebed.RejectedError):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lakebed.errors import DamagedError, UnsupportedFormatError, UsageError
+from lakebed.errors import Code, DamagedError
 from lakebed.model.documents import dump, load, reading
 
 
@@ -30,7 +30,15 @@ def test_numbers_that_json_has_not_are_not_written():
 
 @pytest.mark.parametrize(
     "error",
-    [KeyError("k"), IndexError(), TypeError(), ValueError(), AttributeError(), RecursionError(), UsageError("u")],
+    [
+        KeyError("k"),
+        IndexError(),
+        TypeError(),
+        ValueError(),
+        AttributeError(),
+        RecursionError(),
+        Code.ARGUMENT_INVALID("u"),
+    ],
 )
 def test_a_document_that_makes_no_sense_is_damage(error):
     with pytest.raises(DamagedError, match="not a thing") as told, reading("not a thing", name="it"):
@@ -40,6 +48,6 @@ def test_a_document_that_makes_no_sense_is_damage(error):
 
 
 def test_damage_and_newer_formats_are_told_as_they_are():
-    for error in (DamagedError("d"), UnsupportedFormatError("f")):
+    for error in (Code.OBJECT_DAMAGED("d"), Code.FORMAT_TOO_NEW("f")):
         with pytest.raises(type(error), match=error.message), reading("not a thing"):
             raise error

@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from lakebed import clock
+from lakebed.errors import Code
 from lakebed.inspect.failed_calls import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
 from lakebed.retention.dropped import delete_dropped
 from lakebed.spark.interrupt import interruptible
@@ -47,7 +48,7 @@ def failed(instance: lakebed.Instance, error: BaseException, **given: str) -> No
 
 def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Instance, table: lakebed.Table) -> None:
     version = table.version
-    failed(instance, lakebed.SchemaMismatchError("day.csv: column n: 'two' is not int64"), job_id="monday")
+    failed(instance, Code.VALUE_INVALID("day.csv: column n: 'two' is not int64"), job_id="monday")
     failed(instance, RuntimeError("a bug"))
     found = table.failures()
     assert found.schema == SCHEMA
@@ -73,7 +74,7 @@ def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Insta
 def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
     instance: lakebed.Instance, table: lakebed.Table
 ) -> None:
-    failed(instance, lakebed.UsageError("no format 'xls'"))
+    failed(instance, Code.ARGUMENT_INVALID("no format 'xls'"))
     assert table.failures().num_rows == 0
 
 
@@ -83,7 +84,7 @@ def test_the_newest_are_kept_and_reasons_are_bounded(table: lakebed.Table, monke
     monkeypatch.setattr(clock, "new_id", lambda: f"0192aaaa-0000-7000-8000-{next(ids):012}")
     attempt = Attempt(table.id, "export", None, 1)
     for count in range(FAILURES_MAX + 3):
-        record_failure(table.storage, attempt, lakebed.Error(f"{count} {'x' * 10_000}"))
+        record_failure(table.storage, attempt, Code.INTERNAL_ERROR(f"{count} {'x' * 10_000}"))
     reasons = table.failures()["reason"].to_pylist()
     assert [int(reason.split()[0]) for reason in reasons] == list(range(FAILURES_MAX + 2, 2, -1))
     assert {len(reason) for reason in reasons} == {REASON_CHARS_MAX}
@@ -95,31 +96,31 @@ def test_no_secret_is_on_record(table: lakebed.Table, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(table.storage, "clients", Clients(), raising=False)
     text = "GET http://me:pass@host/x?X-Amz-Signature=abc in eu-west-1 with hunter2hunter2 failed"
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error(text))
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR(text))
     (reason,) = table.failures()["reason"].to_pylist()
     assert reason == "GET http://...@host/x?... in eu-west-1 with ... failed"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\0b", "'quotes\"\n"])
 def test_any_text_can_be_a_reason(table: lakebed.Table, text: str) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", "\ud800", 1), lakebed.Error(text))
-    record_failure(table.storage, Attempt(table.id, "export", "j", 1), lakebed.Error(text))
-    assert table.failures()["reason"].to_pylist() == [lakebed.Error(text).message] * 2
+    record_failure(table.storage, Attempt(table.id, "export", "\ud800", 1), Code.INTERNAL_ERROR(text))
+    record_failure(table.storage, Attempt(table.id, "export", "j", 1), Code.INTERNAL_ERROR(text))
+    assert table.failures()["reason"].to_pylist() == [Code.INTERNAL_ERROR(text).message] * 2
 
 
 def test_a_store_that_takes_no_record_hides_no_error(
     instance: lakebed.Instance, table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise lakebed.StorageError("the disk is full")
+        raise Code.STORE_UNAVAILABLE("the disk is full")
 
     monkeypatch.setattr(type(table.storage), "create", refuse)
-    failed(instance, lakebed.StorageError("no room to sort"))
+    failed(instance, Code.STORE_UNAVAILABLE("no room to sort"))
     assert table.failures().num_rows == 0
 
 
 def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR("x"))
     (name,) = [found.name for found in table.storage.list(f"tables/{table.id}/failures")]
     document = json.loads(table.storage.get(name) or b"")
     for damaged in (b"", b"[]", b"{}", json.dumps(document | {"version": "x"}).encode()):
@@ -132,7 +133,7 @@ def test_a_record_that_cannot_be_read_is_named(table: lakebed.Table) -> None:
 
 
 def test_records_go_with_their_table(instance: lakebed.Instance, table: lakebed.Table) -> None:
-    record_failure(table.storage, Attempt(table.id, "export", None, 1), lakebed.Error("x"))
+    record_failure(table.storage, Attempt(table.id, "export", None, 1), Code.INTERNAL_ERROR("x"))
     instance.set(history_s=0)
     instance.drop_table("t")
     (dropped,) = delete_dropped(instance).tables

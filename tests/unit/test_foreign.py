@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed import SchemaMismatchError, UsageError
-from lakebed.errors import Error
+from lakebed.errors import Code
 from lakebed.model.foreign_errors import EXTRAS, said, told
 from tests.unit.retention.cases import made
 
@@ -56,12 +56,12 @@ def test_every_extra_that_is_named_there_is():
 def test_a_panic_is_told_and_an_interrupt_passes():
     with (
         pytest.raises(UsageError, match="the engine says: at the disco"),
-        told(lambda e: UsageError(f"the engine says: {e}")),
+        told(lambda e: Code.ARGUMENT_INVALID(f"the engine says: {e}")),
     ):
         raise PanicException("at the disco")
     for other in (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, lakebed.NotFoundError):
-        with pytest.raises(other), told(lambda e: Error(said(e))):
-            raise other("it")
+        with pytest.raises(other), told(lambda e: Code.INTERNAL_ERROR(said(e))):
+            raise other("it", code=Code.TABLE_NOT_FOUND) if other is lakebed.NotFoundError else other("it")
 
 
 def test_words_are_found_for_an_error_that_has_none():

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed import Error, StorageError, runner
+from lakebed import StorageError, runner
+from lakebed.errors import Code
 from lakebed.runner import BatchLimits
 
 
@@ -65,7 +66,7 @@ def test_what_a_job_returns_is_run_after_what_was_planned():
 
 
 def test_an_error_is_the_result_of_its_task():
-    torn = Error("torn")
+    torn = Code.INTERNAL_ERROR("torn")
     _, done = run([Planned("a"), Planned("b")], BatchLimits(9), execute=lambda tasks: [torn, *tasks[1:]])
     assert done == [("a", [torn]), ("b", ["b0"])]
 
@@ -92,7 +93,7 @@ def test_after_an_exception_no_batch_starts_and_those_under_way_are_waited_for(b
         started.extend(tasks)
         begun.wait(30)
         if tasks == ["a0"]:
-            raise StorageError("full")
+            raise Code.STORE_UNAVAILABLE("full")
         failed.wait(30)
         return tasks
 

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema
-from lakebed.errors import NotFoundError, NotRetainedError, RejectedError, StorageError, UsageError
+from lakebed.errors import Code, NotFoundError, NotRetainedError, RejectedError, UsageError
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.retention.run import collect_garbage
 from lakebed.snapshot import table_reads
@@ -111,7 +111,7 @@ def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, mo
     """Its clock is read off an object that is put."""
 
     def forbidden():
-        raise StorageError("no right to put", transient=False)
+        raise Code.STORE_UNAVAILABLE("no right to put", transient=False)
 
     monkeypatch.setattr(table.log, "now", forbidden)
     assert table.at(time=dt.datetime.now(dt.UTC)).version == 4

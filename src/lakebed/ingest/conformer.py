@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import BadKeyError, Code, SchemaMismatchError, UsageError
+from lakebed.errors import Code, SchemaMismatchError
 from lakebed.model import types, validity
 from lakebed.model.keys import KEY_BYTES_MAX
 from lakebed.model.schema import Field, Schema
@@ -47,8 +47,8 @@ class _Fault:
 
     field: Field
     bad: pa.Array
+    code: Code
     reason: str
-    error: type[UsageError]
 
 
 _Report = Callable[[pa.RecordBatch, _Fault], None]
@@ -64,11 +64,11 @@ class _Sieve:
     source: str
     columns: dict[str, pa.Array] = field(default_factory=dict)
 
-    def drop(self, field: Field, bad: pa.Array, reason: str, error: type[UsageError] = SchemaMismatchError) -> None:
+    def drop(self, field: Field, bad: pa.Array, code: Code, reason: str) -> None:
         """Report bad rows, if there are any, and drop them."""
         if not pc.any(bad).as_py():
             return
-        self.report(self.given, _Fault(field, bad, reason, error))
+        self.report(self.given, _Fault(field, bad, code, reason))
         good = pc.invert(bad)
         self.given = self.given.filter(good)
         self.columns = {name: column.filter(good) for name, column in self.columns.items()}
@@ -195,7 +195,7 @@ class Conformer:
             count, first = pc.sum(fault.bad).as_py(), pc.index(fault.bad, pa.scalar(value=True)).as_py()
             name = self.column(fault.field.name)
             value = f": {validity.shown(given.column(name), first)[:40]!r}" if name in given.schema.names else ""
-            raise fault.error(
+            raise fault.code(
                 f"{source}: {fault.reason}; {count} of {given.num_rows} rows in a batch, first row {first}{value}",
                 column=fault.field.name,
                 source=source,
@@ -243,10 +243,8 @@ class Conformer:
                 columns = [_without(c, large & (size > share)) for c, size in zip(batch.columns, sizes, strict=True)]
                 shown = pa.RecordBatch.from_arrays([decoded(c) for c in columns], names=batch.schema.names)
                 wanted = next(f for f in self.schema.fields if name in (self.column(f.name), f.name))
-                report(
-                    shown,
-                    _Fault(wanted, pa.array(large), self._said_of_size(name, int(total[first])), SchemaMismatchError),
-                )
+                said = self._said_of_size(name, int(total[first]))
+                report(shown, _Fault(wanted, pa.array(large), Code.ROW_TOO_LARGE, said))
                 batch = batch.filter(pa.array(~large))
         return decoded_rows(batch)
 
@@ -297,14 +295,24 @@ def _take(sieve: _Sieve, wanted: Field, name: str) -> None:
     taken = sieve.columns[wanted.name] = _converted(column, validity.free(wanted.type))
     if taken.null_count > column.null_count:
         lost = pc.and_(pc.is_null(taken), pc.is_valid(column))
-        sieve.drop(wanted, lost, f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep")
+        sieve.drop(
+            wanted,
+            lost,
+            Code.VALUE_NOT_REPRESENTABLE,
+            f"column {name} is {column.type} and holds a value that {wanted.type} cannot keep",
+        )
     bad = validity.unfilled(sieve.columns[wanted.name], wanted.type)
     if bad is not None:
-        sieve.drop(wanted, bad, f"column {name} has a null in a member that is not nullable")
+        sieve.drop(wanted, bad, Code.VALUE_NULL, f"column {name} has a null in a member that is not nullable")
     sieve.columns[wanted.name] = validity.retyped(sieve.columns[wanted.name], wanted.type)
     bad = validity.unstorable(sieve.columns[wanted.name])
     if bad is not None:
-        sieve.drop(wanted, bad, f"column {name} holds a value of {wanted.type} that Parquet cannot keep")
+        sieve.drop(
+            wanted,
+            bad,
+            Code.VALUE_NOT_REPRESENTABLE,
+            f"column {name} holds a value of {wanted.type} that Parquet cannot keep",
+        )
     _drop_nulls(sieve, wanted, f"column {name}")
 
 
@@ -315,7 +323,12 @@ def _drop_invalid(sieve: _Sieve, wanted: Field, name: str) -> None:
         bad = validity.invalid(column)
     if bad is not None:
         first = pc.index(bad, pa.scalar(value=True)).as_py()
-        sieve.drop(wanted, bad, f"column {name} is {column.type} and holds {validity.reason(column, first)}")
+        sieve.drop(
+            wanted,
+            bad,
+            Code.VALUE_INVALID,
+            f"column {name} is {column.type} and holds {validity.reason(column, first)}",
+        )
 
 
 def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -336,7 +349,7 @@ def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 def _drop_nulls(sieve: _Sieve, wanted: Field, what: str) -> None:
     column = sieve.columns[wanted.name]
     if column.null_count and not wanted.nullable:
-        sieve.drop(wanted, pc.is_null(column), f"{what} is null, and is not nullable")
+        sieve.drop(wanted, pc.is_null(column), Code.VALUE_NULL, f"{what} is null, and is not nullable")
 
 
 def _generate(sieve: _Sieve, wanted: Field) -> None:
@@ -349,7 +362,12 @@ def _generate(sieve: _Sieve, wanted: Field) -> None:
         _drop_invalid(sieve, wanted, wanted.name)
         given, made = _converted(sieve.given.column(wanted.name), wanted.type), sieve.columns[wanted.name]
         differs = pc.fill_null(pc.not_equal(given, made), fill_value=True)
-        sieve.drop(wanted, differs, f"column {wanted.name} is not {wanted.expression}, by which it is generated")
+        sieve.drop(
+            wanted,
+            differs,
+            Code.GENERATED_VALUE_MISMATCH,
+            f"column {wanted.name} is not {wanted.expression}, by which it is generated",
+        )
 
 
 def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
@@ -360,6 +378,5 @@ def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
         return
     keys = pa.RecordBatch.from_arrays([sieve.columns[n] for n in schema.row_key_names], names=schema.row_key_names)
     too_long = pc.greater(pc.binary_length(schema.codec.encode_columns(keys)), KEY_BYTES_MAX)
-    sieve.drop(
-        texts[0], too_long, f"the key is too long; at most {KEY_BYTES_MAX} bytes are allowed when encoded", BadKeyError
-    )
+    said = f"the key is too long; at most {KEY_BYTES_MAX} bytes are allowed when encoded"
+    sieve.drop(texts[0], too_long, Code.KEY_TOO_LONG, said)

@@ -11,6 +11,7 @@ import pytest
 import lakebed
 from lakebed.cli.reference import every_command
 from lakebed.clock import random_token
+from lakebed.errors import Code
 from lakebed.inspect.failed_calls import Attempt, record_failure
 from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
@@ -68,7 +69,7 @@ WORDS: dict[str, list[str]] = {
 def failed(table: str, url: str) -> None:
     """A call on record that failed."""
     found = lakebed.open(url).table(table)
-    record_failure(found.storage, Attempt(found.id, "bulk_import", None, 1), lakebed.Error("it failed"))
+    record_failure(found.storage, Attempt(found.id, "bulk_import", None, 1), Code.INTERNAL_ERROR("it failed"))
 
 
 @pytest.mark.usefixtures("failed")

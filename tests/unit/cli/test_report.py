@@ -14,6 +14,7 @@ import pytest
 import lakebed
 from lakebed.cli import grammar
 from lakebed.cli.report import Report
+from lakebed.errors import Code
 from tests.unit.cli.conftest import Cli
 
 SECRET = "not-for-everyone"
@@ -133,7 +134,7 @@ def test_a_report_that_is_lost_leaves_the_outcome_unknown(
 
     def fail(self: Report, exit_code: int | None, outcome: Any) -> None:
         if exit_code is not None:
-            raise lakebed.StorageError("the store is gone")
+            raise Code.STORE_UNAVAILABLE("the store is gone")
         write(self, exit_code, outcome)
 
     monkeypatch.setattr(Report, "write", fail)

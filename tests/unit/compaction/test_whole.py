@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import DamagedError
+from lakebed.errors import Code
 from lakebed.maintenance.compaction import whole_files
 from lakebed.maintenance.compaction.plan import plan
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
@@ -184,7 +184,7 @@ def test_rows_that_are_removed_while_it_runs_do_not_come_back(table, tmp_path):
 
 def test_a_task_that_fails_leaves_the_table_as_it_was_and_the_job_closed(table):
     def execute(tasks):
-        return [DamagedError("no", name="f") for _ in tasks]
+        return [Code.OBJECT_DAMAGED("no", name="f") for _ in tasks]
 
     before = contents(table)
     report = compact(table, prepare(table), execute, cores=2)

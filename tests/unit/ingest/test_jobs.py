@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import Error, KeyRange, StorageError, UsageError
+from lakebed import Error, KeyRange
+from lakebed.errors import Code
 from lakebed.ingest.plan import Method
 from lakebed.maintenance import ingest_jobs
 from lakebed.maintenance.ingest_jobs import prepare
@@ -110,7 +111,7 @@ def test_a_file_that_kills_its_task_is_found_by_halves(table, inbox):
     def execute(tasks):
         seen.extend("".join(Path(part.file.url).stem for part in task.parts) for task in tasks)
         if any("e" in Path(part.file.url).stem for task in tasks for part in task.parts):
-            raise Error("a worker died")
+            raise Code.INTERNAL_ERROR("a worker died")
         return run(tasks)
 
     report = ingested(table, execute)
@@ -141,7 +142,7 @@ def test_a_full_disk_is_nobodys_fault(table, inbox):
     """The error is told, nothing is counted, and the next ingest does the work."""
     put(inbox, "a", "b")
     table.submit(inbox)
-    full = StorageError("no room")
+    full = Code.STORE_UNAVAILABLE("no room")
     report = ingested(table, lambda tasks: [full] * len(tasks))
     assert (report.errors, report.failed, report.waiting) == ((full,), (), 2)
     assert [request.failures for request in table.state().open_requests.values()] == [0, 0]
@@ -156,7 +157,7 @@ def test_tasks_that_cannot_be_run_are_nobodys_fault(table, inbox):
 
     def execute(tasks):
         tries.extend(tasks)
-        raise UsageError("the Python that runs Spark's tasks has no lakebed")
+        raise Code.ARGUMENT_INVALID("the Python that runs Spark's tasks has no lakebed")
 
     report = ingested(table, execute)
     assert ([error.message for error in report.errors], report.failed, report.waiting) == (

@@ -105,7 +105,9 @@ def test_there_is_room_for_so_many_open_requests(table, inbox, monkeypatch):
     """All of a submission goes in, or nothing of it."""
     monkeypatch.setattr(requests, "OPEN_REQUESTS_MAX", 2)
     put(inbox, *"abc")
-    with pytest.raises(RejectedError, match="0 requests are open and 3 would come, of at most 2; ingest first"):
+    with pytest.raises(
+        RejectedError, match="0 requests are open, and 3 more would exceed the limit of 2; ingest first"
+    ):
         table.submit(inbox)
     assert not table.state().open_requests
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import clock
-from lakebed.errors import ContentionError, RejectedError, StorageError, UnknownOutcomeError
+from lakebed.errors import Code, ContentionError, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.ingest.send import commit_files
 from lakebed.log import group_commit
 from lakebed.log.committer import LOSING_S
@@ -149,7 +149,7 @@ def test_a_compaction_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def failed(tasks):
         (task,) = tasks
         low, high = (replace(task, slices=(EncodedRange(*bounds),)) for bounds in ((b"", b"c"), (b"c", None)))
-        monkeypatch.setattr(merge_jobs, "_failure", lambda *_: StorageError("the other task"))
+        monkeypatch.setattr(merge_jobs, "_failure", lambda *_: Code.STORE_UNAVAILABLE("the other task"))
         return [run_merge_task(low, table.storage, tmp_path) + run_merge_task(high, table.storage, tmp_path)]
 
     assert compact(table, prepare(table, "full"), closed, cores=1).skipped

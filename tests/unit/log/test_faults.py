@@ -117,7 +117,7 @@ def test_a_gap_is_named_and_not_filled(store):
     writer = log_on(store)
     assert writer.follow().version == 2
     for _ in range(2):
-        with pytest.raises(DamagedError, match="entry 3 of table-00 is gone"):
+        with pytest.raises(DamagedError, match="entry 3 of table-00 is missing"):
             writer.commit(adding("stray"))
     assert kinds(store) == ["checkpoint_missing", "gap"]
     store.create(entry_name(LOG, 3), gone)
@@ -133,7 +133,7 @@ def test_a_gap_behind_an_old_view_is_not_filled(store):
     for n in range(1, 6):
         other.commit(adding(f"f{n}"))
     store.delete([entry_name(LOG, 6)])
-    with pytest.raises(DamagedError, match="entry 6 of table-00 is gone"):
+    with pytest.raises(DamagedError, match="entry 6 of table-00 is missing"):
         late.commit(adding("stray"))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from lakebed.errors import DamagedError, NotRetainedError, StorageError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import committer, group_commit
 from lakebed.log.checkpoint import Checkpoints, Head
 from lakebed.log.committer import Log
@@ -126,7 +126,7 @@ def on_after_an_unclear_put(patch):
     def append(backend, pending):
         if backend.create(pending.version, pending.data) is PutOutcome.CREATED:
             return pending.data
-        raise StorageError("refused")
+        raise Code.STORE_UNAVAILABLE("refused")
 
     def again(log, group, reading, lost):
         try:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lakebed.errors import StorageError
+from lakebed.errors import Code
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import log_start_name, sidecar_folder
 from lakebed.state import reference_lists
@@ -21,7 +21,7 @@ class Overlapping(CountingStorage):
 
     def get(self, name):
         if name in self.lost:
-            raise StorageError(f"{name} is out of reach", transient=True)
+            raise Code.STORE_UNAVAILABLE(f"{name} is out of reach", transient=True)
         if name == log_start_name(LOG) and (mine := threading.current_thread().name) in self.looks:
             self.looks[mine].set()
             self.go_on[mine].wait(10)

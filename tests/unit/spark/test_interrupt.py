@@ -15,6 +15,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.errors import Code
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
 
@@ -104,7 +105,7 @@ def test_another_error_of_an_interrupted_call_is_its_cause() -> None:
         interrupt()
         while not current_stop().asked:
             time.sleep(0.01)
-        raise lakebed.StorageError("the disk is full")
+        raise Code.STORE_UNAVAILABLE("the disk is full")
 
     with pytest.raises(KeyboardInterrupt) as caught:
         call(work, None)
@@ -130,7 +131,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
 def test_errors_and_results_of_a_call_are_the_callers() -> None:
     def fail() -> None:
-        raise lakebed.UsageError("no")
+        raise Code.ARGUMENT_INVALID("no")
 
     assert call(lambda: 7, None) == 7
     with pytest.raises(lakebed.UsageError, match="no"):
@@ -197,7 +198,7 @@ def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp
 
 def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        raise lakebed.StorageError("the store is gone")
+        raise Code.STORE_UNAVAILABLE("the store is gone")
 
     monkeypatch.setattr(table.log, "newest_first", fail)
     (told,) = interrupted(table)

@@ -39,7 +39,7 @@ def test_a_range_arrives(keys):
 
 
 def test_an_error_arrives_with_its_class_and_facts():
-    broken = errors.DamagedError("broken", code=errors.Code.SUMMARY_DAMAGED, name="x", where=object())
+    broken = errors.Code.SUMMARY_DAMAGED("broken", name="x", where=object())
     found = errors.decode_error(sent(errors.encode_error(broken)))
     assert type(found) is errors.DamagedError
     assert (str(found), found.kind, found.facts) == ("broken", "damaged", {"name": "x"})

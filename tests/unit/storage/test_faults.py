@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, StorageError, UnsafeStoreError
+from lakebed.errors import Code, DamagedError, StorageError, UnsafeStoreError
 from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.storage.contract import Version
 from lakebed.storage.digests import digest_bytes
@@ -191,7 +191,7 @@ class Refusing(CountingStorage):
     """Cannot."""
 
     def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
-        raise UnsafeStoreError("cannot", transient=False)
+        raise Code.CREATE_NOT_EXCLUSIVE("cannot", transient=False)
 
 
 @pytest.mark.parametrize("kind", [Replacing, Restoring, Refusing, Cached])

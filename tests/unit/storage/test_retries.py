@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.clock import random_token
-from lakebed.errors import ExistsError, StorageError
+from lakebed.errors import Code, ExistsError, StorageError
 from lakebed.export.run import _publish
 from lakebed.ingest.send import _put_summary
 from lakebed.log.segments import SegmentCache, SegmentStore
@@ -90,7 +90,7 @@ def test_a_read_without_an_answer_ends_with_its_own_error(transient, reads):
 
     def read():
         asked.append(1)
-        raise StorageError(f"cannot read, {len(asked)}", transient=transient)
+        raise Code.STORE_UNAVAILABLE(f"cannot read, {len(asked)}", transient=transient)
 
     with pytest.raises(StorageError, match=f"cannot read, {reads}"):
         read_until_answered(read)
