@@ -172,7 +172,7 @@ def clean_up(pipeline: Pipeline, table: lakebed.Table) -> None:
     """Delete what compaction left behind, at once for once."""
     with step("Delete garbage"):
         table.set(history_s=0)
-        report = pipeline.collect_garbage(table)
+        (report,) = pipeline.gc(table).collections
         table.set(history_s=None)
         print(f"   {report.files} files of {report.size_bytes / 1e6:.1f} MB that no partition refers to are gone.")
         print("   Otherwise they stay readable for a day; history_s was 0 for this one moment.")

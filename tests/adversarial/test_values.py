@@ -363,7 +363,7 @@ PIPELINE_CALLS = {
     "ingest method": lambda p, v: p.ingest("t", method=v),
     "compact table": lambda p, v: p.compact(v),
     "split table": lambda p, v: p.split(v),
-    "collect_garbage table": lambda p, v: p.collect_garbage(v),
+    "gc table": lambda p, v: p.gc(v),
     "export table": lambda p, v: p.export(v, "x"),
 }
 

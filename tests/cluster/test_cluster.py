@@ -69,7 +69,7 @@ def assert_only_orphans_are_swept(pipeline: Pipeline, table: lakebed.Table) -> N
 
     def swept() -> bool:
         # More than a twentieth of the objects are orphans here; and what is of this second by the store's clock stays.
-        pipeline.delete_orphans("t", force=True)
+        pipeline.gc("t", force=True)
         return files_sent(table) == known
 
     wait_for(swept)

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import lakebed
 from lakebed import KeyRange
-from lakebed.spark import Pipeline
+from lakebed.retention.run import collect_garbage
 from tests.golden.listing import KINDS
 
 ROWS_MAX = 40
@@ -62,7 +62,7 @@ def _events(lake):
     table = lake.table("events")
     keys = ["event-k-0007", "event-a-0003", "event-c-0001", "event-q-0001", "none"]
     with patch("lakebed.snapshot.pins.TIMEOUT_S", 10**9):
-        waste = Pipeline(lake, launcher="in-process").collect_garbage(table, dry_run=True)
+        waste = collect_garbage(table, dry_run=True)
     return {
         "get": [_rows(table.get(key)) for key in keys],
         "get_many": _rows(table.get_many(keys)),

@@ -23,6 +23,8 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
+from lakebed.retention.orphans import delete_orphans
+from lakebed.retention.run import collect_garbage
 from lakebed.spark import InProcess, Pipeline
 
 WIDE_KEYS = 1100
@@ -198,7 +200,7 @@ def _wide(lake, pipeline):
     for turn in range(9):
         table.write(pa.table({"k": [10 * n + turn for n in range(WIDE_KEYS)]}))
     table.set(log_s=0, history_s=0)
-    pipeline.collect_garbage(table)
+    collect_garbage(table)
     table.write(pa.table({"k": [5]}))
 
 
@@ -209,8 +211,8 @@ def _truncated(lake, pipeline):
         if turn == 1:
             table.tag("retained")
         pipeline.compact(table, strategy="full")
-        pipeline.collect_garbage(table)
-    pipeline.delete_orphans(table)
+        collect_garbage(table)
+    delete_orphans(table)
 
 
 # -- beside the instance ----------------------------------------------------------------------------------------

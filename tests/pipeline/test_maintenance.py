@@ -9,6 +9,7 @@ from lakebed import DamagedError, UsageError
 from lakebed.maintenance.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
+from lakebed.retention.run import collect_garbage
 from lakebed.spark import Pipeline
 from lakebed.state.transactions import Job, OpenJob
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
@@ -118,11 +119,11 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
         table.write(part)
     pipeline.compact(table, strategy="full")
     table.set(history_s=3600)
-    assert pipeline.collect_garbage(table).files == 0
+    assert collect_garbage(table).files == 0
     table.set(history_s=0)
 
-    planned = pipeline.collect_garbage(table, dry_run=True)
-    done = pipeline.collect_garbage(table)
+    planned = collect_garbage(table, dry_run=True)
+    done = collect_garbage(table)
     assert (planned.files, planned.size_bytes, planned.version) == (done.files, done.size_bytes, None)
     assert done.files == 3
     left = {o.name.rpartition("/")[2] for o in instance.storage.list("tables") if "/data/" in o.name}
@@ -143,9 +144,9 @@ def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table, 
     with monkeypatch.context() as patched:
         patched.setattr(type(table.storage), "delete", crash)
         with pytest.raises(KeyboardInterrupt):
-            pipeline.collect_garbage(table)
+            collect_garbage(table)
     assert sum(c.retired for c in table.state().files.values()) == merged
-    assert pipeline.collect_garbage(table).files == merged
+    assert collect_garbage(table).files == merged
     assert len(table.state().files) == table.files().num_rows
 
 
@@ -193,7 +194,7 @@ def test_splitting_and_collection_start_no_spark(instance, table):
     pipeline = Pipeline(instance)
     table.write(rows(1, 2000))
     assert pipeline.split("t").split
-    assert pipeline.collect_garbage("t").files == 0
+    assert collect_garbage(pipeline.instance.table("t")).files == 0
     assert pipeline.compact("t", strategy="full").partitions == 0
     assert "session" not in vars(pipeline)
 

@@ -11,7 +11,7 @@ from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.backends import dynamodb
 from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
 from lakebed.log.backends.dynamodb_client import DynamoTable
-from lakebed.retention.dropped import delete_dropped
+from lakebed.retention.orphans import delete_dropped
 from lakebed.storage import object_size
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed import Schema
+from lakebed.retention.run import collect_garbage
 from lakebed.settings import Strategy
 
 SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"}, {"v": "double", "note": "string"})
@@ -81,7 +82,7 @@ def anything_in_any_order(pipeline, instance, seed: int, take_in) -> None:
 
     steps = [taken_in, written, written]
     steps += [lambda: pipeline.compact(table, strategy=rng.choice(tuple(Strategy)))]
-    steps += [lambda: pipeline.split(table), lambda: pipeline.collect_garbage(table)]
+    steps += [lambda: pipeline.split(table), lambda: collect_garbage(table)]
     written()
     for _ in range(14):
         rng.choice(steps)()

@@ -13,7 +13,7 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.inspect.failed_calls import FAILURES_MAX, REASON_CHARS_MAX, SCHEMA, Attempt, record_failure
-from lakebed.retention.dropped import delete_dropped
+from lakebed.retention.orphans import delete_dropped
 from lakebed.spark.interrupt import interruptible
 
 

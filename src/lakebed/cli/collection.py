@@ -1,6 +1,8 @@
-"""``lakebed gc``: deletes files that are no longer needed, orphans, and the files of dropped tables."""
+"""``lakebed gc``: deletes all that is no longer needed."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,78 +10,72 @@ from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.pipelines import open_pipeline
 from lakebed.cli.render import count_text, plain, size_text
-from lakebed.errors import Code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lakebed.retention.orphans import DroppedReport, OrphanReport
+    from lakebed.retention.run import CollectionReport, GcReport
 
 
 @command
 @click.argument("table", metavar="[TABLE]", required=False)
-@click.option("--orphans", is_flag=True, help="Delete objects that were written and never committed instead.")
-@click.option("--dropped", is_flag=True, help="In place of TABLE: delete the files of all dropped tables.")
-@click.option("--force", is_flag=True, help="With --orphans: delete although something is in doubt.")
+@click.option("--force", is_flag=True, help="Delete uncommitted objects although something is in doubt.")
 @options.dry_run
-def collect(cli: Invocation, *, table: str | None, orphans: bool, dropped: bool, force: bool, dry_run: bool) -> None:
-    """Delete files that are no longer needed, or orphans.
+def collect(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> None:
+    """Delete what is no longer needed, of TABLE, or of all tables and of dropped ones.
 
-    A file is deleted when its last reference has been gone for longer than gc_delay_s and history_s, and no tag or pin
-    needs it; a log entry when it is older than log_s.
+    A file is deleted when its last reference has been gone for longer than history_s, and no tag or pin needs it; a log
+    entry when it is older than log_s.
 
-    --orphans deletes objects that crashes, lost races and second attempts left longer than orphan_age_s ago; a write
-    that takes as long is refused. Nothing is deleted, unless forced, if more than 5% of the objects or 10,000 would be,
-    if files are missing, or if objects are of no known kind; those are never deleted.
+    Objects that crashes, lost races and second attempts left are deleted after orphan_age_s; a write that takes as long
+    is refused. None of them is deleted, unless forced, if more than 5% of the objects or 10,000 would be, if files are
+    missing, or if objects are of no known kind; those are never deleted. The command fails then, after all other steps.
     """
-    options.check_one({"TABLE": table, "--dropped": dropped})
-    if dropped and orphans:
-        raise Code.ARGUMENTS_CONFLICT("--orphans goes with TABLE, not with --dropped")
-    if force and not orphans:
-        raise Code.ARGUMENTS_CONFLICT("--force goes with --orphans")
-    if table is None:
-        _collect_dropped(cli, dry_run=dry_run)
-    elif orphans:
-        _collect_orphans(cli, table, force=force, dry_run=dry_run)
-    else:
-        _collect_garbage(cli, table, dry_run=dry_run)
-
-
-def _collect_garbage(cli: Invocation, table: str, *, dry_run: bool) -> None:
     with open_pipeline(cli) as pipeline:
-        report = pipeline.collect_garbage(table, dry_run=dry_run)
-    text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {_deleted(dry_run=dry_run)}"
+        report = pipeline.gc(table, dry_run=dry_run, force=force)
+    cli.out.document({**plain(report), "errors": [str(error) for error in report.errors]}, _lines(report))
+    for error in report.errors:
+        raise error
+    for orphans in report.orphans:
+        if orphans.refused:
+            from lakebed.retention.orphans import refusal
+
+            raise refusal(orphans)
+
+
+def _lines(report: GcReport) -> Iterator[str]:
+    deleted = "would be deleted" if report.dry_run else "deleted"
+    for collection in report.collections:
+        yield _collection_line(collection, deleted)
+    for orphans in report.orphans:
+        yield from _orphan_lines(orphans, deleted)
+    yield from _dropped_lines(report.dropped, deleted)
+
+
+def _collection_line(report: CollectionReport, deleted: str) -> str:
+    text = f"{count_text(report.files, 'file')} of {size_text(report.size_bytes)} {deleted}"
     young = f"; {count_text(report.waiting, 'file')} without reference still too young" if report.waiting else ""
     pinned = f"; {count_text(report.pinned, 'file')} kept for readers by pins" if report.pinned else ""
     truncated = f"; log truncated up to {report.log_start}" if report.entries else ""
-    cli.out.document(plain(report), [f"table {report.table}: {text}{young}{pinned}{truncated}"])
+    return f"table {report.table}: {text}{young}{pinned}{truncated}"
 
 
-def _collect_orphans(cli: Invocation, table: str, *, force: bool, dry_run: bool) -> None:
-    with open_pipeline(cli) as pipeline:
-        report = pipeline.delete_orphans(table, dry_run=dry_run, force=force)
-    text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {_deleted(dry_run=dry_run)}"
+def _orphan_lines(report: OrphanReport, deleted: str) -> Iterator[str]:
+    text = f"{count_text(report.orphans, 'orphan')} of {size_text(report.size_bytes)} {deleted}"
     temporaries = f", and {count_text(report.temporaries, 'temporary object')}" if report.temporaries else ""
-    lines = [f"table {report.table}: {text}{temporaries}, of {count_text(report.objects, 'object')}"]
+    yield f"table {report.table}: {text}{temporaries}, of {count_text(report.objects, 'object')}"
     if report.held_by is not None:
-        lines.append(
-            f"objects younger than open job {report.held_by} stay; if its process died, `lakebed compact` releases it"
-        )
-    lines += [f"unknown, and left alone: {name}" for name in report.unknown_names]
-    lines += [f"in doubt: {doubt}" for doubt in report.doubts]
-    cli.out.document(plain(report), lines)
+        yield f"objects younger than open job {report.held_by} stay; if its process died, `lakebed compact` releases it"
+    yield from (f"unknown, and left alone: {name}" for name in report.unknown_names)
+    yield from (f"in doubt: {doubt}" for doubt in report.doubts)
 
 
-def _collect_dropped(cli: Invocation, *, dry_run: bool) -> None:
-    with open_pipeline(cli) as pipeline:
-        report = pipeline.delete_dropped(dry_run=dry_run)
-    deleted = _deleted(dry_run=dry_run)
-    lines = [
-        f"table {table.id}: {count_text(table.objects, 'object')} of {size_text(table.size_bytes)} "
-        + (deleted if table.waiting is None else f"stay: {table.waiting}")
-        for table in report.tables
-    ]
+def _dropped_lines(report: DroppedReport, deleted: str) -> Iterator[str]:
+    for table in report.tables:
+        text = f"{count_text(table.objects, 'object')} of {size_text(table.size_bytes)}"
+        yield f"dropped table {table.id}: {text} " + (deleted if table.waiting is None else f"stay: {table.waiting}")
     if report.temporaries:
-        lines.append(f"{count_text(report.temporaries, 'temporary object')} deleted")
+        yield f"{count_text(report.temporaries, 'temporary object')} deleted"
     if report.logs:
-        lines.append(f"{count_text(report.logs, 'log')} of tables that were never created {deleted}")
-    cli.out.document(plain(report), lines or ["dropped tables have left nothing"])
-
-
-def _deleted(*, dry_run: bool) -> str:
-    return "would be deleted" if dry_run else "deleted"
+        yield f"{count_text(report.logs, 'log')} of tables that were never created {deleted}"

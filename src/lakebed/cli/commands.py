@@ -90,7 +90,7 @@ LAKEBED = Group(
         Deferred("compact", "Merge the runs of partitions that have several, on Spark.", "maintenance:compact"),
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
-        Deferred("gc", "Delete files that are no longer needed, or orphans.", "collection:collect"),
+        Deferred("gc", "Delete what is no longer needed, of a table or of all.", "collection:collect"),
         Deferred("history", "List what happened to a table, newest first.", "history:history"),
         Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "verify:verify"),
         Deferred("completion", "Print the completion script of a shell.", "completion:completion"),

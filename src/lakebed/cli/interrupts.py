@@ -23,7 +23,7 @@ _SHOW_CURSOR = "\x1b[?25h"
 _STOPPING = "lakebed: stopping …; again to stop hard\n"
 _HARD = (
     "lakebed: stopped hard; `lakebed history` lists what was committed. Files that were written and not committed are "
-    "deleted by `lakebed gc --orphans`; temporary folders (spark-*, blockmgr-*, lakebed-*) may be left in {folder}\n"
+    "deleted by `lakebed gc`; temporary folders (spark-*, blockmgr-*, lakebed-*) may be left in {folder}\n"
 )
 
 

@@ -191,7 +191,7 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
     """Ingest, compact, split, join and collect garbage, as far as due.
 
-    Maintenance is not automatic: run this from a scheduler, and `lakebed gc --orphans` now and then.
+    Maintenance is not automatic: run this from a scheduler, and `lakebed gc` once a day.
     """
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"maintain {table}") as progress:
         report = pipeline.maintain(table, progress=progress)

@@ -222,7 +222,7 @@ class Log(Generic[State, Proposed, Change]):
         """Raise the log start and delete the entries up to it; returns how many were there.
 
         Requires two retained checkpoints, at ``to`` and above, that were read back; see
-        :mod:`lakebed.retention.truncation`.
+        :mod:`lakebed.retention.run`.
         Raises UnsafeStoreError if the store cannot keep a log start.
         """
         while (log_start := self.backend.log_start()) < to:

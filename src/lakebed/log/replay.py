@@ -4,7 +4,7 @@ The newest checkpoint is derived: it is overwritten again and again and shares s
 checkpoint stands for truncated entries or for a tag; once the entries up to it are deleted, nothing else has that
 state. So each lies in a folder of its own and shares nothing, is read back and compared with the state before it
 counts, and is deleted by its version, never by its age: when the log is truncated beyond it and it has no tag
-(:mod:`lakebed.retention.truncation`).
+(:mod:`lakebed.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
 verification.

@@ -1,32 +1,51 @@
-"""Deletion of orphans: list the objects, commit the cutoff, read the state, delete.
+"""Deletion of objects that no log names: orphans of a table, and what dropped tables leave.
 
-An orphan was written and never committed: after a crash, a lost race, a second attempt. Only its age distinguishes it
-from a file whose commit is under way, and a writer may be delayed for any time. So the age limit, the cutoff, is itself
-a log entry: after it no older file can be committed, and files committed before it are in the state that is read
-afterwards. The choice of the cutoff decides when orphans go and which writers are rejected, and nothing else.
+An *orphan* was written and never committed: after a crash, a lost race, a second attempt. Only its age distinguishes it
+from a file whose commit is under way, and a writer may be delayed for any time. So the age limit, the orphan cutoff, is
+itself a log entry: after it no older file can be committed, and files committed before it are in the state that is
+read afterwards. Steps: list the objects, commit the cutoff, read the state, delete. Objects of unknown kinds are
+reported and never deleted; retired files and segments are left to :mod:`lakebed.retention.run`.
 
-Retired files and segments of checkpoints are left to garbage collection. Objects of unknown kinds are reported and
-never deleted. Source: decision 0013.
+A table is *dropped* by the last entry of its own log, and by nothing else: a stale catalog makes no table look dropped.
+Its files are deleted when that entry is older than ``history_s`` and no pin is alive. The log stays, a few small
+objects: its last entry rejects writers that slept through the drop. A table that is in no catalog and not dropped,
+after a drop that was interrupted, is reported and left alone. The logs of creations that lost the race for a name, or
+died before it, are deleted too: one entry each. A creation under way looks the same, so only logs older than
+``orphan_age_s`` go, and before that an entry of the catalog rejects every creation that began earlier.
+
+Listing takes one request per thousand objects, of the table or of the instance. Source: decision 0013.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Code
+from lakebed import settings
+from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.model.files import data_folder, table_prefix
-from lakebed.retention.orphan_plan import FoundObject, OrphanPlan, orphan_cutoff, plan_orphans
+from lakebed.model.files import (
+    data_folder,
+    file_of_object,
+    is_failure_name,
+    table_of_object,
+    table_prefix,
+    tables_folder,
+)
+from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
+from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import RaiseWatermark, Watermark
 from lakebed.storage.reserve import with_reserve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from lakebed.state.table_state import TableState
+    from lakebed.storage.contract import Listed
+    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
 REFUSALS_MAX = 5
@@ -40,26 +59,13 @@ UNKNOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Limit:
-    """How old is old enough: ``now_us`` is the store's."""
-
-    now_us: int
-    age_s: float
-
-    def within(self, state: TableState) -> tuple[int, str | None]:
-        """The cutoff up to which orphans may go now, and the open job that holds it back."""
-        wanted_us, held_by = orphan_cutoff(state, self.now_us, self.age_s)
-        return max(wanted_us, state.orphan_cutoff_us), held_by
-
-
-@dataclass(frozen=True, slots=True)
 class OrphanReport:
     """What was deleted (or, with ``dry_run``, would be): ``orphans`` of ``objects``, and ``temporaries`` of puts.
 
     Orphans are those with a last-modified time of the store less than ``before``, which is held back by the open job
-    ``held_by``, if any. ``unknown`` objects are left alone; ``unknown_names`` are some of them. ``doubts`` are why only
-    ``force`` goes on. ``version`` is that of the entry with the cutoff; None if one of before served, or none was
-    needed.
+    ``held_by``, if any. ``unknown`` objects are left alone; ``unknown_names`` are some of them. Because of ``doubts``
+    nothing is deleted without ``force``; ``refused`` says that this was so. ``version`` is that of the entry with the
+    cutoff; None if an earlier one served, or none was needed.
     """
 
     table: str
@@ -73,16 +79,62 @@ class OrphanReport:
     unknown_names: tuple[str, ...]
     doubts: tuple[str, ...]
     dry_run: bool
+    refused: bool
     version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """The data objects of a table that has no name any more. ``waiting`` is why they stay; None: they do not."""
+
+    id: str
+    objects: int
+    size_bytes: int
+    waiting: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedReport:
+    """What was deleted, or with ``dry_run`` would be; ``temporaries`` are those of puts anywhere in the instance.
+
+    ``logs`` counts those of tables that never had a name.
+    """
+
+    tables: tuple[DroppedTable, ...]
+    temporaries: int
+    dry_run: bool
+    logs: int = 0
+
+
+# -- orphans ----------------------------------------------------------------------------------------------------
 
 
 def delete_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
     """Delete what was written to a table, and not committed, before the setting ``orphan_age_s``.
 
+    Raises as :func:`find_orphans`, and RejectedError if doubts kept it from deleting.
+    """
+    report = find_orphans(table, dry_run=dry_run, force=force)
+    if report.refused:
+        raise refusal(report)
+    return report
+
+
+def refusal(report: OrphanReport) -> Error:
+    """The error for orphans that were left alone because of doubts."""
+    reason = "; ".join(report.doubts)
+    return Code.ORPHANS_DOUBTFUL(
+        f"no orphan of table {report.table} was deleted: {reason}. List more with a dry run; delete anyway with force",
+        reason=reason,
+    )
+
+
+def find_orphans(table: Table, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
+    """Delete orphans, unless there are doubts and no ``force``: then the report is ``refused``.
+
     Raises:
-        RejectedError: something should be looked at first (see ``OrphanReport.doubts``), and ``force`` was not given.
-        DamagedError: the log has an entry that cannot be reached: what is on record is not known.
-        ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next run goes on.
+        DamagedError: the log has an entry that cannot be reached, so it is not known which objects are named.
+        ContentionError, UnknownOutcomeError, StorageError: nothing, or not all, was deleted; the next run continues.
     """
     return with_reserve(table.storage, lambda: _sweep(table, dry_run=dry_run, force=force))
 
@@ -95,58 +147,48 @@ def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
         FoundObject(listed.name, listed.size_bytes, to_us(listed.last_modified))
         for listed in table.storage.list(data_folder(table.id))
     ]
-    limit = _Limit(to_us(table.storage.now()), table.settings_in_force().orphan_age_s)
-    cutoff_us, held_by = limit.within(known)
-    planned = plan_orphans(known, found, cutoff_us, known)
-    version = None
+    listing = ObjectListing(found, to_us(table.storage.now()), known)
+    planned, version = _plan(table, listing), None
     if planned.orphans and not dry_run:
-        held_by, version = _raise_cutoff(table, found, limit)
-        # After the cutoff: what was committed before it is on record here, and nothing older comes after it.
-        state = table.state()
-        planned = plan_orphans(state, found, state.orphan_cutoff_us, known)
+        version = _raise_cutoff(table, listing)
+        # After the cutoff: what was committed before it is in this state, and nothing older can be added later.
+        planned = _plan(table, listing)
+    gone = planned.orphans if dry_run else planned.deletable
     doubts, temporaries = planned.doubts(), 0
-    if not dry_run:
-        if doubts and not force:
-            raise Code.ORPHANS_DOUBTFUL(
-                f"no orphan of table {table.name} was deleted: {'; '.join(doubts)}. List more with a dry run; "
-                "delete anyway with force",
-                reason="; ".join(doubts),
-            )
-        temporaries = _delete(table, planned, from_us(cutoff_us))
+    refused = bool(doubts) and not (dry_run or force)
+    if not dry_run and not refused:
+        temporaries = _delete(table, planned)
     return OrphanReport(
         table=table.name,
-        orphans=len(planned.orphans),
-        size_bytes=planned.size_bytes,
+        orphans=0 if refused else len(gone),
+        size_bytes=0 if refused else sum(orphan.size_bytes for orphan in gone),
         objects=planned.objects,
         temporaries=temporaries,
-        before=from_us(cutoff_us),
-        held_by=held_by,
+        before=from_us(planned.before_us),
+        held_by=planned.held_by,
         unknown=len(planned.unknown),
         unknown_names=planned.unknown[:UNKNOWN_MAX],
         doubts=tuple(doubts),
         dry_run=dry_run,
+        refused=refused,
         version=version,
     )
 
 
-def _raise_cutoff(table: Table, found: Sequence[FoundObject], limit: _Limit) -> tuple[str | None, int | None]:
-    """Commit a cutoff just above the newest orphan; the job that holds it back, and the entry.
+def _plan(table: Table, listing: ObjectListing) -> OrphanPlan:
+    return plan_orphans(table.state(), listing, table.settings_in_force().orphan_age_s)
 
-    No higher than is needed: should the store's clock be wrong, nobody is refused for what is yet to be written. Where
-    another cutoff stands that is as high, that one serves: no entry.
-    """
-    held_by = None
+
+def _raise_cutoff(table: Table, listing: ObjectListing) -> int | None:
+    """Commit the cutoff that the plan needs; returns the version, or None if the one in the state serves."""
     for _ in range(REFUSALS_MAX):
-        state = table.state()
-        cutoff_us, held_by = limit.within(state)
-        orphans = plan_orphans(state, found, cutoff_us, state).orphans
-        needed_us = max((orphan.last_modified_us for orphan in orphans), default=0) + 1
-        if needed_us <= state.orphan_cutoff_us or not orphans:
+        cutoff_us = _plan(table, listing).cutoff_us
+        if cutoff_us is None:
             break
-        outcome = table.try_commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, needed_us))
+        outcome = table.try_commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, cutoff_us))
         if not isinstance(outcome, NotCommitted):
-            return held_by, version_of(outcome, f"table {table.name}")
-    return held_by, None
+            return version_of(outcome, f"table {table.name}")
+    return None
 
 
 def _check_reached(table: Table, state: TableState, last: int) -> None:
@@ -159,9 +201,75 @@ def _check_reached(table: Table, state: TableState, last: int) -> None:
         )
 
 
-def _delete(table: Table, planned: OrphanPlan, before: datetime) -> int:
-    """Delete the orphans, and what puts of before that time left behind; how many those were."""
-    for start in range(0, len(planned.orphans), BATCH_OBJECTS):
-        batch = planned.orphans[start : start + BATCH_OBJECTS]
+def _delete(table: Table, planned: OrphanPlan) -> int:
+    """Delete the orphans, and what puts before that time left behind; returns how many those were."""
+    for start in range(0, len(planned.deletable), BATCH_OBJECTS):
+        batch = planned.deletable[start : start + BATCH_OBJECTS]
         table.storage.delete([orphan.name for orphan in batch])
-    return table.storage.delete_temporaries(table_prefix(table.id), before)
+    return table.storage.delete_temporaries(table_prefix(table.id), from_us(planned.before_us))
+
+
+# -- dropped tables ---------------------------------------------------------------------------------------------
+
+
+def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedReport:
+    """Delete the data files of dropped tables, and temporaries that are older than the default of ``orphan_age_s``.
+
+    Raises StorageError, DamagedError: the next run continues.
+    """
+    named = instance.table_ids()
+    found: defaultdict[str, list[Listed]] = defaultdict(list)
+    for listed in instance.storage.list(tables_folder()):
+        table_id = table_of_object(listed.name)
+        if table_id is not None and table_id not in named and _goes(table_id, listed.name):
+            found[table_id].append(listed)
+    # Once more: a table that was created meanwhile has a name now.
+    named, tables = instance.table_ids(), []
+    for table_id, objects in sorted(found.items()):
+        if table_id in named:
+            continue
+        waiting = _waiting(instance.unnamed(table_id), dry_run=dry_run)
+        tables.append(DroppedTable(table_id, len(objects), sum(listed.size_bytes for listed in objects), waiting))
+        if waiting is None and not dry_run:
+            instance.storage.delete([listed.name for listed in objects])
+    temporaries = 0
+    age = timedelta(seconds=settings.in_force(instance.settings(), {}).orphan_age_s)
+    if not dry_run:
+        temporaries = instance.storage.delete_temporaries("", instance.storage.now() - age)
+    return DroppedReport(tuple(tables), temporaries, dry_run, _delete_lost(instance, age, dry_run=dry_run))
+
+
+def _goes(table_id: str, name: str) -> bool:
+    """Whether an object goes with its table: the log stays, which says that the table was dropped."""
+    return file_of_object(table_id, name) is not None or is_failure_name(table_id, name)
+
+
+def _delete_lost(instance: Instance, age: timedelta, *, dry_run: bool) -> int:
+    """Delete the logs of creations that were given up before that age; returns how many."""
+    lost = [table_id for table_id in instance.unnamed_logs() if _is_lost(instance.unnamed(table_id), age)]
+    if not lost or dry_run:
+        return len(lost)
+    instance.fence_creations()
+    # After the fence: none of them can get a name any more, and one that has got it stays.
+    lost = sorted(set(lost) & set(instance.unnamed_logs()))
+    for table_id in lost:
+        instance.unnamed(table_id).log.backend.remove([1])
+    return len(lost)
+
+
+def _is_lost(table: Table, age: timedelta) -> bool:
+    return table.state().version == 1 and table.log.entry_last_modified(1) <= table.log.now() - age
+
+
+def _waiting(table: Table, *, dry_run: bool) -> str | None:
+    """Why the table's files have to stay; None if they need not. Expired pins are deleted."""
+    state = table.state()
+    if not state.dropped:
+        return "it has no name and was not dropped: a drop that broke off, or a catalog that is not the newest"
+    # No entry follows that of the drop.
+    if table.log.entry_last_modified(state.version) > cutoff(table.log.now(), table.settings_in_force()):
+        return "it was dropped too short a time ago"
+    pins = read_pins(table.storage, table.id)
+    if not dry_run:
+        table.storage.delete(pins.dead)
+    return "readers hold it by pins" if pins.versions else None

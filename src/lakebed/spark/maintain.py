@@ -96,11 +96,6 @@ class Maintenance:
         self._raised(compacted)
         return joined
 
-    def collect_garbage(self, *, dry_run: bool = False) -> CollectionReport:
-        """Delete files that no retained version needs."""
-        with committed_on_interrupt(self.table.log):
-            return collect_garbage(self.table, dry_run=dry_run)
-
     def maintain(self, *, online: bool) -> MaintenanceReport:
         """Do all that is due; a table that is not ``online`` is neither compacted nor split nor joined."""
         ingested = self.ingest()
@@ -123,7 +118,8 @@ class Maintenance:
         current_stop().check()
         if compactions and ingested.crowded_out:
             ingested = ingested.followed_by(self.ingest())
-        collected = self.collect_garbage()
+        with committed_on_interrupt(self.table.log):
+            collected = collect_garbage(self.table)
         if ingested.errors:
             # Raised last: a store of sources that does not answer does not keep the table from the rest.
             raise ingested.errors[0]

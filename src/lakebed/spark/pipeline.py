@@ -23,15 +23,12 @@ from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest, export
 from lakebed.ingest.attach import AttachReport, attach
 from lakebed.ingest.plan import Method
-from lakebed.inspect.history import committed_on_interrupt
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.foreign_errors import extras
-from lakebed.retention.dropped import DroppedReport, delete_dropped
-from lakebed.retention.orphans import OrphanReport, delete_orphans
-from lakebed.retention.run import CollectionReport
+from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
 from lakebed.spark.executors import attach_executor, export_executor, place_of
@@ -308,26 +305,15 @@ class Pipeline:
             execute = export_executor(self._tasks, self._place, place, progress)
             return export(target, snapshot, place.connect(), wanted, execute)
 
-    def collect_garbage(self, table: Table | str, *, dry_run: bool = False) -> CollectionReport:
-        """Delete files that no reference has needed for the GC delay and the history window. Needs no Spark."""
-        return self._maintenance(table).collect_garbage(dry_run=dry_run)
+    def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
+        """Delete what is no longer needed, of a table, or of all tables and of dropped ones; needs no Spark.
 
-    def delete_orphans(self, table: Table | str, *, dry_run: bool = False, force: bool = False) -> OrphanReport:
-        """Delete objects that were never committed and are older than ``orphan_age_s``. Needs no Spark.
-
-        Raises RejectedError, unless ``force`` is given, if something looks wrong: a table that misses files, objects of
-        an unknown kind, or more orphans than 5% of its objects or 10,000.
+        That is: files without references for ``history_s``, log entries older than ``log_s``, and objects that were
+        written and never committed for ``orphan_age_s``. The last are left alone, unless ``force`` is given, if
+        something is in doubt (``GcReport.orphans``): a table that misses files, objects of no known kind, or more
+        orphans than 5% of its objects or 10,000. An error of one table is in ``GcReport.errors``. Lists all objects.
         """
-        target = self._table(table)
-        with committed_on_interrupt(target.log):
-            return delete_orphans(target, dry_run=dry_run, force=force)
-
-    def delete_dropped(self, *, dry_run: bool = False) -> DroppedReport:
-        """Delete the files of tables that were dropped longer ago than the GC delay and the history window.
-
-        Also deletes the temporary files of puts that died, in the whole instance. Lists every object; needs no Spark.
-        """
-        return delete_dropped(self.instance, dry_run=dry_run)
+        return gc(self.instance, None if table is None else [self._table(table)], dry_run=dry_run, force=force)
 
     @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:

@@ -402,27 +402,36 @@ def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str,
 
 
 def test_garbage_is_collected_without_spark(cli: Cli, table: str) -> None:
-    assert cli("gc", table, "--dry-run").out == "table readings: 0 files of 0 bytes would be deleted\n"
-    assert cli("gc", table).code == 0
+    dry = cli("gc", table, "--dry-run").out.splitlines()
+    assert dry == [
+        "table readings: 0 files of 0 bytes would be deleted",
+        "table readings: 0 orphans of 0 bytes would be deleted, of 1 object",
+    ]
+    assert cli("gc", table).out.splitlines() == [line.replace("would be ", "") for line in dry]
 
 
-def test_the_files_of_a_dropped_table_are_swept(cli: Cli, table: str) -> None:
-    assert cli("gc", "--dropped").out == "dropped tables have left nothing\n"
+def test_the_files_of_a_dropped_table_are_deleted_with_those_of_all_others(
+    cli: Cli, table: str, schema_file: Path
+) -> None:
+    assert cli("table", "create", "other", "--schema", schema_file).code == 0
     cli("settings", "set", "history_s=3600")
     cli("table", "drop", table, "--yes")
-    assert "stay: it was dropped too short a time ago" in cli("gc", "--dropped").out
+    other = ["table other: 0 files of 0 bytes deleted", "table other: 0 orphans of 0 bytes deleted, of 0 objects"]
+    *lines, waits = cli("gc").out.splitlines()
+    assert lines == other
+    assert "stay: it was dropped too short a time ago" in waits
+    assert cli("gc", "other").out.splitlines() == other
     cli("settings", "set", "history_s=0")
-    assert "1 object of" in (would := cli("gc", "--dropped", "--dry-run").out)
+    would = cli("gc", "--dry-run").out
+    assert "dropped table" in would
+    assert "1 object of" in would
     assert "would be deleted" in would
-    assert cli("gc", "--dropped").out == would.replace("would be deleted", "deleted")
-    assert cli("gc", "--dropped").out == "dropped tables have left nothing\n"
-    for words in ([], ["--dropped", table], ["--dropped", "--force"], ["--dropped", "--orphans"], [table, "--force"]):
-        assert cli("gc", *words).code == 2
+    assert cli("gc").out == would.replace("would be deleted", "deleted")
+    assert cli("gc").out.splitlines() == other
 
 
-def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None:
+def test_orphans_are_deleted_without_spark(cli: Cli, table: str, url: str) -> None:
     """One of a dead upload; the one object of the table itself is too little for it to be few."""
-    assert cli("gc", table, "--orphans").out == "table readings: 0 orphans of 0 bytes deleted, of 1 object\n"
     held = lakebed.open(url).table(table)
     left = f"tables/{held.id}/data/dead-job/{held.id}.parquet"
     held.storage.create(left, b"rows")
@@ -431,19 +440,33 @@ def test_orphans_are_swept_without_spark(cli: Cli, table: str, url: str) -> None
     before = held.storage.now()
     while held.storage.now() <= before:
         pass
-    dry = cli("gc", table, "--orphans", "--dry-run").out.splitlines()
-    assert dry[0] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
-    assert dry[1].startswith("in doubt: 1 of 2 objects are orphans")
-    refused = cli("gc", table, "--orphans")
-    assert (refused.code, refused.out) == (3, "")
+    dry = cli("gc", table, "--dry-run").out.splitlines()
+    assert dry[1] == "table readings: 1 orphan of 4 bytes would be deleted, of 2 objects"
+    assert dry[2].startswith("in doubt: 1 of 2 objects are orphans")
+    refused = cli("gc")
+    assert refused.code == 3
+    assert "table readings: 0 orphans of 0 bytes deleted, of 2 objects" in refused.out
     assert "delete anyway with force" in refused.err
     assert held.storage.get(left) == b"rows"
-    assert "1 orphan of 4 bytes deleted" in cli("gc", table, "--orphans", "--force").out
+    assert "1 orphan of 4 bytes deleted" in cli("gc", table, "--force").out
     assert held.storage.get(left) is None
     stray = f"tables/{held.id}/data/notes.txt"
     held.storage.create(stray, b"?")
-    assert stray in cli("gc", table, "--orphans").err
-    assert f"unknown, and left alone: {stray}" in cli("gc", table, "--orphans", "--force").out
+    assert stray in cli("gc", table).err
+    assert f"unknown, and left alone: {stray}" in cli("gc", table, "--force").out
+
+
+def test_a_table_that_cannot_be_collected_does_not_keep_the_others_from_it(
+    cli: Cli, table: str, url: str, schema_file: Path
+) -> None:
+    assert cli("table", "create", "other", "--schema", schema_file).code == 0
+    held = lakebed.open(url).table(table)
+    held.storage.delete([f"tables/{held.id}/log/{1:020}.ndjson"])
+    held.storage.delete([listed.name for listed in held.storage.list(f"tables/{held.id}/checkpoints")])
+    ran = cli("gc", "--json")
+    assert ran.code != 0
+    assert [one["table"] for one in ran.lines[0]["orphans"]] == ["other"]
+    assert len(ran.lines[0]["errors"]) == 1
 
 
 # -- errors -----------------------------------------------------------------------------------------------------

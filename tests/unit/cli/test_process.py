@@ -136,8 +136,7 @@ def test_what_finds_nothing_for_spark_to_do_does_not_start_java(tmp_path: Path) 
     table.write(pa.table({"k": ["a"]}), commit_id="monday")
     words = [
         ["gc", "t"],
-        ["gc", "t", "--orphans"],
-        ["gc", "--dropped"],
+        ["gc"],
         ["split", "t"],
         ["compact", "t"],
         ["maintain", "t"],

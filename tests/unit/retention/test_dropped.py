@@ -7,7 +7,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import ExistsError, RejectedError
-from lakebed.retention.dropped import delete_dropped
+from lakebed.retention.orphans import delete_dropped
 from lakebed.state.catalog import PurgeTable
 from lakebed.state.transactions import CreateTable
 from lakebed.table.table import Table

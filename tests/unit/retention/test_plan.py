@@ -1,11 +1,12 @@
 """What may be deleted: entry n of these tables is stamped n minutes after noon."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from lakebed.model.keys import ALL_KEYS
-from lakebed.retention.plan import cutoff, plan, request_watermark, unpinned
+from lakebed.retention.plan import LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from lakebed.settings import Settings
 from lakebed.state.transactions import (
     AlterSettings,
@@ -43,7 +44,7 @@ def state():
 
 
 def drawn(state, before):
-    found = plan(state, minute, before)
+    found = plan_files(state, minute, before)
     retired, due = (" ".join(f.file.id for f in files) for files in (found.retired, found.due))
     return f"retired: {retired}; due: {due}; waiting: {found.waiting}"
 
@@ -67,7 +68,7 @@ def test_what_an_earlier_round_marked_is_not_marked_again(state):
 
 def test_a_pin_holds_what_its_number_refers_to_and_nothing_else(state):
     """f1, f2 come in 2; f3 takes their place in 4; f4 comes in 5; f5 takes the place of both in 7."""
-    due = plan(state, minute, minute(7)).due
+    due = plan_files(state, minute, minute(7)).due
     free = {pin: " ".join(c.file.id for c in unpinned(due, {pin})) for pin in range(1, 8)}
     assert free == {
         1: "f1 f2 f3 f4",
@@ -78,7 +79,25 @@ def test_a_pin_holds_what_its_number_refers_to_and_nothing_else(state):
         6: "f1 f2",
         7: "f1 f2 f3 f4",
     }
-    assert unpinned(due, {3, 5}) == []
+    assert unpinned(due, {3, 5}) == ()
+
+
+def test_only_retired_files_are_deletable_and_none_before_the_pins_are_read(state):
+    marked = step(state, RetireFiles(("f1", "f3")))
+
+    def deletable(pins):
+        return " ".join(c.facts.id for c in plan_files(marked, minute, minute(7), pins).deletable)
+
+    assert (deletable(None), deletable({}), deletable({5})) == ("", "f1 f3", "f1")
+
+
+def test_a_log_is_truncated_to_an_old_checkpoint_below_another(state):
+    assert plan_log(state, [3, 6], minute, minute(9), AT_ONCE) == LogPlan(retain=True, truncate_to=3)
+    assert plan_log(state, [7], minute, minute(9), AT_ONCE) == LogPlan(retain=False, truncate_to=None)
+    hour = Settings(log_s=3600, history_s=0)
+    assert plan_log(state, [3, 6], minute, minute(62), hour) == LogPlan(retain=True, truncate_to=None)
+    assert plan_log(state, [3, 6], minute, minute(63), hour) == LogPlan(retain=True, truncate_to=3)
+    assert plan_log(state, [3, 6], minute, minute(63), replace(hour, history_s=7200)).truncate_to is None
 
 
 def test_files_are_kept_for_the_history_and_the_log_at_least_as_long():
@@ -93,7 +112,7 @@ def test_few_last_modified_times_are_asked_for():
         state = step(state, ProposeFiles((new_file(f"a{version}", "ab"), new_file(f"b{version}", "ab"))))
         state = merged(state, [f"a{version}", f"b{version}"], f"c{version}")
     asked = []
-    plan(state, lambda version: asked.append(version) or minute(version), minute(40))
+    plan_files(state, lambda version: asked.append(version) or minute(version), minute(40))
     assert len(asked) <= 6
 
 

@@ -16,8 +16,8 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder, table_prefix
 from lakebed.model.keys import EncodedRange
-from lakebed.retention.run import collect_garbage
-from lakebed.retention.truncation import cut, keep_due, truncate
+from lakebed.retention.plan import checkpoint_due, truncation_version
+from lakebed.retention.run import collect_garbage, truncate
 from lakebed.state.table_state import TableState
 from lakebed.state.transactions import AlterSettings, Job, ProposeFiles
 from lakebed.storage import connect
@@ -87,7 +87,7 @@ def minute(version):
     ],
 )
 def test_a_checkpoint_is_kept_when_the_last_is_old_and_something_is_new(retained, head, before, due):
-    assert keep_due(retained, head, minute, minute(before)) == due
+    assert checkpoint_due(retained, head, minute, minute(before)) == due
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_checkpoint_is_kept_when_the_last_is_old_and_something_is_new(retained
 def test_the_cut_is_at_the_newest_old_one_with_another_above(retained, opened_at, before, to):
     job = None if opened_at is None else Job("j", EncodedRange(), ("f",), "", 1, 0, opened_at)
     state = TableState(version=20, jobs={"j": job} if job else {})
-    assert cut(retained, state, minute, minute(before)) == to
+    assert truncation_version(retained, state, minute, minute(before)) == to
 
 
 # -- what stays -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.engine import datafusion
+from lakebed.retention.run import collect_garbage
 from lakebed.spark import datasource
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
@@ -235,7 +236,7 @@ def test_files_that_were_given_up_meanwhile_are_told_by_the_task(instance):
     reader = loaded.reader(loaded.schema())
     partitions = reader.partitions()
     table.remove(lakebed.KeyRange())
-    lakebed.spark.Pipeline(instance).collect_garbage(table)
+    collect_garbage(table)
     with pytest.raises(NotRetainedError):
         list(reader.read(partitions[0]))
 

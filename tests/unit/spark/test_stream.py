@@ -11,7 +11,7 @@ import lakebed
 from lakebed import NotFoundError, NotRetainedError, UsageError
 from lakebed.engine import datafusion
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.spark import Pipeline
+from lakebed.retention.run import collect_garbage
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_write import Sent
 from lakebed.spark.datasource.data_source import DefaultSource
@@ -152,7 +152,7 @@ def test_files_that_are_collected_before_they_are_read_are_an_error_and_not_fewe
     reader = stream(table)
     begin = reader.initialOffset()
     compacted(table, tmp_path)
-    assert Pipeline(instance).collect_garbage(table).files == 2
+    assert collect_garbage(table).files == 2
     with pytest.raises(NotRetainedError, match=r"too far behind.*history_s"):
         batch(reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
 
