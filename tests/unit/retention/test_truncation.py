@@ -123,7 +123,7 @@ def test_a_truncated_table_reads_on(truncated):
         with pytest.raises(NotRetainedError, match="Retained are versions 4"):
             table.at(version=3)
         assert keys_of(table.at(version=4)) == [1, 2, 3]
-        with pytest.raises(NotRetainedError, match="oldest version that is kept, 4"):
+        with pytest.raises(NotRetainedError, match="earliest retained version, 4"):
             table.at(time="2001-01-01T00:00:00Z")
     assert opened(truncated).write(rows(5)) == truncated.state().version
 
