@@ -119,7 +119,7 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
 
 
 def test_an_instance_in_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="tasks in other processes cannot read it"):
+    with pytest.raises(UsageError, match="is in the memory of this process, and tasks"):
         Pipeline(lakebed.create(f"memory://{random_token()}"), launcher="in-process")
 
 
