@@ -177,7 +177,7 @@ def test_what_is_asked_with_its_options_is_seen_in_no_list_of_processes(lake):
         seen = b"".join(Path(f"/proc/{worker}/{name}").read_bytes() for name in ("cmdline", "environ"))
     assert b"repeat" not in seen
     place = {"url": lake.url, "storage_options": {"endpoint_url": "http://nowhere"}, "log_url": None}
-    with pytest.raises(UsageError, match="'endpoint_url' means nothing on local disk"):
+    with pytest.raises(UsageError, match="'endpoint_url' is not supported on local disk"):
         limited.run_limited(place, "SELECT 1", limited.Limits(None, 600))
 
 

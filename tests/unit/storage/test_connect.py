@@ -62,7 +62,7 @@ def test_an_option_that_is_no_text_is_refused() -> None:
 
 @pytest.mark.parametrize("url", ["/tmp/x", "memory://x"])
 def test_options_mean_nothing_where_there_is_no_server(url: str) -> None:
-    with pytest.raises(UsageError, match="'aws_region' means nothing"):
+    with pytest.raises(UsageError, match="'aws_region' is not supported"):
         connect(url, {"aws_region": "r"})
 
 
