@@ -1,5 +1,7 @@
 """Verifying a table: what is pure, and what the objects of its files add. Faults of the log: tests/unit/log."""
 
+import threading
+
 import pyarrow as pa
 import pytest
 
@@ -7,6 +9,7 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.inspect.verification import numbering
 from lakebed.log.backends.objects import ObjectLogs
+from lakebed.log.tail import LogTail
 from lakebed.model import files
 from lakebed.model.files import data_name, summary_name
 from lakebed.read.summaries import load_summaries
@@ -78,6 +81,20 @@ def test_a_log_at_a_url_of_its_own_is_verified_there(tmp_path):
     (folder,) = (tmp_path / "logs").glob("tables/*/log")
     (folder / "stray").write_bytes(b"")
     assert kinds(table.verify()) == [("foreign", False)]
+
+
+def test_a_checkpoint_that_this_process_is_writing_is_not_missing(monkeypatch):
+    write, may_write = LogTail._write_checkpoint, threading.Event()
+
+    def write_late(tail, head):
+        may_write.wait(10)
+        write(tail, head)
+
+    monkeypatch.setattr(LogTail, "_write_checkpoint", write_late)
+    made = lakebed.create(f"memory://{clock.random_token()}")
+    table = made.create_table("t", Schema({"k": "string"}))
+    threading.Timer(0.1, may_write.set).start()
+    assert table.verify().findings == ()
 
 
 def test_a_lost_data_file_is_damage(table):

@@ -82,8 +82,10 @@ def verify(
 ) -> VerificationReport:
     """Verify a table's log; where the ``storage`` of its data is given, its objects; and if ``deep``, their contents.
 
-    Raises StorageError if the store is out of reach: then nothing is known.
+    Waits for a checkpoint that this process is writing, which would be reported as missing. Raises StorageError if the
+    store is out of reach: then nothing is known.
     """
+    log.wait_for_checkpoint()
     found = _verified(log, table_id)
     findings, objects, checked = found.findings, None, None
     if storage is not None:
