@@ -1,4 +1,4 @@
-"""What other libraries raise, and what is missing of them, is told as an error of Lakebed."""
+"""Exceptions of other libraries, and missing modules, become errors of Lakebed."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import SchemaMismatchError, UsageError
 from lakebed.errors import Code
-from lakebed.model.foreign_errors import EXTRAS, said, told
+from lakebed.model.foreign_errors import EXTRAS, error_text, translate_errors
 from tests.unit.retention.cases import made
 
 BLOCKED = """
@@ -56,25 +56,25 @@ def test_every_extra_that_is_named_there_is():
 def test_a_panic_is_told_and_an_interrupt_passes():
     with (
         pytest.raises(UsageError, match="the engine says: at the disco"),
-        told(lambda e: Code.ARGUMENT_INVALID(f"the engine says: {e}")),
+        translate_errors(lambda e: Code.ARGUMENT_INVALID(f"the engine says: {e}")),
     ):
         raise PanicException("at the disco")
     for other in (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, lakebed.NotFoundError):
-        with pytest.raises(other), told(lambda e: Code.INTERNAL_ERROR(said(e))):
+        with pytest.raises(other), translate_errors(lambda e: Code.INTERNAL_ERROR(error_text(e))):
             raise other("it", code=Code.TABLE_NOT_FOUND) if other is lakebed.NotFoundError else other("it")
 
 
-def test_words_are_found_for_an_error_that_has_none():
+def test_an_error_without_a_message_has_its_type_as_text():
     class Mute(Exception):
         def __str__(self):
             raise RuntimeError
 
-    assert said(Mute()) == "Mute"
-    assert said(ValueError()) == "ValueError"
-    assert said(ValueError("DataFusion error: a\n  b.")) == "a b"
+    assert error_text(Mute()) == "Mute"
+    assert error_text(ValueError()) == "ValueError"
+    assert error_text(ValueError("DataFusion error: a\n  b.")) == "a b"
 
 
-def test_what_a_stream_of_rows_raises_while_it_is_written_is_told():
+def test_an_error_of_a_stream_of_rows_during_a_write_is_translated():
     table = made("ab")
 
     def batches(error):

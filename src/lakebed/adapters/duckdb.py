@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import EncodedRange
 from lakebed.read.plan import LiveFile, live_files
 
@@ -33,7 +33,7 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
 
     Raises as :meth:`Reader.get`, and UsageError where DuckDB is missing.
     """
-    with extras():
+    with optional_imports():
         import duckdb
     target: Any = duckdb if connection is None else connection
     schema = plan.schema
@@ -53,7 +53,7 @@ def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
     if opened.path is not None:
         return f"read_parquet({_text(str(opened.path))})"
     name = f"lakebed-{opened.file.id}"
-    with reader.blaming([opened.file]):
+    with reader.attribute_errors([opened.file]):
         target.register(name, reader.dataset(opened))
     return _name(name)
 

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lakebed.model.documents import load
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import (
     FLIPPED,
@@ -77,7 +77,7 @@ def frame(rows: Any) -> pl.DataFrame:
 
 
 def _polars() -> Any:
-    with extras():
+    with optional_imports():
         import polars as pl
     return pl
 

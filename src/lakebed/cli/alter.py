@@ -13,7 +13,7 @@ from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
-from lakebed.model.foreign_errors import said
+from lakebed.model.foreign_errors import error_text
 from lakebed.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
@@ -81,5 +81,5 @@ def _type(text: str) -> Any:
         return types.from_json(load(text))
     except UNREADABLE as error:
         raise Code.TYPE_INVALID(
-            f"unknown type {shown(text)} ({said(error)}); see `lakebed table alter --help`"
+            f"unknown type {shown(text)} ({error_text(error)}); see `lakebed table alter --help`"
         ) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.cli.progress import ProgressBar
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
     from lakebed.cli.grammar import Invocation
@@ -25,7 +25,7 @@ def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipe
     # Py4J logs what it is about to raise, and one Ctrl-C becomes several tracebacks.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_by_py4j)
-    with extras():
+    with optional_imports():
         from lakebed.spark import Pipeline
 
         with Pipeline(cli.instance(), launcher=launcher) as pipeline:

@@ -19,7 +19,7 @@ from lakebed.engine.datafusion import column, expression_context, forget_more_th
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
-from lakebed.model.foreign_errors import told
+from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.schema import Field, Schema
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
         text = f"field {field.name} cannot be computed as {field.expression}: {_said(error)}"
         return Code.VALUE_NOT_REPRESENTABLE(text, column=field.name)
 
-    with told(failed):
+    with translate_errors(failed):
         return _evaluated(field, rows.select(list(field.inputs))).cast(field.type)
 
 
@@ -89,7 +89,7 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
             column=field.name,
         )
 
-    with told(refused):
+    with translate_errors(refused):
         return _evaluated(field, rows).type
 
 

@@ -26,7 +26,7 @@ from lakebed.engine.datafusion import context, forget_more_than_a_row
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.checks import is_text, shown
-from lakebed.model.foreign_errors import told
+from lakebed.model.foreign_errors import translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ class Predicate:
     sql: str = field(compare=False)
     flat: bool = field(compare=False)
 
-    def untold(self, error: BaseException) -> Error:
+    def evaluation_error(self, error: BaseException) -> Error:
         """The error for a row for which the engine cannot evaluate it, such as a division by zero."""
         said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
         return Code.EXPRESSION_FAILED(f"cannot evaluate predicate {self.text!r}: {said}", where=self.text)
@@ -94,7 +94,7 @@ def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
     Raises UsageError for a row for which it cannot be evaluated, such as a division by zero.
     """
-    with told(predicate.untold):
+    with translate_errors(predicate.evaluation_error):
         return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
 
 
@@ -108,7 +108,7 @@ def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
     """The predicate, or what is wrong with it."""
     try:
-        with told(lambda error: Code.PREDICATE_INVALID(_said(error))):
+        with translate_errors(lambda error: Code.PREDICATE_INVALID(_said(error))):
             frame = _engine().from_arrow(schema.empty_table())
             wanted = frame.filter(bounds.text)
             operators = _operators(wanted.execution_plan().display_indent())

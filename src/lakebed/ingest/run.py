@@ -24,7 +24,7 @@ from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import WriteTarget, commit_files, send_run
 from lakebed.log.outcomes import version_of
-from lakebed.model.foreign_errors import said, told
+from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.parquet.sizes import BATCH_BYTES, cut
 from lakebed.settings import Settings
 from lakebed.state.time_travel import based_on, committed_at
@@ -85,7 +85,7 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if hasattr(data, "__arrow_c_stream__"):
-        with told(partial(_unread, type(data).__name__)):
+        with translate_errors(partial(_unread, type(data).__name__)):
             return pa.RecordBatchReader.from_stream(data)
     raise Code.SOURCE_UNSUPPORTED(
         f"cannot read rows from {type(data).__name__}: give an Arrow table or reader, a pandas or Polars frame, a "
@@ -123,7 +123,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The batches of a stream whose producer may raise anything."""
     while True:
-        with told(partial(_unread, "their source")):
+        with translate_errors(partial(_unread, "their source")):
             batch = next(reader, None)
         if batch is None:
             return
@@ -132,7 +132,7 @@ def _read(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 def _unread(source: str, error: BaseException) -> Error:
     code = Code.SOURCE_UNPARSABLE if isinstance(error, pa.ArrowInvalid) else Code.SOURCE_UNSUPPORTED
-    return code(f"cannot read rows from {source}: {type(error).__name__}: {said(error)}")
+    return code(f"cannot read rows from {source}: {type(error).__name__}: {error_text(error)}")
 
 
 def _unwritten(error: BaseException) -> Error:
@@ -140,7 +140,7 @@ def _unwritten(error: BaseException) -> Error:
         room = f"sorting needs room in {tempfile.gettempdir()}: {error}; free some, or point TMPDIR elsewhere"
         return Code.TEMPORARY_STORAGE_FAILED(room)
     return Code.MERGE_FAILED(
-        f"the rows cannot be sorted and written: {type(error).__name__}: {said(error)}; nothing was added"
+        f"the rows cannot be sorted and written: {type(error).__name__}: {error_text(error)}; nothing was added"
     )
 
 
@@ -156,6 +156,6 @@ def write_files(
     from lakebed.sorting.sort import sort_runs
 
     storage, table_id, job = target
-    with told(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
+    with translate_errors(_unwritten), tempfile.TemporaryDirectory(prefix="lakebed-write-") as scratch:
         run = sort_runs(batches, layout, Path(scratch), memory_limit_bytes=memory_limit_bytes, cuts=cuts)
         return send_run(storage, table_id, run, job=job)

@@ -22,7 +22,7 @@ from lakebed.errors import Code
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.checks import check_text
 from lakebed.model.documents import load
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import connect
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def connect_logs(
         return ObjectLogs(storage)
     check_text("log_url", url)
     if url.startswith("postgresql:"):
-        with extras():
+        with optional_imports():
             from lakebed.log.backends.postgresql import PostgresqlLogs
             from lakebed.log.backends.postgresql_server import PostgresqlServer
 
             return PostgresqlLogs(PostgresqlServer.at(url), instance)
     if url.startswith("dynamodb:"):
-        with extras():
+        with optional_imports():
             from lakebed.log.backends.dynamodb import connect_dynamodb
 
             return connect_dynamodb(url, instance, storage_options)

@@ -39,7 +39,7 @@ from lakebed.ingest.send import commit_files, send_run
 from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
-from lakebed.model.foreign_errors import said, told
+from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import pages_bytes_max
@@ -254,9 +254,9 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[
     def failed(error: BaseException) -> Error:
         if isinstance(error, OSError):
             return Code.TEMPORARY_STORAGE_FAILED(f"sorting needs room in {scratch}: {error}; free some")
-        return Code.MERGE_FAILED(f"the rows cannot be sorted: {type(error).__name__}: {said(error)}")
+        return Code.MERGE_FAILED(f"the rows cannot be sorted: {type(error).__name__}: {error_text(error)}")
 
-    with told(failed):
+    with translate_errors(failed):
         run = sort_runs(
             batches(), target.layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts
         )

@@ -1,7 +1,8 @@
-"""Errors of other libraries, told as errors of Lakebed: the one way, for the few places where their code is called.
+"""Translates exceptions of other libraries into errors of Lakebed.
 
-An engine raises plain exceptions, Arrow's own, and panics, which are no Exception at all; a stream of rows raises
-whatever its producer likes; a module that is not installed is missing at its import. Pure.
+Engines raise plain exceptions, Arrow's own, and panics, which are not derived from Exception. A stream of rows raises
+whatever its producer raises. A module that is not installed fails at its import. Code that calls another library wraps
+the call in :func:`translate_errors`, and an optional import in :func:`optional_imports`. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from lakebed.errors import Code, Error
 
 PASSED = (Error, StopIteration, MemoryError)
-"""Errors that are not the library's: raised as they are."""
+"""Not errors of the library: raised as they are."""
 
 EXTRAS = {
     "boto3": "dynamodb",
@@ -26,14 +27,14 @@ EXTRAS = {
     "pyspark": "spark",
     "sqlalchemy": "sql",
 }
-"""Which extra of Lakebed brings a module."""
+"""The extra of Lakebed that installs a module."""
 
-_SAID_CHARACTERS = 500
+_TEXT_CHARACTERS_MAX = 500
 
 
 @contextmanager
-def told(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
-    """Raise what a library raises inside the block as ``as_error`` makes it; interrupts and exits pass."""
+def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
+    """Raise ``as_error(exception)`` for what a library raises inside the block; interrupts and exits pass."""
     try:
         yield
     except PASSED:
@@ -45,22 +46,22 @@ def told(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an engine written in Rust broke off: a fault of its own, or damage that it stumbled over."""
+    """Whether an engine written in Rust panicked: through a bug of its own, or because of damaged data."""
     return type(error).__name__ == "PanicException"
 
 
-def said(error: BaseException) -> str:
-    """The error's own words on one line; its type where it has none."""
+def error_text(error: BaseException) -> str:
+    """The message of an exception on one line; the name of its type if it has no message."""
     try:
         text = " ".join(str(error).split()).removeprefix("DataFusion error: ").rstrip(".")
-    except Exception:  # noqa: BLE001 - the words are made by foreign code, too
+    except Exception:  # noqa: BLE001 - foreign code makes the message, too
         text = ""
-    return text[:_SAID_CHARACTERS] or type(error).__name__
+    return text[:_TEXT_CHARACTERS_MAX] or type(error).__name__
 
 
 @contextmanager
-def extras() -> Iterator[None]:
-    """Say how to install what is missing, where a module that an extra brings is imported inside the block."""
+def optional_imports() -> Iterator[None]:
+    """Raise UsageError, with the extra to install, if an import inside the block lacks a module of :data:`EXTRAS`."""
     try:
         yield
     except ImportError as error:

@@ -21,7 +21,7 @@ from lakebed.errors import Code, UsageError
 from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, shown
 from lakebed.model.documents import UNREADABLE, load
-from lakebed.model.foreign_errors import said
+from lakebed.model.foreign_errors import error_text
 from lakebed.model.keys import KeyCodec
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Schema:
             strangers = set(document) - set(groups) - {"version"}
         except UNREADABLE as error:
             raise Code.SCHEMA_INVALID(
-                f"not a schema: expected JSON with row_key, sort_key and values ({said(error)})"
+                f"not a schema: expected JSON with row_key, sort_key and values ({error_text(error)})"
             ) from error
         if strangers:
             names = ", ".join(sorted(map(shown, strangers)))

@@ -53,7 +53,7 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
     opened = tuple(reader.open(live.file, schema, columns) for live in files)
     frames = []
     for live, one in zip(files, opened, strict=True):
-        with reader.blaming([live.file]):
+        with reader.attribute_errors([live.file]):
             rows = engine.rows(one, schema)
         frames.append(rows if live.whole else rows.filter(_counting(live, schema)))
     if not frames:

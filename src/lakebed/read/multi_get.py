@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.checks import shown
-from lakebed.model.foreign_errors import said, told
+from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.read.plan import successive
 
@@ -94,7 +94,9 @@ def _columns(keys: Any, schema: Schema) -> pa.Table | None:
             )
         rows = pa.table([keys], names=[schema.row_key[0].name])
     elif hasattr(keys, "__arrow_c_stream__") or isinstance(keys, pa.RecordBatch | pa.StructArray):
-        with told(lambda error: Code.KEY_UNPARSABLE(f"the keys cannot be read from their source: {said(error)}")):
+        with translate_errors(
+            lambda error: Code.KEY_UNPARSABLE(f"the keys cannot be read from their source: {error_text(error)}")
+        ):
             rows = pa.table(keys) if not isinstance(keys, pa.StructArray) else pa.Table.from_struct_array(keys)
     else:
         return None

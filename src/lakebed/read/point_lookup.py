@@ -76,7 +76,7 @@ class PointLookup:
             opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._open_holding(files, request)
             batches = self.read(opened, request)
         except BaseException as error:
-            self._reader.blame(error, files)
+            self._reader.attribute(error, files)
             raise
         if batches is None:
             return self._reader.get_streamed(files, request)

@@ -130,7 +130,7 @@ class Reader:
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
         """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`scan`."""
-        with self.blaming([file]):
+        with self.attribute_errors([file]):
             opened = self._files.open(file, schema)
             if columns is None:
                 opened.verify_all()
@@ -187,7 +187,7 @@ class Reader:
             request = ReadRequest(state.created, inside, tuple(schema.names), among=among, statistics=counted)
             for parts in _batches(by_part(state, keys)):
                 files = list({file.id: file for part in parts for file in part.files}.values())
-                with self.blaming(files):
+                with self.attribute_errors(files):
                     rows = self._many(parts, files, request)
                 found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
         return pa.concat_tables(found)
@@ -210,7 +210,7 @@ class Reader:
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`scan`."""
-        with self.blaming([file]):
+        with self.attribute_errors([file]):
             opened = self._files.open(file, schema)
             if not opened.footer.paged:
                 opened = self._files.local(file, schema)
@@ -220,7 +220,7 @@ class Reader:
         """The rows of a file at these ascending places. Raises as :meth:`scan`."""
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
-        with self.blaming([file]):
+        with self.attribute_errors([file]):
             cuts = list(cuts_at(self._paged(self._files.local(file, schema), schema), positions))
             if not cuts:
                 return wanted.empty_table()
@@ -265,11 +265,11 @@ class Reader:
         """The requested rows, the last one first: slices from the end, each read forwards and then reversed."""
         from lakebed.read.slices import backwards, reversed_rows
 
-        with self.blaming(files, request.where):
+        with self.attribute_errors(files, request.where):
             opened = [self._files.open(file, request.schema) for file in files]
         slices = backwards([self._paged(one, request.schema) for one in opened], request.keys)
         while True:
-            with self.blaming(files, request.where):
+            with self.attribute_errors(files, request.where):
                 keys = next(slices, None)
             if keys is None:
                 return
@@ -288,10 +288,10 @@ class Reader:
 
     def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
         """The rows asked for, of files that overlap; of few rows the predicate was not asked yet."""
-        with self.blaming(files, request.where):
+        with self.attribute_errors(files, request.where):
             batches = self._opened_rows(files, request)
         while True:
-            with self.blaming(files, request.where), request.statistics.step("read"):
+            with self.attribute_errors(files, request.where), request.statistics.step("read"):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -331,15 +331,15 @@ class Reader:
         return rows if request.where is None else _unfiltered(rows, unfiltered)
 
     @contextmanager
-    def blaming(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
+    def attribute_errors(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
         """Turn a failure inside the block into an error about the file that caused it, or the predicate."""
         try:
             yield
         except BaseException as error:
-            self.blame(error, files, where)
+            self.attribute(error, files, where)
             raise
 
-    def blame(self, error: BaseException, files: Sequence[DataFile], where: Predicate | None = None) -> None:
+    def attribute(self, error: BaseException, files: Sequence[DataFile], where: Predicate | None = None) -> None:
         """Raise an error about the file that caused a failure, or the predicate; return if the error says it itself."""
         if isinstance(error, Error | GeneratorExit | KeyboardInterrupt | SystemExit | MemoryError):
             return
@@ -350,7 +350,7 @@ class Reader:
             except DamagedError as damage:
                 raise damage from error
         if where is not None:
-            raise where.untold(error) from error
+            raise where.evaluation_error(error) from error
         if "non UTF-8" in str(error):
             raise Code.STORED_TEXT_INVALID(
                 "the table holds text that is not UTF-8, written by an older version: run `lakebed table repair` "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import INT64_MAX, check_flag, check_seconds, check_whole_number, is_whole, shown
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 
@@ -226,7 +226,7 @@ class Readable(ABC):
     def to_pandas(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as a pandas frame. Raises UsageError where pandas is missing."""
         rows = self.to_arrow(*ranges, columns=columns)
-        with extras():
+        with optional_imports():
             return rows.to_pandas()
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:

@@ -328,7 +328,7 @@ def _attributed(inputs: Sequence[MergeInput], schema: Schema, where: Predicate |
         for item in inputs:
             read_through(item.path, schema)
         if where is not None:
-            raise where.untold(error) from error
+            raise where.evaluation_error(error) from error
         raise Code.MERGE_FAILED(
             f"the merge failed, though each of its {len(inputs)} inputs can be read: {error}"
         ) from error

@@ -27,7 +27,7 @@ from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.foreign_errors import extras
+from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.bulk_import import Importer, ImportReport, SourceReading
@@ -111,7 +111,7 @@ class Pipeline:
             raise Code.SPARK_REQUIRED(
                 "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
             )
-        with extras():
+        with optional_imports():
             session = self._active or active_session() if isinstance(self.launcher, Local) else None
             if session is None:
                 session = self._started = start_session(self.launcher)

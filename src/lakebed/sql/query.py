@@ -33,7 +33,7 @@ from lakebed.engine.datafusion import statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
-from lakebed.model.foreign_errors import told
+from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import keys_of
 from lakebed.read.datafusion_frames import Frame, frame_of
@@ -163,7 +163,7 @@ class SqlEngine:
             self._named.tables = {}
             self._named.asked.clear()
             try:
-                with told(self._not_planned):
+                with translate_errors(self._not_planned):
                     context.sql_with_options(text, _options())
             except Error as error:
                 if self._named.asked:
@@ -185,7 +185,7 @@ class SqlEngine:
             if option is not None:
                 context.sql(f"SET {option} = 'false'")
             try:
-                with told(self._not_planned):
+                with translate_errors(self._not_planned):
                     return context.sql_with_options(text, _options())
             finally:
                 if option is not None:
@@ -208,7 +208,7 @@ class SqlEngine:
         self, context: SessionContext, text: str, empties: Mapping[str, Table], snapshots: Mapping[str, Snapshot]
     ) -> dict[str, _Scans]:
         frame = self._planned(context, text, empties)
-        with told(refused):
+        with translate_errors(refused):
             optimized = frame.optimized_logical_plan()
         found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
         seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))

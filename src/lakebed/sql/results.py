@@ -1,10 +1,10 @@
-"""The rows of a statement: run by the engine, in the types that tables have, in batches of bounded size.
+"""Runs a planned statement: its rows in the types of tables, in batches of bounded size.
 
-The engine takes a missing file for an empty one, so its plan is compared with the files that the statement reads. A
-failure while rows are read is attributed to the damaged file, if there is one.
+The engine treats a missing file as empty, so its plan is compared with the files that the statement reads. An error
+while rows are read is attributed to the damaged file, if there is one.
 
-This is the only module that reads the engine's messages about statements: each becomes the error that a caller can act
-on, by changing the statement, raising a limit, or reporting a fault.
+Rule: no other module parses the engine's messages about statements. Each message becomes an error that the caller can
+act on: change the statement, raise a limit, or report a bug.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
-from lakebed.model.foreign_errors import is_panic, told
+from lakebed.model.foreign_errors import is_panic, translate_errors
 from lakebed.read.datafusion_frames import Frame, check_found
 
 if TYPE_CHECKING:
@@ -28,11 +28,10 @@ Frames = Sequence[tuple["Reader", Frame]]
 """The tables that the engine reads as files, each with the reader that opened them."""
 
 BATCH_BYTES = 8 * 1024 * 1024
-"""The most that a batch has, about: 1,000 bytes for each of the 8,192 rows that the engine makes at a time."""
+"""About the size limit of a batch: 1,000 bytes for each of the 8,192 rows that the engine makes at a time."""
 
-
-_ONLY_READS = ("DDL not supported", "DML not supported", "Statement not supported")
-_OF_FILES = ("Parquet error", "Object Store error", "IO error", "ObjectStore", "External error")
+_WRITE_MARKS = ("DDL not supported", "DML not supported", "Statement not supported")
+_FILE_MARKS = ("Parquet error", "Object Store error", "IO error", "ObjectStore", "External error")
 _TEXT_MAX = 500
 
 
@@ -42,7 +41,7 @@ class DisorderError(Exception):
 
 def schema_of(frame: DataFrame) -> pa.Schema:
     """The columns of the result, in the types that tables have. Raises UsageError."""
-    with told(refused):
+    with translate_errors(refused):
         given = frame.schema()
     return pa.schema([pa.field(f.name, types.canonical(f.type), f.nullable) for f in given])
 
@@ -55,7 +54,7 @@ def started(frame: DataFrame, frames: Frames) -> RecordBatchStream | None:
     if not frames:
         return None
     try:
-        with told(refused):
+        with translate_errors(refused):
             # The plan has all files: one that is there once it is made was there before.
             stream = frame.execute_stream()
             plan_text = str(frame.execution_plan().display_indent())
@@ -72,12 +71,16 @@ def batches_of(
     frame: DataFrame, stream: RecordBatchStream | None, schema: pa.Schema, frames: Frames
 ) -> Generator[pa.RecordBatch]:
     """The rows of a frame, as the schema has them. Raises what failed as an error of Lakebed."""
-    with told(failed):
+    with translate_errors(failed):
         try:
             for batch in frame.execute_stream() if stream is None else stream:
                 yield from bounded(_exactly(batch.to_pyarrow(), schema))
         except BaseException as error:
-            if (is_panic(error) or isinstance(error, Exception)) and not isinstance(error, Error) and of_files(error):
+            if (
+                (is_panic(error) or isinstance(error, Exception))
+                and not isinstance(error, Error)
+                and _may_concern_files(error)
+            ):
                 _attribute(error, frames)
             raise
 
@@ -99,13 +102,13 @@ def _exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _attribute(error: BaseException, frames: Frames) -> None:
-    """Raise for a file that is damaged, gone, or cannot be read; return if all of them are whole."""
+    """Raise the error of a file that is damaged, missing or unreadable; return if all files are intact."""
     for reader, one in frames:
         try:
-            with reader.blaming(one.files):
+            with reader.attribute_errors(one.files):
                 raise error
         except Error as found:
-            # Plain errors say that the files are whole.
+            # A plain Error means that the files are intact.
             if type(found) is not Error:
                 raise
 
@@ -115,10 +118,10 @@ def _attribute(error: BaseException, frames: Frames) -> None:
 
 def refused(error: BaseException) -> Error:
     """The error for a statement that the engine does not plan."""
-    text = said(error)
+    text = _engine_message(error)
     if (found := _known(error, text)) is not None:
         return found
-    if any(mark in text for mark in _ONLY_READS):
+    if any(mark in text for mark in _WRITE_MARKS):
         return Code.SQL_READ_ONLY(
             f"only SQL that reads is supported: {text}. Change tables with write, remove, alter and set"
         )
@@ -127,7 +130,7 @@ def refused(error: BaseException) -> Error:
 
 def failed(error: BaseException) -> Error:
     """The error for a statement that fails while it runs."""
-    text = said(error)
+    text = _engine_message(error)
     if (found := _known(error, text)) is not None:
         return found
     if any(mark in text for mark in ("Parquet error", "Object Store error", "IO error")):
@@ -137,18 +140,18 @@ def failed(error: BaseException) -> Error:
     return Code.EXPRESSION_FAILED(f"the query failed on a row: {text}")
 
 
-def of_files(error: BaseException) -> bool:
-    """Whether a file that the engine reads may be the cause of the error."""
-    return _broke_off(error) or any(mark in str(error) for mark in _OF_FILES)
+def _may_concern_files(error: BaseException) -> bool:
+    """Whether a file that the engine reads may have caused the error."""
+    return _is_engine_panic(error) or any(mark in str(error) for mark in _FILE_MARKS)
 
 
-def _broke_off(error: BaseException) -> bool:
-    # A panic of another thread of the engine is a plain error here.
+def _is_engine_panic(error: BaseException) -> bool:
+    # A panic of another engine thread arrives as a plain exception.
     return is_panic(error) or "panic" in str(error)
 
 
-def said(error: BaseException) -> str:
-    """The engine's message, without its own names of things and its advice on its settings."""
+def _engine_message(error: BaseException) -> str:
+    """The engine's message without its internal names and its advice on settings."""
     text = str(error).removeprefix("DataFusion error: ")
     lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
     return " ".join(lines).replace("lakebed.tables.", "").rstrip(".")[:_TEXT_MAX]
@@ -165,7 +168,7 @@ def _known(error: BaseException, text: str) -> Error | None:
         )
     if "Null byte" in text:
         return Code.SQL_INVALID("a column of the result has a NUL character in its name; give it another name with AS")
-    if _broke_off(error):
+    if _is_engine_panic(error):
         return Code.ENGINE_PANICKED(
             f"the query engine failed internally: {text}. Nothing was changed. Write the query in another way, "
             "and report the failure"

@@ -438,7 +438,7 @@ def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     slept = []
     monkeypatch.setattr("lakebed.snapshot.table_reads.WAIT_S", 0.02)
     monkeypatch.setattr(clock, "sleep", slept.append)
-    with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and 99 did not come"):
+    with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and version 99 did not appear"):
         table.get_many([("a", 0)], at_least=99)
     assert slept
 
