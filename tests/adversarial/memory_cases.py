@@ -147,7 +147,7 @@ def schema_of(name: str, folder: Path) -> lakebed.Schema:
 
 def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
     """The act of a case, with its imports done and its inputs at hand."""
-    import lakebed.read.merge_scan
+    import lakebed.read.datafusion_scan
     import lakebed.sorting.merge
 
     path, _, name = case.partition("-")

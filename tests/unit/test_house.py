@@ -57,7 +57,7 @@ HEAVY = {
 # What no lookup needs: the ways to write, and to read much.
 UNREAD = {
     "lakebed.ingest", "lakebed.maintenance", "lakebed.parquet.file_writer", "lakebed.parquet.row_groups",
-    "lakebed.read.merge_scan", "lakebed.read.multi_get", "lakebed.read.slices", "lakebed.sorting",
+    "lakebed.read.datafusion_scan", "lakebed.read.multi_get", "lakebed.read.slices", "lakebed.sorting",
 }  # fmt: skip
 
 

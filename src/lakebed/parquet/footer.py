@@ -138,7 +138,7 @@ class Footer:
 
     @property
     def is_wide(self) -> bool:
-        """Whether some row group has rows too wide for the engine (see :mod:`lakebed.read.merge_scan`)."""
+        """Whether some row group has rows too wide for the engine (see :mod:`lakebed.read.datafusion_scan`)."""
         return any(group.content_bytes >= WIDE_ROW_BYTES * group.rows > 0 for group in self.groups)
 
     def byte_ranges_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:

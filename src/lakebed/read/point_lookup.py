@@ -1,16 +1,16 @@
 """Point lookups: all rows of one key.
 
-A key lies in one partition. Of the files that the partition refers to, those whose bounds include the key may hold it.
-If several do, their filters are asked together (:meth:`PointLookup.holding`), before any of them is opened to read
-rows. The pages that may hold the key are then decoded at once, and searched by bisection.
+A key lies in one partition. The files of the partition whose bounds include the key may hold it. If there are several,
+their Bloom filters are probed together (:meth:`PointLookup.candidates`) before any file is opened to read rows. The
+pages that may hold the key are then decoded at once, and searched by bisection.
 
 Core type: :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.get``; scans of a
 single key use :meth:`PointLookup.read` as well.
 
-Rules: the path of a warm lookup is plain calls, without generators or context managers where they are not needed;
-``tests/unit/test_calls.py`` counts them. A key with very many rows, or nested columns, are left to the scan.
+Rules: a warm lookup makes few Python calls, which ``tests/unit/test_calls.py`` counts, so it avoids generators and
+context managers. Keys with very many rows, and nested columns, are left to the scan.
 
-Errors: as :meth:`OpenFiles.open`, and OSError or ArrowException if a page is not what was written.
+Errors: as :meth:`OpenFiles.open`, and OSError or ArrowException if a page is damaged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PointLookup:
     """Lookups of single keys in the files of one table. Safe to use from many threads."""
 
     def __init__(self, files: OpenFiles, cache: ReadCache, reader: Reader) -> None:
-        """``reader`` streams what is too much for a lookup, and says which file a failure is about."""
+        """``reader`` reads what is too much for a lookup, and attributes errors to files."""
         self._files = files
         self._cache = cache
         self._reader = reader
@@ -55,8 +55,8 @@ class PointLookup:
 
         Raises:
             BadKeyError, UsageError: the key, or a column, is not one of the table's.
-            NotRetainedError: a file was deleted meanwhile, because the table does not keep it any more.
-            NotFoundError, DamagedError, StorageError: a file is gone, is not what was written, or cannot be read.
+            NotRetainedError: a file was deleted meanwhile, because the table does not retain it any more.
+            NotFoundError, DamagedError, StorageError: a file is missing, damaged, or cannot be read.
         """
         schema = state.created
         names, arrow = schema.names, schema.arrow
@@ -70,10 +70,14 @@ class PointLookup:
         if not files:
             return pa.Table.from_batches([], arrow)
         values = schema.codec.decode_bound(encoded).values
-        point = Point(schema.row_key, encoded, values, Membership(schema.row_key, values, encoded))
+        point = Point(encoded, values, Membership(schema.row_key, values, encoded))
         request = ReadRequest(schema, EncodedRange(encoded, successor(encoded)), names, point=point)
         try:
-            opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._open_holding(files, request)
+            opened = (
+                [self._files.open(files[0], schema)]
+                if len(files) == 1
+                else self._files.open_all(self.candidates(files, request), schema)
+            )
             batches = self.read(opened, request)
         except BaseException as error:
             self._reader.attribute(error, files)
@@ -86,13 +90,10 @@ class PointLookup:
             return pa.Table.from_batches(batches, arrow)
         return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
 
-    def _open_holding(self, files: Sequence[DataFile], request: ReadRequest) -> list[OpenFile]:
-        return self._files.open_all(self.holding(files, request), request.schema)
+    def candidates(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
+        """The overlapping files that may have the key, by their filters.
 
-    def holding(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
-        """Those of files that overlap which may have the key.
-
-        Opens the files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
+        Opens files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
         """
         if len(files) < 2:
             return files
@@ -107,20 +108,20 @@ class PointLookup:
                 overlap = Overlap.of(footers, schema.row_key)
                 self._cache.keep(CacheKind.FILTERS, name, overlap, overlap.size_bytes)
             if not self._cache.has_room_for(overlap.filter_bytes):
-                # The filters are read file by file instead.
+                # Too large to be cached together: the filters are probed file by file.
                 return files
 
             def read_filter(at: int, byte_range: ByteRange) -> bytes:
                 return self._files.read(self._files.open(files[at], schema), byte_range)
 
-            holding = point.member.among(overlap, read_filter, self._cache, self._files.at_once)
-        statistics.files_by_filter += len(files) - len(holding)
-        return [files[position] for position in holding]
+            found = point.member.among(overlap, read_filter, self._cache, self._files.at_once)
+        statistics.files_by_filter += len(files) - len(found)
+        return [files[position] for position in found]
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        """The rows of the key, in order, maybe with other columns too; None: too many rows, or not possible by pages.
+        """The rows of the key, in order, possibly with more columns; None if they are too many, or have no pages.
 
-        Raises OSError or ArrowException if a file is not what was written.
+        Raises OSError or ArrowException if a file is damaged.
         """
         schema, names, limit = request.schema, request.names, request.limit
         many = len(files) > 1
@@ -133,19 +134,20 @@ class PointLookup:
                 return None
         paged = [PagedFile(opened, schema, self._cache, request.statistics, self._files) for opened in files]
         if len(paged) == 1:
-            # Held open for its filter and its pages. Many files are opened for each read, so few are open at a time.
+            # One descriptor serves the filter and the pages. Several files are opened for each part that is read, so
+            # that few are open at a time.
             with paged[0]:
                 return self._rows(paged, request, fields)
         batches = self._rows(paged, request, fields)
         unsorted = schema.sort_names[len(schema.row_key) :]
         if batches and unsorted:
-            # Rows of files one after another: each in order of the sort key.
+            # The rows are those of one file after another, each in the order of the sort key.
             batches = [batches[0].sort_by([(name, "ascending") for name in unsorted])]
         return batches if limit is None or not batches else [batches[0].slice(0, limit)]
 
     @staticmethod
     def _rows(files: Sequence[PagedFile], request: ReadRequest, fields: Sequence[Field]) -> list[pa.RecordBatch] | None:
-        """The rows of files one after another; with a limit, as many of each."""
+        """The rows of one file after another; at most ``limit`` rows of each file."""
         schema, point, limit = request.schema, request.point, request.limit
         assert point is not None
         shares = min(-(-len(files) // page_read.SHARE_FILES), page_read.SHARES_MAX)
@@ -161,7 +163,7 @@ class PointLookup:
         if not cuts:
             return []
         request.statistics.row_groups += len(cuts)
-        # The other columns are read along with the keys where there surely are rows of the key.
+        # The other columns are decoded with the keys if a filter has found the key.
         key_ids = [key.id for key in schema.row_key]
         sure = True
         for cut in cuts:
@@ -171,7 +173,7 @@ class PointLookup:
             found = []
             for low, high in pairwise(starts):
                 first, end = low, high
-                # Rows ascend by the first field, those that are equal in it by the second, and so on.
+                # Rows ascend by the first field, rows of equal first fields by the second, and so on.
                 for field, value in zip(schema.row_key, point.values, strict=True):
                     first, end = equal_range(held[field.name], value, first, end)
                 found.append(range(first, end))
@@ -183,17 +185,17 @@ class PointLookup:
 
 
 def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
-    """The pages of a file that may have rows of the key; with a limit, no more than it takes."""
+    """The pages of a file that may have rows of the key; with a limit, enough for that many rows."""
     fences, left = file.footer.fences, limit
     cuts: list[Cut] = []
-    met = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
-    asked = False
-    for position in met:
+    reached = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
+    probed = False
+    for position in reached:
         group = file.footer.groups[position]
-        # The filter of a file on a store takes a round trip, and so does the page.
+        # On a store, a probe of the filter costs the same round trip as the page.
         if not (file.is_remote or point.member.may_be_in(file.look, group, file.opened.filter_sizes)):
             continue
-        asked = True
+        probed = True
         pages = file.key_pages(position, group)
         if limit is None:
             low, high = bisect_right(pages.fences.ends, point.key), bisect_right(pages.fences.starts, point.key)
@@ -209,18 +211,18 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
             left -= span.above
             if left <= 0:
                 break
-    if asked:
+    if probed:
         file.statistics.files.add(file.opened.file.id)
-    elif met:
+    elif reached:
         file.statistics.files_by_filter += 1
     return cuts
 
 
 def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[int, int]:
-    """The places in ``[low, high)``, between which a key column ascends, of a value; as ``[first, last)``.
+    """The positions ``[first, last)`` of a value in a key column that ascends in ``[low, high)``.
 
-    A search in Python takes ten steps in a page of texts. Arrow's comparison looks at all of them, and
-    ``pyarrow.compute`` takes as long to import as a lookup does in all.
+    A binary search in Python takes ten steps in a page of texts. Arrow's comparison reads all of them, and importing
+    ``pyarrow.compute`` takes as long as a whole lookup.
     """
     _, held, *content = column.buffers()
     if isinstance(value, int):
@@ -230,7 +232,7 @@ def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[in
     wanted = value.encode("utf-8") if isinstance(value, str) else value
     ends = memoryview(held or b"").cast("B").cast("i")[column.offset :]
     texts = memoryview(content[0] or b"").cast("B")
-    # Not bisect: it calls a function for each step.
+    # bisect would call a function for each step.
     limit = high
     while low < high:
         middle = (low + high) // 2
@@ -239,7 +241,7 @@ def equal_range(column: pa.Array, value: Value, low: int, high: int) -> tuple[in
         else:
             high = middle
     first, step = low, 1
-    # Most keys have few rows: the end is searched for nearby first.
+    # Most keys have few rows, so the search for the end starts nearby.
     while low < limit and texts[ends[low] : ends[low + 1]] == wanted:
         high = min(limit, low + step)
         low, step = (high, 2 * step) if texts[ends[high - 1] : ends[high]] == wanted else (low + 1, 1)

@@ -1,20 +1,20 @@
-"""Executing query plans: rows in key order, streamed, read in the caller's process.
+"""Executes query plans: rows in key order, as a stream, in the caller's process.
 
-Partitions follow one another, and so do the parts of a partition whose files do not overlap. Only files that overlap
-are merged. There are four ways to read:
+:class:`Reader` reads the partitions of a plan one after another, and in a partition the groups of files that overlap.
+Only overlapping files are merged. There are four ways to read a group:
 
 * *point lookup* (:mod:`lakebed.read.point_lookup`): one key. Bounds and bloom filters choose the files, page indexes
   the pages to decode. It takes less than a millisecond, without the engine.
 * *page read* (:mod:`lakebed.read.page_read`): a few thousand rows, decoded page by page as well.
 * *sequential scan* (:mod:`lakebed.read.sequential_scan`): more rows, of a file that shares its keys with no other.
   Pages are decoded ahead on all cores.
-* *merge scan* (:mod:`lakebed.read.merge_scan`): everything else, streamed through DataFusion in bounded memory: merges
-  of many rows, predicates over them, nested columns, and many rows of large files on object stores.
+* *DataFusion scan* (:mod:`lakebed.read.datafusion_scan`): everything else, streamed through the engine in bounded
+  memory: merges of many rows, predicates over them, nested columns.
 
-*Damage.* Each way verifies the bytes that it uses against digests before or while it decodes them
-(:mod:`lakebed.parquet.open_files`, decision 0029); reads by pages also check the CRCs of the pages. Whatever is raised,
-a panic of the engine too, every file of the part is then read whole against its digest, and the error names the damaged
-one, with row group and column if a page is at fault.
+*Errors.* Each way verifies the bytes that it uses against digests, before or while it decodes them
+(:mod:`lakebed.parquet.open_files`, decision 0029); reads by pages also check the CRCs of the pages. After any
+exception, a panic of the engine included, all files of the group are read whole and compared with their digests. The
+error names the damaged file, with row group and column if a page is damaged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from lakebed.engine.predicate import Predicate
-    from lakebed.read.merge_scan import Engine
+    from lakebed.read.datafusion_scan import ScanEngine
     from lakebed.read.multi_get import PartKeys
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
@@ -59,21 +59,21 @@ INPUT_BYTES = 12 * 1024 * 1024
 """Each input of a merge holds about 2.5 MiB and eight batches of 8,192 rows: 40, with 100 bytes a row, 0.35 GiB."""
 
 FILES_AT_ONCE = 256
-"""Files that one batch of a read of many keys holds open."""
+"""Files that one batch of a multi-get holds open."""
 
 POINT_BYTES = 128 * 1024
-"""What is fetched of a file on a store for one key by pages, with their indexes, about."""
+"""About the bytes of pages and indexes that are fetched for one key of a file on a store."""
 
 HELD_SHARE = 4
-"""Of the memory limit, what a slice read from the end may hold in memory; beyond it goes to local disk."""
+"""The part of the memory limit that a slice of a reverse scan may hold; rows beyond it go to local disk."""
 
 MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
 
 class Reader:
-    """Answers plans over one table's files; what it learns of them is kept. Safe to use from many threads.
+    """Reads the files of one table. Safe to use from many threads.
 
-    What is kept of a file is the same for all schemas of the table: plans of different ones may follow one another.
+    What is cached of a file holds for all schemas of the table.
     """
 
     def __init__(
@@ -84,24 +84,26 @@ class Reader:
         memory_limit_bytes: Callable[[], int] = lambda: MEMORY_LIMIT_BYTES,
         cache: ReadCache = READ_CACHE,
     ) -> None:
-        """``keeps`` tells whether the table has a file still: one that is missing was deleted, or it was lost."""
+        """``keeps`` returns whether the table still needs a file: if so, a missing one is lost; else it was deleted."""
         self._storage = storage
         self._table_id = table_id
         self._memory_limit_bytes = memory_limit_bytes
-        self._kept = cache
+        self._cache = cache
         self._files = OpenFiles(storage, table_id, keeps, cache)
         self._page_reader = PageReader(self._files, cache)
         self.points = PointLookup(self._files, cache, self)
-        self._engine: Engine | None = None
+        self._engine: ScanEngine | None = None
         self._engine_lock = threading.Lock()
 
     def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
         """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
         wanted = request.schema.arrow_of(request.names)
-        found = (exactly(rows, wanted) for rows in self._part_rows(files, request) if isinstance(rows, pa.RecordBatch))
-        return pa.Table.from_batches(found, wanted)
+        batches = self._part_rows(files, request)
+        return pa.Table.from_batches(
+            (exactly(rows, wanted) for rows in batches if not isinstance(rows, Unfiltered)), wanted
+        )
 
-    def scan(  # noqa: PLR0913 - what is asked of a plan's rows is said in one call
+    def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,
         plan: QueryPlan,
         columns: Sequence[str],
@@ -111,13 +113,14 @@ class Reader:
         reverse: bool = False,
         statistics: ReadStatistics | None = None,
     ) -> RowStream:
-        """At most ``limit`` rows of the plan for which ``where`` is true, as a stream; with ``reverse`` the last first.
+        """At most ``limit`` rows of the plan for which ``where`` is true, in key order, or ``reverse`` order.
 
-        Reads nothing yet. ``statistics`` counts what the read does. Raises, then or while it is read:
+        Nothing is read before the stream is. ``statistics`` counts what the read does. Raises, at once or during the
+        read:
 
             UsageError: a column that the schema does not have, or a row that ``where`` cannot be evaluated for.
-            NotRetainedError: a file was deleted meanwhile, because the table does not keep it any more.
-            NotFoundError, DamagedError, StorageError: a file is gone, is not what was written, or cannot be read.
+            NotRetainedError: a file was deleted meanwhile, because the table does not retain it any more.
+            NotFoundError, DamagedError, StorageError: a file is missing, damaged, or cannot be read.
         """
         if limit is not None and limit < 0:
             raise Code.ARGUMENT_INVALID(f"limit = {limit}: must be 0 or more")
@@ -129,7 +132,7 @@ class Reader:
         return RowStream(schema, (part for batch in rows for part in bounded(batch)))
 
     def open(self, file: DataFile, schema: Schema, columns: Iterable[str] | None = None) -> OpenFile:
-        """A file made ready for an engine that reads these columns (all if None) by itself; raises as :meth:`scan`."""
+        """Open a file for an engine, and verify the columns that it will read (None: all). Raises as :meth:`scan`."""
         with self.attribute_errors([file]):
             opened = self._files.open(file, schema)
             if columns is None:
@@ -145,17 +148,17 @@ class Reader:
         return self._files.at_once < 2
 
     def drop(self, files: Sequence[DataFile]) -> None:
-        """Drop all that is kept of files that were deleted."""
+        """Drop what is cached of deleted files."""
         self._files.drop(*files)
 
     def dataset(self, opened: OpenFile) -> pads.FileSystemDataset:
-        """A file that stays on its store, for an engine that takes PyArrow's datasets."""
+        """A file on a store, as a PyArrow dataset for an engine."""
         from lakebed.parquet.stored_file import stored_dataset
 
         return stored_dataset(opened, self._files)
 
     def check_there(self, opened: OpenFile) -> None:
-        """Raise as :meth:`scan` if the object of the file is gone, whatever is kept of it."""
+        """Raise as :meth:`scan` if the object of the file is missing, whatever is cached of it."""
         there = (
             opened.path.exists() if opened.path else self._storage.last_modified(data_name(self._table_id, opened.file))
         )
@@ -163,34 +166,34 @@ class Reader:
             self._files.drop(opened.file)
             self._files.verify(opened.file)
 
-    def engine(self) -> Engine:
-        """The engine of wide reads, for the frames it has of files."""
+    def engine(self) -> ScanEngine:
+        """The engine of this table's files; made at first use."""
         with self._engine_lock:
             if self._engine is None:
-                from lakebed.read.merge_scan import Engine
+                from lakebed.read.datafusion_scan import ScanEngine
 
-                self._engine = Engine(self._files, self._kept)
+                self._engine = ScanEngine(self._files, self._cache)
             return self._engine
 
     def get_many(
         self, state: TableState, keys: Sequence[bytes], columns: Sequence[str], statistics: ReadStatistics | None = None
     ) -> pa.Table:
-        """All rows with one of the encoded keys, which ascend, in key order. Raises as :meth:`scan`."""
-        from lakebed.read.multi_get import by_part
+        """All rows of ascending encoded keys, in key order. Raises as :meth:`scan`."""
+        from lakebed.read.multi_get import keys_by_part
 
         schema = _selected(state.created, columns)
-        found = [schema.empty_table()]
+        tables = [schema.empty_table()]
         if keys:
             counted = ReadStatistics() if statistics is None else statistics
-            inside = EncodedRange(keys[0], successor(keys[-1]))
+            bounds = EncodedRange(keys[0], successor(keys[-1]))
             among = KeyList.of(state.created, keys)
-            request = ReadRequest(state.created, inside, tuple(schema.names), among=among, statistics=counted)
-            for parts in _batches(by_part(state, keys)):
+            request = ReadRequest(state.created, bounds, tuple(schema.names), among=among, statistics=counted)
+            for parts in _batches(keys_by_part(state, keys)):
                 files = list({file.id: file for part in parts for file in part.files}.values())
                 with self.attribute_errors(files):
                     rows = self._many(parts, files, request)
-                found.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
-        return pa.concat_tables(found)
+                tables.append(pa.Table.from_arrays([rows.column(name) for name in schema.names], schema=schema))
+        return pa.concat_tables(tables)
 
     def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
         from lakebed.read.multi_get_batches import BatchReader, multi_get_fields
@@ -206,10 +209,10 @@ class Reader:
             else self._files.local(each.file, schema)
             for each in opened
         }
-        return BatchReader(self._kept, self._files).read(parts, ready, request)
+        return BatchReader(self._cache, self._files).read(parts, ready, request)
 
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
-        """How many rows of a file have a key below an encoded bound, exactly. Raises as :meth:`scan`."""
+        """The number of rows of a file with a key below an encoded bound. Raises as :meth:`scan`."""
         with self.attribute_errors([file]):
             opened = self._files.open(file, schema)
             if not opened.footer.paged:
@@ -217,52 +220,52 @@ class Reader:
             return rank(self._paged(opened, schema), bound)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], positions: Sequence[int]) -> pa.Table:
-        """The rows of a file at these ascending places. Raises as :meth:`scan`."""
+        """The rows of a file at these ascending positions. Raises as :meth:`scan`."""
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
         with self.attribute_errors([file]):
             cuts = list(cuts_at(self._paged(self._files.local(file, schema), schema), positions))
             if not cuts:
                 return wanted.empty_table()
-            read = read_columns(cuts, fields)
-        return pa.Table.from_arrays([read[name] for name in columns], schema=wanted)
+            decoded = read_columns(cuts, fields)
+        return pa.Table.from_arrays([decoded[name] for name in columns], schema=wanted)
 
     def _paged(self, opened: OpenFile, schema: Schema) -> PagedFile:
-        return PagedFile(opened, schema, self._kept, None, self._files)
+        return PagedFile(opened, schema, self._cache, None, self._files)
 
     def _rows(self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         left = request.limit
-        with closing(self._found(plan, request, schema)) as found:
-            for batch in filtered(found, request.where):
+        with closing(self._all_rows(plan, request, schema)) as batches:
+            for batch in filtered(batches, request.where):
                 if left == 0:
                     return
-                taken = batch if left is None else batch.slice(0, left)
-                request.statistics.rows += taken.num_rows
-                if taken.num_rows:
-                    yield exactly(taken, schema)
+                rows = batch if left is None else batch.slice(0, left)
+                request.statistics.rows += rows.num_rows
+                if rows.num_rows:
+                    yield exactly(rows, schema)
                 if left is not None:
-                    left -= taken.num_rows
+                    left -= rows.num_rows
 
-    def _found(
+    def _all_rows(
         self, plan: QueryPlan, request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The rows part by part, as :meth:`_part_rows` has them; with a limit, more may come."""
+        """The rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
         left = request.limit
         for keys, point, files in _parts(plan, reverse=request.reverse):
             if left is not None and left <= 0:
                 return
             part = replace(request, keys=keys, point=point, limit=left)
-            rows = self._from_the_end(files, part, schema) if request.reverse else self._part_rows(files, part)
+            rows = self._reverse_rows(files, part, schema) if request.reverse else self._part_rows(files, part)
             with closing(rows) as batches:
                 for batch in batches:
                     if left is not None and not isinstance(batch, Unfiltered):
                         left -= batch.num_rows
                     yield batch
 
-    def _from_the_end(
+    def _reverse_rows(
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
     ) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The requested rows, the last one first: slices from the end, each read forwards and then reversed."""
+        """The requested rows in reverse order: slices from the end, each read forwards and then reversed."""
         from lakebed.read.slices import backwards, reversed_rows
 
         with self.attribute_errors(files, request.where):
@@ -279,7 +282,7 @@ class Reader:
                 first = next(rows, None)
                 hold_bytes = self._memory_limit_bytes() // HELD_SHARE
                 if isinstance(first, Unfiltered):
-                    # All of a slice, or none of it.
+                    # Either all batches of a slice are unfiltered, or none is.
                     few = (one.rows for one in chain((first,), rows) if isinstance(one, Unfiltered))
                     yield from map(Unfiltered, reversed_rows(few, hold_bytes))
                 elif first is not None:
@@ -287,7 +290,7 @@ class Reader:
                     yield from reversed_rows(exact, hold_bytes)
 
     def _part_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Generator[pa.RecordBatch | Unfiltered]:
-        """The rows asked for, of files that overlap; of few rows the predicate was not asked yet."""
+        """The requested rows of overlapping files; small reads return :class:`Unfiltered` rows, for the predicate."""
         with self.attribute_errors(files, request.where):
             batches = self._opened_rows(files, request)
         while True:
@@ -300,7 +303,7 @@ class Reader:
     def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         statistics = request.statistics
         if request.point is not None:
-            files = self.points.holding(files, request)
+            files = self.points.candidates(files, request)
         with statistics.step("open"):
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):
@@ -312,7 +315,7 @@ class Reader:
         from lakebed.read.sequential_scan import is_sequential, sequential_scan
 
         if len(opened) == 1 and is_sequential(opened[0], request):
-            return sequential_scan(opened[0], request, self._kept, limit_bytes, self._files)
+            return sequential_scan(opened[0], request, self._cache, limit_bytes, self._files)
         if request.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
             local = [self._files.local(file, request.schema) for file in files]
             return self.engine().merge_in_levels(local, request, limit_bytes)
@@ -321,7 +324,7 @@ class Reader:
         return self.engine().read(opened, request)
 
     def _page_rows(self, opened: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
-        """The rows asked for of files of which some are wide, or stay on their store: by pages, else by the engine."""
+        """The requested rows of files with wide rows, or on a store: by pages if possible, else by the engine."""
 
         def by_engine(request: ReadRequest) -> Iterator[pa.RecordBatch]:
             return self.engine().read([self._files.local(one.file, request.schema) for one in opened], request)
@@ -332,7 +335,7 @@ class Reader:
 
     @contextmanager
     def attribute_errors(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
-        """Turn a failure inside the block into an error about the file that caused it, or the predicate."""
+        """Attribute an exception inside the block to a file or to the predicate; see :meth:`attribute`."""
         try:
             yield
         except BaseException as error:
@@ -340,7 +343,7 @@ class Reader:
             raise
 
     def attribute(self, error: BaseException, files: Sequence[DataFile], where: Predicate | None = None) -> None:
-        """Raise an error about the file that caused a failure, or the predicate; return if the error says it itself."""
+        """Raise an error of the file or the predicate that caused an exception; return if it is an error of Lakebed."""
         if isinstance(error, Error | GeneratorExit | KeyboardInterrupt | SystemExit | MemoryError):
             return
         for file in files:
@@ -362,7 +365,7 @@ class Reader:
 
 
 def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Point | None, tuple[DataFile, ...]]]:
-    """Key ranges, or one key, with files that overlap there, in the order in which they are to be read."""
+    """The parts of a plan in reading order: a key range, its key if it is a single one, and overlapping files."""
     for partition in reversed(plan.partitions) if reverse else plan.partitions:
         for keys in reversed(partition.ranges) if reverse else partition.ranges:
             point = point_of(plan.schema, keys)
@@ -372,16 +375,16 @@ def _parts(plan: QueryPlan, *, reverse: bool) -> Iterator[tuple[EncodedRange, Po
 
 
 def _unfiltered(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[Unfiltered]:
-    """The batches with the requested columns alone: one predicate is evaluated over those of several parts.
+    """The batches with the requested columns only, so that one predicate can be evaluated over several parts.
 
-    Files that overlap are read with the key columns as well, others without.
+    Overlapping files are read with the key columns, other files without.
     """
     wanted = request.schema.arrow_of(dict.fromkeys(request.names))
     return (Unfiltered(exactly(rows, wanted)) for rows in batches)
 
 
 def _batches(parts: Iterable[PartKeys]) -> Iterator[list[PartKeys]]:
-    """Parts whose files are opened together."""
+    """Groups of parts whose files are opened together."""
     batch: list[PartKeys] = []
     for part in parts:
         batch.append(part)

@@ -1,11 +1,11 @@
-"""Rows on their way to the caller: filtered by a predicate, with exact types, as an Arrow stream.
+"""Row streams: filters rows by a predicate, gives them their exact types, and returns them as an Arrow stream.
 
 Core types: :class:`RowStream`, :class:`Unfiltered`. :func:`filtered` evaluates a predicate over the rows of many small
-reads at once. The engine takes far longer to plan a predicate than to evaluate it over a few rows, and longer the
-longer it is; a predicate of 1,000 alternatives comes with as many key ranges, each of which is a read of a few rows.
+reads at once, because the engine takes far longer to plan a predicate than to evaluate it over a few rows. A predicate
+of 1,000 alternatives comes with as many key ranges, each of which is a read of a few rows.
 
-Arrow's own reader over a Python generator still holds the generator when it is closed, and with it the open files.
-:class:`RowStream` ends the generator first, so that no more is read and memory is free.
+Arrow's reader over a Python generator still holds the generator, and its open files, when it is closed.
+:class:`RowStream` closes the generator first, which stops the read and frees its memory.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
 
 WAITING_ROWS_MAX = 16_384
-"""Rows that wait for the predicate, at most; with more of them, planning is a small part of the work."""
+"""The most rows that wait for the predicate; for this many rows, planning is a small part of the work."""
 
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Unfiltered:
-    """Rows of which the predicate was not asked yet."""
+    """Rows over which the predicate was not evaluated yet."""
 
     rows: pa.RecordBatch
 
 
 def filtered(batches: Iterator[pa.RecordBatch | Unfiltered], where: Predicate | None) -> Generator[pa.RecordBatch]:
-    """The rows of which the predicate is true, in their order; those that are no :class:`Unfiltered` are known to be.
+    """The rows for which the predicate is true, in their order. Batches that are no :class:`Unfiltered` pass unchanged.
 
-    The first rows are asked at once, for those who want a few; then ever more at a time.
+    The first batch is filtered at once, for callers that want a few rows; then twice as many each time.
     """
     waiting: list[pa.RecordBatch] = []
     rows = size_bytes = 0
@@ -54,15 +54,15 @@ def filtered(batches: Iterator[pa.RecordBatch | Unfiltered], where: Predicate | 
                 continue
             reads_max *= 2
         if waiting:
-            yield _kept(waiting, where)
+            yield _filter(waiting, where)
             waiting, rows, size_bytes = [], 0, 0
         if not isinstance(one, Unfiltered):
             yield one
     if waiting:
-        yield _kept(waiting, where)
+        yield _filter(waiting, where)
 
 
-def _kept(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.RecordBatch:
+def _filter(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.RecordBatch:
     from lakebed.engine.predicate import keep
 
     assert where is not None
@@ -70,7 +70,7 @@ def _kept(waiting: list[pa.RecordBatch], where: Predicate | None) -> pa.RecordBa
 
 
 def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the schema's columns and exact types: an engine has its own layouts of some, and no field ids."""
+    """The rows with the columns, types and field ids of the schema: an engine has its own types for some columns."""
     if rows.schema == schema:
         return rows
     columns = []
@@ -81,24 +81,24 @@ def exactly(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 STREAM_BYTES = 8 * 1024 * 1024
-"""Of a batch that is given out, unless a row alone is larger."""
+"""The size limit of a returned batch, unless a single row is larger."""
 
 
 def bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-    """The rows in batches of at most STREAM_BYTES, unless a row alone is larger."""
+    """The rows in batches of at most STREAM_BYTES, unless a single row is larger."""
     if rows.nbytes <= STREAM_BYTES:
         return (rows,)
-    # Arrow's kernels take as long to import as a lookup in all.
+    # Importing Arrow's kernels takes as long as a whole lookup.
     from lakebed.parquet.sizes import cut
 
     return cut(rows, STREAM_BYTES)
 
 
 class RowStream(AbstractContextManager["RowStream"]):
-    """Record batches of one schema, once. Read it to its end, or close it; it is a ``with`` block, too.
+    """Record batches of one schema, to be read once. Read it to its end or close it; it is a context manager as well.
 
-    What takes an Arrow stream takes it (``__arrow_c_stream__``), and it has the methods of ``pyarrow``'s
-    RecordBatchReader that read. For one thread at a time.
+    Consumers of Arrow streams accept it (``__arrow_c_stream__``), and it has the reading methods of PyArrow's
+    RecordBatchReader. For one thread at a time.
     """
 
     def __init__(self, schema: pa.Schema, batches: Generator[pa.RecordBatch]) -> None:
@@ -118,7 +118,7 @@ class RowStream(AbstractContextManager["RowStream"]):
         self.close()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The rest of the rows, for whoever speaks Arrow's stream interface; errors reach him as text only."""
+        """The remaining rows, by Arrow's C stream interface, which passes errors on as text only."""
         return self._open().__arrow_c_stream__(requested_schema)
 
     def read_next_batch(self) -> pa.RecordBatch:
@@ -126,11 +126,11 @@ class RowStream(AbstractContextManager["RowStream"]):
         return self._open().read_next_batch()
 
     def read_all(self) -> pa.Table:
-        """The rest of the rows."""
+        """The remaining rows."""
         return self._open().read_all()
 
     def close(self) -> None:
-        """Stop reading, and let go of files and memory. May be called again."""
+        """Stop reading, and release files and memory. May be called again."""
         self._reader = None
         self._batches.close()
 

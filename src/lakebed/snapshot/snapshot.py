@@ -294,7 +294,7 @@ class Readable(ABC):
         files on a store are read through PyArrow when rows are asked for, and verified then.
         Raises as ``scan``.
         """
-        from lakebed.read.datafusion_frames import register
+        from lakebed.read.datafusion_scan import register
 
         now = self.snapshot()
         register(context, name, plan(now.state, now.encoded(ranges)), now.reader)

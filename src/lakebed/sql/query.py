@@ -6,7 +6,7 @@
    filters that apply to it, and maybe a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
 3. It is planned again, and run, over what those ranges hold: a few thousand rows at most, read past the engine and
    handed to it in memory, or else the files that the ranges reach, which the engine reads by itself
-   (:mod:`lakebed.read.datafusion_frames`), pruning by the same filters once more.
+   (:mod:`lakebed.read.datafusion_scan`), pruning by the same filters once more.
 
 The ranges need only hold every row that matters: the filters are in the second plan too. A table that is named twice is
 read once, for both. Where a scan is hidden inside an expression (an uncorrelated subquery), its table is read whole.
@@ -36,7 +36,7 @@ from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.conditions import keys_of
-from lakebed.read.datafusion_frames import Frame, frame_of
+from lakebed.read.datafusion_scan import Frame, frame_of
 from lakebed.read.expressions import condition_of
 from lakebed.read.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.plan import coarser, over_partitions, plan

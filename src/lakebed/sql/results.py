@@ -17,7 +17,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, translate_errors
-from lakebed.read.datafusion_frames import Frame, check_found
+from lakebed.read.datafusion_scan import Frame, check_found
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, RecordBatchStream

@@ -383,12 +383,12 @@ def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch)
 
 def test_every_plan_streams_and_prunes(storage, tmp_path):
     """No operator that holds its input, and the filter reaches the scan."""
-    from lakebed.read.merge_scan import Engine
+    from lakebed.read.datafusion_scan import ScanEngine
     from lakebed.sorting.merge import check_plan
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
     reader = reader_of(storage)
-    engine = Engine(reader._files, ReadCache(1 << 20))
+    engine = ScanEngine(reader._files, ReadCache(1 << 20))
     opened = [reader._files.open(file, LETTERS) for file in files]
     request = ReadRequest(LETTERS, EncodedRange(key("b"), key("d")), ("n",), 10)
     for used in (opened[:1], opened):

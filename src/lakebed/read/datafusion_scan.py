@@ -1,0 +1,301 @@
+"""Reads through DataFusion: merges of many rows, and frames of files for SQL and for contexts of the caller.
+
+*Merges.* :class:`ScanEngine` merges the rows of overlapping files by row key, then sort key: scans that declare their
+order, a filter on each, a sort-preserving merge. A single file needs no merge. Planning is most of a small read, so it
+is kept cheap: one context for each batch size, one frame for each file, expressions instead of SQL, and no logical
+optimizer rules, since the physical rules push down filter, projection and limit as well.
+
+*Frames.* :func:`frame_of` gives the rows of a plan as one frame for any context, in no order. Files of which only some
+rows are live are filtered by conditions on the key. The engine treats a missing file as empty, so whoever runs a frame
+must call :func:`check_found` with the physical plan.
+
+*Memory.* The engine's Parquet reader keeps the compressed bytes that it has read until its plan ends, and its allocator
+keeps freed memory for some time. So a range is cut into slices (:mod:`lakebed.read.slices`), one plan after another:
+reading 20 million rows then took 0.1 GB above the process's own memory, against 0.3 to 0.8 in slices of whole row
+groups. The rows of one key stay together, however many. A merge holds some MiB for each input, so very many inputs go
+through the merge kernel, which works in levels.
+
+*Wide rows.* Without a key range inside a row group the reader fetches whole column chunks, on threads that allocate
+rarely. The allocator (mimalloc 2) returns what another thread has freed only at each hundredth allocation of the
+thread that made it: a hundred chunks of up to 64 MiB. Files with rows of 16 KiB or more are therefore read by pages
+(:mod:`lakebed.read.page_read`), unless a column is nested or one key has very many rows.
+
+*Damage.* The engine checks no digest and no CRC. Before a plan runs, the blocks that it may read are verified.
+
+Rule: import this module where it is needed. It imports DataFusion, which takes a good part of a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
+from datafusion.catalog import Table
+
+from lakebed.engine.datafusion import column, inside, read_as, scalars, scan_context
+from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.schema import Field, Schema
+from lakebed.parquet.footer import Footer, RowGroup, per_unit
+from lakebed.parquet.open_files import OpenFile, OpenFiles
+from lakebed.parquet.pages import PagedFile
+from lakebed.parquet.read_cache import ReadCache, ReadStatistics
+from lakebed.parquet.stored_file import stored_dataset
+from lakebed.read.plan import LiveFile, live_files
+from lakebed.read.request import ReadRequest
+from lakebed.read.slices import forwards
+from lakebed.sorting.merge import merge_stream, ordered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.model.files import DataFile
+    from lakebed.read.plan import QueryPlan
+    from lakebed.read.reader import Reader
+
+_BATCH_ROWS = (8192, 512, 32)
+_BATCH_BYTES = 8 * 1024 * 1024
+_PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
+_MATCHED = re.compile(r"→ (\d+) matched")
+_frames: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
+"""Frames registered with a caller's context: local copies of their files are deleted with the context."""
+
+
+class ScanEngine:
+    """Scans of one table's files by DataFusion. Safe to use from many threads."""
+
+    def __init__(self, files: OpenFiles, cache: ReadCache) -> None:
+        self._files = files
+        self._cache = cache
+        self._contexts: dict[int, SessionContext] = {}
+        self._columns: dict[str, Expr] = {}
+        self._frames: WeakKeyDictionary[OpenFile, dict[int, DataFrame]] = WeakKeyDictionary()
+        self._stored: WeakKeyDictionary[OpenFile, dict[int, pa.Field]] = WeakKeyDictionary()
+
+    def read(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[pa.RecordBatch]:
+        """The requested rows, in order, of files that have a ``path``; with a limit, more rows may come.
+
+        Raises what the engine raises, which does not name the file; FileNotFoundError if a file is missing.
+        """
+        request.statistics.files.update(opened.file.id for opened in files)
+        numbers = [field.id for field in request.fields(with_keys=True)]
+        for keys, condition in self.conditions(files, request):
+            for opened in files:
+                opened.verify(opened.footer.byte_ranges_of(numbers, _not_pruned(opened.footer, keys, request.schema)))
+            # Only the context of a plan knows how many rows its batches have.
+            frame = self.frame(files, condition, request)
+            yield from _execute(self._context(_batch_rows(files)), files, frame, request.statistics)
+
+    def rows(self, opened: OpenFile, schema: Schema) -> DataFrame:
+        """All rows of one file in the types of the schema, for plans of other contexts.
+
+        If the file is on a store, PyArrow reads it and verifies what it reads.
+        """
+        frame = self._scan(opened, schema, _BATCH_ROWS[0]).select(*self._read_as(schema.fields, opened, schema))
+        types = {f.name: f.type for f in frame.schema()}
+        columns = [
+            self._column(f.name) if types[f.name] == f.type else self._column(f.name).cast(f.type).alias(f.name)
+            for f in schema.fields
+        ]
+        return frame.select(*columns)
+
+    def merge_in_levels(
+        self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
+    ) -> Generator[pa.RecordBatch]:
+        """As :meth:`read`, for any number of files. Of the statistics it fills in only the files and the engine.
+
+        The caller holds the files until the end, because some may be local copies.
+        """
+        request.statistics.engine = True
+        request.statistics.files.update(opened.file.id for opened in files)
+        for opened in files:
+            opened.verify_all()
+        yield from merge_stream(
+            [opened.path for opened in files if opened.path is not None],
+            request.schema,
+            key_range=request.keys,
+            memory_limit_bytes=memory_limit_bytes,
+            where=request.where,
+            columns=request.names,
+        )
+
+    def conditions(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[tuple[EncodedRange, Expr | None]]:
+        """Disjoint slices of the requested keys, in key order, each with its condition for the engine."""
+        if request.point is not None:
+            names = request.schema.row_key_names
+            values = zip(names, scalars(request.schema.row_key, request.point.values), strict=True)
+            yield request.keys, reduce(and_, (self._column(name) == lit(value) for name, value in values))
+            return
+        for keys in forwards([PagedFile(opened, request.schema, self._cache) for opened in files], request.keys):
+            whole = all(opened.file.lies_in(keys) for opened in files)
+            yield keys, None if whole else inside(request.schema, keys)
+
+    def frame(self, files: Sequence[OpenFile], condition: Expr | None, request: ReadRequest) -> DataFrame:
+        """The rows of the files for which the condition and the predicate are true, in order."""
+        # Selected below the filter, so that the scan reads these and no others.
+        needed = request.fields(with_keys=condition is not None or len(files) > 1)
+        scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
+        pairs = zip(files, scans, strict=True)
+        frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
+        union = ordered(frames, request.schema, condition, request.where)
+        rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
+        return rows if request.limit is None else rows.limit(request.limit)
+
+    def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
+        """The fields of a schema as expressions over the columns of a file."""
+        if opened.file.schema_version == schema.version:
+            return [self._column(field.name) for field in fields]
+        stored = self._stored.get(opened)
+        if stored is None:
+            columns = self._scan(opened, schema, _BATCH_ROWS[0]).schema()
+            stored = {field: columns.field(name) for field, name in opened.footer.names.items()}
+            self._stored[opened] = stored
+        return [read_as(field, stored.get(field.id)) for field in fields]
+
+    def _column(self, name: str) -> Expr:
+        expression = self._columns.get(name)
+        if expression is None:
+            expression = self._columns[name] = column(name)
+        return expression
+
+    def _scan(self, opened: OpenFile, schema: Schema, batch_rows: int) -> DataFrame:
+        engine = self._context(batch_rows)
+        if opened.path is None:
+            # Not cached: the dataset holds the file, which would then never be released.
+            return engine.read_table(Table(stored_dataset(opened, self._files)))
+        frames = self._frames.setdefault(opened, {})
+        frame = frames.get(batch_rows)
+        if frame is None:
+            order = [column(opened.footer.names[key.id]).sort() for key in (*schema.row_key, *schema.sort_key)]
+            frame = engine.read_parquet(opened.url, file_extension="", file_sort_order=[order])
+            frames[batch_rows] = frame
+        return frame
+
+    def _context(self, batch_rows: int) -> SessionContext:
+        known = self._contexts.get(batch_rows)
+        return self._contexts.setdefault(batch_rows, scan_context(batch_rows)) if known is None else known
+
+
+def _batch_rows(files: Sequence[OpenFile]) -> int:
+    """The rows of a batch, one of four numbers, by the widest rows of a row group: each number has a context."""
+    widest = max((g.content_bytes // max(1, g.rows) for one in files for g in one.footer.groups), default=0)
+    return next((rows for rows in _BATCH_ROWS if rows * widest <= _BATCH_BYTES), 1)
+
+
+def _execute(
+    engine: SessionContext, files: Sequence[OpenFile], frame: DataFrame, statistics: ReadStatistics
+) -> Generator[pa.RecordBatch]:
+    plan = frame.execution_plan()
+    if not _found_all(files):
+        raise FileNotFoundError("a file of the plan is missing")
+    try:
+        for batch in engine.execute(plan, 0):
+            yield batch.to_pyarrow()
+    finally:
+        _add_statistics(plan, statistics)
+
+
+def _found_all(files: Sequence[OpenFile]) -> bool:
+    """Whether every file exists. The engine lists the files while it plans, and treats a missing one as empty.
+
+    A file that exists after planning existed before, because names are never used twice. A file that disappears later
+    is an error of the engine.
+    """
+    return all(opened.path is not None and opened.path.exists() for opened in files)
+
+
+def _not_pruned(footer: Footer, keys: EncodedRange, schema: Schema) -> list[RowGroup]:
+    """The row groups that the engine may read for rows with such keys: it prunes by the first key field at least."""
+    if per_unit(schema.row_key[0]) != 1:
+        # The units of the file are not those of the condition.
+        return list(footer.groups)
+    codec = schema.codec
+    low = codec.decode_bound(keys.min).values[:1]
+    high = () if keys.max is None else codec.decode_bound(keys.max).values[:1]
+    wide = EncodedRange(codec.encode(low), successor(codec.encode(high)) if high else None)
+    return [group for group in footer.groups if not wide.intersect(group.keys).empty]
+
+
+def _add_statistics(plan: ExecutionPlan, statistics: ReadStatistics) -> None:
+    """Add what the engine reports that it read."""
+    statistics.engine = True
+    for _, metrics in plan.collect_metrics():
+        for metric in metrics.metrics():
+            # The engine reports pruning as text only: "3 total → 1 matched".
+            matched = _MATCHED.search(str(metric)) if metric.name in _PRUNED else None
+            if metric.name == "bytes_scanned" and isinstance(metric.value, int):
+                statistics.size_bytes += metric.value
+            elif matched and metric.name == "row_groups_pruned_statistics":
+                statistics.row_groups += int(matched[1])
+            elif matched:
+                statistics.pages += int(matched[1])
+
+
+# -- frames ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame, and the files that it reads. Local copies among them exist as long as this value."""
+
+    rows: DataFrame
+    opened: tuple[OpenFile, ...]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The data files read."""
+        return tuple(opened.file for opened in self.opened)
+
+
+def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> Frame:
+    """All rows of the plan, in no order; ``columns`` (all if None) are those that will be read.
+
+    Raises as :meth:`lakebed.read.reader.Reader.scan`.
+    """
+    engine, schema = reader.engine(), plan.schema
+    files = live_files(plan)
+    opened = tuple(reader.open(live.file, schema, columns) for live in files)
+    frames = []
+    for live, one in zip(files, opened, strict=True):
+        with reader.attribute_errors([live.file]):
+            rows = engine.rows(one, schema)
+        frames.append(rows if live.whole else rows.filter(_is_live(live, schema)))
+    if not frames:
+        return Frame(SessionContext().from_arrow(schema.arrow.empty_table()), ())
+    return Frame(_union(frames), opened)
+
+
+def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:
+    """Register the rows of the plan as a table of the caller's context; raises as :func:`frame_of`."""
+    frame = frame_of(plan, reader)
+    context.register_table(name, Table(frame.rows))
+    _frames.setdefault(context, []).append(frame)
+
+
+def check_found(frame: Frame, plan_text: str, reader: Reader) -> None:
+    """Raise as :func:`frame_of` for a file that the engine does not read because it is missing.
+
+    ``plan_text`` is the physical plan, which names every file on local disk that the engine found and could not
+    exclude. Files on a store are read by Lakebed, which raises an error if they are missing.
+    """
+    for opened in frame.opened:
+        if opened.path is not None and opened.file.id not in plan_text:
+            reader.check_there(opened)
+
+
+def _is_live(live: LiveFile, schema: Schema) -> Expr:
+    conditions = [inside(schema, keys) for keys in live.ranges]
+    return reduce(or_, [lit(value=True) if one is None else one for one in conditions])
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """One frame of several, as a balanced tree: the engine walks plans by recursion."""
+    if len(frames) == 1:
+        return frames[0]
+    middle = len(frames) // 2
+    return _union(frames[:middle]).union(_union(frames[middle:]))
