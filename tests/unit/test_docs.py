@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import re
 import uuid
@@ -72,6 +73,7 @@ RUN_BY = {
     "docs/clusters.md": "tests/spark/test_pages.py",
     "docs/import.md": "tests/spark/test_pages.py",
     "docs/instances.md": "tests/unit/test_docs.py",
+    "docs/removing.md": "tests/unit/test_docs.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
 }
@@ -99,6 +101,13 @@ def test_the_code_of_the_page_on_instances_gives_what_stands_beside_it():
     # The instances of memory:// live as long as the process, which other tests share.
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
     assert sum(pages.run(block, names) for block in (first, *others)) == 6
+
+
+def test_the_code_of_the_page_on_removals_gives_what_stands_beside_it():
+    names = {"lakebed": lakebed, "pa": pa, "dt": dt, "Schema": lakebed.Schema, "KeyRange": lakebed.KeyRange}
+    first, *others = pages.blocks("docs/removing.md", "python")
+    first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 10
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

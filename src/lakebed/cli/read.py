@@ -1,4 +1,4 @@
-"""``lakebed get``, ``scan``, ``count``, ``sample`` and ``explain``: rows by key and by key range, in this process."""
+"""``lakebed get``, ``scan``, ``count``, ``sample``, ``prefixes`` and ``explain``: rows by key, in this process."""
 
 from __future__ import annotations
 
@@ -138,6 +138,23 @@ def sample(
     """
     snapshot = cli.snapshot(table, at)
     _print(snapshot.sample(rows, columns=options.names(columns), seed=seed), cli.out, "no rows there")
+
+
+@command
+@options.table
+@click.option("--depth", metavar="N", type=int, required=True, help="How many row key fields.")
+@options.ranges
+@options.limit("Stop after this many.")
+@options.at
+def prefixes(
+    cli: Invocation, *, table: str, depth: int, ranges: options.Ranges, limit: int | None, at: str | None
+) -> None:
+    """Print the distinct values of the first row key fields, in key order.
+
+    Those of all rows, or of the rows in the ranges given, as to scan. The rows between them are not read.
+    """
+    snapshot = cli.snapshot(table, at)
+    _print(snapshot.prefixes(depth, *ranges.of(snapshot.schema), limit=limit), cli.out, "no rows there")
 
 
 @command

@@ -65,7 +65,7 @@ def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, 
     if not wanted:
         raise Code.ARGUMENT_MISSING("nothing is removed without a range; give --from, --to, --prefix or --starts-with")
     snapshot = found.snapshot()
-    going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, wanted))
+    going = removed(snapshot.state, removal(snapshot.state, snapshot.reader, found.storage, snapshot.encoded(wanted)))
     rows = count_text(going.rows, "row", exact=going.exact)
     version = None
     if not dry_run:

@@ -1,5 +1,5 @@
 """A table's files and partitions, and what a removal takes of them, for people and programs: as plain values, and as
-the Arrow tables made of them. Pure.
+the Arrow tables made of them; and some rows as HTML. Pure.
 
 The plain rows are there for whoever is in a hurry: Arrow imports pandas, where it is installed, to make an array of
 Python values, which takes longer than all else in a short command.
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions import ProposeRemoval
+
+HTML_CHARACTERS_MAX = 80
+"""Of a value in HTML."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +176,25 @@ def partitions_table(state: TableState) -> pa.Table:
         ]
     )
     return pa.Table.from_pylist(partition_rows(state), schema=schema)
+
+
+def rows_html(title: str, schema: Schema, rows: pa.Table, *, more: bool) -> str:
+    """Rows as an HTML table, with the name, type and role of each field; with ``more``, an ellipsis below them."""
+    keys = {f.name: "row key" for f in schema.row_key} | {f.name: "sort key" for f in schema.sort_key}
+    heads = [f"<b>{_html(f.name)}</b><br>{_html(f.type)}<br>{keys.get(f.name, '')}" for f in schema.fields]
+    columns = [[_html(value) for value in column.to_pylist()] for column in rows.columns]
+    body = [_html_row("td", cells) for cells in zip(*columns, strict=True)]
+    if more:
+        body.append(_html_row("td", ["…"] * len(heads)))
+    return f"<p>{_html(title)}</p><table>{_html_row('th', heads)}{''.join(body)}</table>"
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def _html(value: Any) -> str:
+    from html import escape
+
+    text = "" if value is None else str(value)
+    return escape(text if len(text) <= HTML_CHARACTERS_MAX else f"{text[:HTML_CHARACTERS_MAX]}…")

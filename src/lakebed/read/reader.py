@@ -214,10 +214,14 @@ class Reader:
     def rank(self, file: DataFile, schema: Schema, bound: bytes) -> int:
         """The number of rows of a file with a key below an encoded bound. Raises as :meth:`scan`."""
         with self.attribute_errors([file]):
-            opened = self._files.open(file, schema)
-            if not opened.footer.paged:
-                opened = self._files.local(file, schema)
-            return rank(self._paged(opened, schema), bound)
+            return rank(self.paged(file, schema), bound)
+
+    def paged(self, file: DataFile, schema: Schema) -> PagedFile:
+        """A file made ready to be read by pages, or by row groups if it has no page index; for one thread."""
+        opened = self._files.open(file, schema)
+        if not opened.footer.paged:
+            opened = self._files.local(file, schema)
+        return self._paged(opened, schema)
 
     def take(self, file: DataFile, schema: Schema, columns: Sequence[str], positions: Sequence[int]) -> pa.Table:
         """The rows of a file at these ascending positions. Raises as :meth:`scan`."""

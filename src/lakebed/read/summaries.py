@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lakebed.model.files import DataFile
-    from lakebed.model.keys import KeyRange
+    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.reader import Reader
     from lakebed.state.table_state import TableState
@@ -91,22 +91,19 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
 
 
 def removal(
-    state: TableState, reader: Reader, storage: Storage, ranges: Sequence[KeyRange], *, fence: bool = False
+    state: TableState, reader: Reader, storage: Storage, ranges: Sequence[EncodedRange], *, fence: bool = False
 ) -> ProposeRemoval:
     """What takes away the rows in the ranges, with summaries that are exact where it cuts.
 
-    Raises UsageError for no range, or a fence that is neither True nor False; BadKeyError for a range that does not fit
-    the key; DamagedError naming a summary.
+    Raises UsageError for no range, or a fence that is neither True nor False; DamagedError naming a summary.
     """
     check_flag("fence", fence)
     if not ranges:
-        raise Code.ARGUMENT_MISSING("a removal needs a range; for all rows give KeyRange()")
-    schema = state.created
-    encoded = tuple(schema.codec.encode_range(one) for one in ranges)
-    bounds = bounds_of_removal(encoded, state)
+        raise Code.ARGUMENT_MISSING("a removal needs a range or a prefix; for all rows give KeyRange()")
+    bounds = bounds_of_removal(ranges, state)
     files = [file for file, _ in bounds.values()]
-    summaries = load_summaries(storage, state.table, files, schema, cuts=state.partitions.boundaries)
-    return ProposeRemoval(encoded, fence, exact_at(bounds, summaries, reader, schema))
+    summaries = load_summaries(storage, state.table, files, state.created, cuts=state.partitions.boundaries)
+    return ProposeRemoval(tuple(ranges), fence, exact_at(bounds, summaries, reader, state.created))
 
 
 def exact_at(bounds: Bounds, summaries: Mapping[str, Summary], reader: Reader, schema: Schema) -> dict[str, Summary]:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 SHOWN_ROWS = 10
 """Rows that a notebook shows: few enough for a page read."""
 
-_SHOWN_CHARACTERS = 80
-
 
 class Readable(ABC):
     """What can be read of a table.
@@ -174,6 +172,22 @@ class Readable(ABC):
         found = sample(now.state, rows, names, now.reader, clock.chance(seed))
         return now.scan(columns=columns).read_all() if found is None else found
 
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """The distinct values of the first ``depth`` row key fields, in key order; of at most ``limit`` of them.
+
+        Of the rows with a key in any of the ranges, or of all rows. It takes a page read for each value in each file,
+        rather than a read of all rows; see :mod:`lakebed.read.prefix_scan`. The values are held in memory.
+
+        Raises:
+            UsageError: a depth that is not between 1 and the number of row key fields, or a negative limit.
+            BadKeyError: a range is upside down or does not fit the key.
+        """
+        from lakebed.read.prefix_scan import prefixes
+
+        now = self.snapshot()
+        check_whole_number("limit", limit)
+        return prefixes(now.state, now.encoded(ranges), depth, limit, now.reader)
+
     def explain(
         self,
         *asked: Any,
@@ -301,15 +315,11 @@ class Readable(ABC):
 
     def _repr_html_(self) -> str:
         """The fields and the first rows, for notebooks."""
+        from lakebed.inspect.report import rows_html
+
         now = self.snapshot()
-        keys = {f.name: "row key" for f in now.schema.row_key} | {f.name: "sort key" for f in now.schema.sort_key}
         rows = now.scan(limit=SHOWN_ROWS).read_all()
-        heads = [f"<b>{_shown(f.name)}</b><br>{_shown(f.type)}<br>{keys.get(f.name, '')}" for f in now.schema.fields]
-        columns = [[_shown(value) for value in column.to_pylist()] for column in rows.columns]
-        body = [_row("td", cells) for cells in zip(*columns, strict=True)]
-        if rows.num_rows == SHOWN_ROWS:
-            body.append(_row("td", ["…"] * len(heads)))
-        return f"<p>{_shown(repr(self))}</p><table>{_row('th', heads)}{''.join(body)}</table>"
+        return rows_html(repr(self), now.schema, rows, more=rows.num_rows == SHOWN_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,14 +388,3 @@ class Snapshot(Readable):
         predicate = check_where(where, self.schema.arrow)
         narrower, keys = narrowed(ranges, predicate.parts, self.schema)
         return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate
-
-
-def _row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
-
-
-def _shown(value: Any) -> str:
-    from html import escape
-
-    text = "" if value is None else str(value)
-    return escape(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebed import settings
+from lakebed.errors import Code
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import version_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import Proposal
     from lakebed.state.transactions.schema_changes import SchemaChange
     from lakebed.storage.contract import Storage
+    from lakebed.table.prefix_choice import Choose
 
 
 class Table(TableReads):
@@ -101,23 +103,48 @@ class Table(TableReads):
 
         return add(self, data, commit_id, base_version)
 
-    def remove(self, *ranges: KeyRange, fence: bool = False) -> int:
+    def remove(
+        self,
+        *ranges: KeyRange,
+        prefix: Any = None,
+        choose: Choose | None = None,
+        depth: int | None = None,
+        fence: bool = False,
+    ) -> int:
         """Take away all rows with a key in any of the ranges, atomically; returns the version. Moves no data.
 
+        ``prefix`` names keys by the values of the first row key fields: a value, a tuple of several, or a list of
+        prefixes. ``choose`` is a function of :meth:`prefixes` at ``depth``: it returns a truth value for each of them,
+        or the prefixes to remove, as a list or as an Arrow table. If it chooses none, or the list is empty, nothing is
+        committed, and the latest version is returned.
+
         Older versions and tags still show the rows, and their bytes stay in files that hold others too until those are
-        compacted. Log order decides: rows that are committed later are there. With a ``fence``, writes and compactions
-        that began before are refused if the key bounds of a file of theirs overlap a range, even without a row inside.
+        compacted. Log order decides: rows that are committed later are there,
+        those that were committed before this, even while ``choose`` ran, are not. With a ``fence``, writes and
+        compactions that began before are refused if the key bounds of a file of theirs overlap a range, even without a
+        row inside.
 
         Raises:
-            UsageError: no range; for all rows give ``KeyRange()``.
-            BadKeyError: a range is upside down or does not fit the key.
+            UsageError: nothing to remove is named (for all rows give ``KeyRange()``); ``choose`` without ``depth`` or
+                beside ranges or prefixes, or it returns something else, such as truth values for more prefixes.
+            BadKeyError: a range is upside down, or values do not fit the key.
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
         from lakebed.read.summaries import removal
+        from lakebed.table.prefix_choice import chosen_ranges, ranges_of
 
         snapshot = self.snapshot()
-        return self.commit(removal(snapshot.state, snapshot.reader, self.storage, ranges, fence=fence))
+        going = [snapshot.schema.codec.encode_range(one) for one in ranges]
+        if prefix is not None:
+            going += ranges_of(prefix, snapshot.schema)
+        if (choose is None) != (depth is None) or (choose is not None and (ranges or prefix is not None)):
+            raise Code.ARGUMENTS_CONFLICT("choose and depth belong together, and exclude ranges and prefix")
+        if choose is not None and depth is not None:
+            going = chosen_ranges(snapshot.prefixes(depth), choose, snapshot.schema)
+        if not going and (prefix is not None or choose is not None):
+            return snapshot.version
+        return self.commit(removal(snapshot.state, snapshot.reader, self.storage, going, fence=fence))
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders, globs or URLs as requests, which the pipeline ingests later.

@@ -150,6 +150,8 @@ def way(request):
             patch.setattr("lakebed.read.multi_get_batches.BATCH_ROWS_MAX", 10)
             patch.setattr("lakebed.read.reader.HELD_SHARE", 2**29)
             patch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
+            patch.setattr("lakebed.read.prefix_scan.SKIPPED_MAX", 0)
+            patch.setattr("lakebed.read.prefix_scan.PAGES_MAX", 3)
             lakebed.set_read_cache_bytes(0)
         yield request.param
         lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
@@ -165,6 +167,7 @@ def test_a_table_reads_like_a_sorted_list(way, steps, reads, keys):
     for read in reads:
         check_scan(twin, **read)
         check_count(twin, read["asked"])
+        check_prefixes(twin, read["asked"], read["limit"])
 
 
 def check_keys(twin, keys):
@@ -206,3 +209,12 @@ def check_count(twin, asked):
     positions = [twin.rows.index(row) for row in some.to_pylist()]
     assert positions == sorted(set(positions))
     assert len(positions) == min(17, len(twin.rows))
+
+
+def check_prefixes(twin, asked, limit):
+    inside = [key_of(row) for row in twin.rows if not asked or any(holds(keys, row) for keys in asked)]
+    for depth in (1, 2):
+        wanted = list(dict.fromkeys(key[:depth] for key in inside))[:limit]
+        found = twin.table.prefixes(depth, *asked, limit=limit)
+        assert found.schema.equals(SCHEMA.arrow_of(["k", "n"][:depth]))
+        assert [tuple(row.values()) for row in found.to_pylist()] == wanted
