@@ -98,7 +98,7 @@ def test_a_part_of_a_checkpoint_that_decodes_to_more_than_it_can_have_is_not_dec
     _made(folder, "segment")
     told = bounded.run("segment", folder, limit_mib=0)
     assert told["stored"] < 50_000
-    assert "says that it decodes to 800000000 bytes" in told["said"]
+    assert "declares a decoded size of 800000000 bytes" in told["said"]
 
 
 def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):

@@ -109,7 +109,7 @@ def test_a_job_past_its_deadline_is_released(pipeline, table):
 
 
 def test_a_strategy_that_does_not_exist_is_refused(pipeline, table):
-    with pytest.raises(UsageError, match="no compaction strategy 'magic'"):
+    with pytest.raises(UsageError, match="unknown compaction strategy 'magic'"):
         pipeline.compact(table, strategy="magic")
 
 

@@ -34,7 +34,7 @@ def test_a_pinned_view_outlives_a_collection(table):
         compact(table)
         assert collect_garbage(table).pinned == 2
         assert keys(snapshot) == "abcd"
-        assert read_pins(table.storage, table.id, 3600).versions == {3}
+        assert read_pins(table.storage, table.id).versions == {3}
     assert list(table.storage.list(pin_folder(table.id))) == []
     assert collect_garbage(table).files == 2
     assert keys(table) == "abcd"
@@ -42,7 +42,7 @@ def test_a_pinned_view_outlives_a_collection(table):
 
 def test_a_look_for_pins_where_there_are_none_is_one_request(s3_server, table):
     s3_server.requests.clear()
-    read_pins(table.storage, table.id, 3600)
+    read_pins(table.storage, table.id)
     assert len(s3_server.requests) == 1
 
 

@@ -12,7 +12,7 @@ from lakebed.errors import DamagedError
 from lakebed.log.segments import batch_of, bytes_of
 from lakebed.model.ipc import open_within
 from lakebed.model.key_summaries import Summary
-from lakebed.state.reference_lists import Sidecar, decode_references
+from lakebed.state.reference_lists import Claim, Sidecar, decode_references
 
 ROWS = pa.table(
     {
@@ -38,7 +38,7 @@ def opened(data, bytes_max):
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 def test_a_file_gives_its_rows_if_they_take_what_they_may(compression):
     assert opened(written(ROWS, compression), 200_000).read_all().equals(ROWS)
-    with pytest.raises(DamagedError, match=r"object 1 says that it decodes to .* at most 50000"):
+    with pytest.raises(DamagedError, match=r"object 1 declares a decoded size of .* above the limit of 50000"):
         opened(written(ROWS, compression), 50_000)
 
 
@@ -54,16 +54,16 @@ def test_a_bomb_is_refused_before_it_is_decompressed():
     bomb, summary = written(table, "zstd"), sealed(table)
     assert len(bomb) < 50_000
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
+    with pytest.raises(DamagedError, match="decoded size of 240000000 bytes"):
         opened(bomb, 1_000_000)
-    with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
+    with pytest.raises(DamagedError, match="decoded size of 240000000 bytes"):
         batch_of(pa.BufferReader(bomb), "part 1")
-    with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
+    with pytest.raises(DamagedError, match="decoded size of 240000000 bytes"):
         Summary.from_ipc(summary, "summary 1")
     with pytest.raises(DamagedError, match="its digest differs"):
         Summary.from_ipc(bomb, "summary 1")
-    with pytest.raises(DamagedError, match="decodes to 240000000 bytes"):
-        decode_references({"sidecar": "s", "references": 2000, "partitions": 1, "rows": 1}, {"s": bomb})
+    with pytest.raises(DamagedError, match="decoded size of 240000000 bytes"):
+        decode_references(Claim("s", references=2000, partitions=1, rows=1), {"s": bomb})
     assert pa.default_memory_pool().max_memory() == before
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Delete uncommitted objects although something is in doubt.")
 @options.dry_run
 def collect(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> None:
-    """Delete what is no longer needed, of TABLE, or of all tables and of dropped ones.
+    """Delete what TABLE, or all tables and dropped ones, no longer need.
 
     A file is deleted when its last reference has been gone for longer than history_s, and no tag or pin needs it; a log
     entry when it is older than log_s.

@@ -162,7 +162,7 @@ def test_nothing_is_begun_while_requests_or_commits_pile_up():
 def test_a_strategy_that_does_not_exist_is_refused_by_name():
     assert check_strategy("size-ratio") is Strategy.SIZE_RATIO
     assert check_strategy(None) is None
-    with pytest.raises(UsageError, match="no compaction strategy 'magic'; there are: basic, size-ratio"):
+    with pytest.raises(UsageError, match="unknown compaction strategy 'magic'; strategies: basic, size-ratio"):
         check_strategy("magic")
 
 

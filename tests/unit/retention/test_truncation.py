@@ -198,7 +198,7 @@ def test_whatever_checkpoint_is_damaged_another_opens_the_table(truncated):
         assert keys_of(opened(truncated)) == [1, 2, 3, 4]
         assert not opened(truncated).verify().sound
     truncated.storage.delete(doomed[-1:])
-    with pytest.raises(DamagedError, match="truncated up to 3, and no checkpoint"):
+    with pytest.raises(DamagedError, match="truncated up to 3, and no later checkpoint"):
         opened(truncated).state()
 
 

@@ -89,6 +89,6 @@ def test_many_columns_make_small_batches(path):
 
 def test_pages_that_no_limit_allows_are_refused_with_the_limit_that_does(path):
     pq.write_table(pa.table({"v": [bytes(MIB)] * 50}), path, use_dictionary=False)
-    with pytest.raises(SchemaMismatchError, match=r"5242\d+ bytes of pages at once.*column v.*memory_limit_bytes to"):
+    with pytest.raises(SchemaMismatchError, match=r"5242\d+ bytes for pages at once.*column v.*memory_limit_bytes to"):
         read(path, pages_bytes=40 * MIB)
     assert sum(batch.num_rows for batch in read(path, pages_bytes=60 * MIB)) == 50

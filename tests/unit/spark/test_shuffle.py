@@ -139,7 +139,7 @@ def test_a_piece_with_other_bytes_is_refused(shuffle, tmp_path):
 
 def test_a_source_with_fewer_rows_than_its_footer_says_is_refused(shuffle, tmp_path):
     made = reduced(sent_by(0, rows_of(7), shuffle), shuffle, tmp_path)
-    with pytest.raises(DamagedError, match="read 300 rows, and its sources say 301"):
+    with pytest.raises(DamagedError, match="read 300 rows, but its sources declare 301"):
         settle({0: 301}, made)
     with pytest.raises(DamagedError, match="map task 1 read 0 rows"):
         settle({0: 300, 1: 5}, made)

@@ -75,7 +75,7 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
         strangers = [name for name in self.files if name not in held]
         if strangers:
             raise Code.TRANSACTION_IMPOSSIBLE(
-                f"entry {state.version} chains {strangers[0]} in partition {self.partition}, which lacks it"
+                f"entry {state.version} concatenates {strangers[0]} in partition {self.partition}, which lacks it"
             )
         renamed = {name: held[name]._replace(run=self.run) for name in self.files}
         # All go and come, so that they stay in the order of arrival.
