@@ -1,14 +1,19 @@
-"""Every command of ``lakebed``, with one line of help each, in the order in which the help lists them."""
+"""Every command of ``lakebed``, with one line of help each, in the order in which the help lists them.
+
+The options and the command that need no other module are defined here: ``--version``, ``--application`` and
+``completion``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 import lakebed
-from lakebed.cli.grammar import Deferred, Group
+from lakebed.cli.grammar import COMPLETION_VARIABLE, Deferred, Group, Invocation, command
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - as Click calls it
@@ -27,6 +32,33 @@ def _flag(name: str, help: str, callback: Callable[[click.Context, click.Paramet
     return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=help)
 
 
+def complete() -> int:
+    """Answer the completion script of a shell, which runs ``lakebed`` with a variable set; returns the exit code."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(
+        LAKEBED, {"obj": Invocation()}, "lakebed", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
+    )
+
+
+@command
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish.")
+def completion(_: Invocation, *, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    bash: add `eval "$(lakebed completion bash)"` to ~/.bashrc.
+
+    zsh: add `eval "$(lakebed completion zsh)"` to ~/.zshrc.
+
+    fish: run `lakebed completion fish > ~/.config/fish/completions/lakebed.fish`.
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(LAKEBED, {}, "lakebed", COMPLETION_VARIABLE).source())
+
+
 LAKEBED = Group(
     "lakebed",
     "Very large tables of keyed rows, as sorted Parquet files on object storage.",
@@ -39,42 +71,42 @@ LAKEBED = Group(
                 Deferred("create", "Create an empty table.", "tables:create"),
                 Deferred("list", "List all tables.", "tables:list_tables"),
                 Deferred("show", "Show a table's schema and size.", "tables:show"),
-                Deferred("alter", "Change a table's schema, name or state; no file is rewritten.", "alter:alter"),
+                Deferred("alter", "Change a table's schema, name or state; no file is rewritten.", "tables:alter"),
                 Deferred("drop", "Drop a table; asks for its name first.", "tables:drop"),
                 Deferred("files", "List data files, partition by partition.", "tables:files"),
                 Deferred("partitions", "List partitions: their key ranges, rows and files.", "tables:partitions"),
-                Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "repair:repair"),
+                Deferred("repair", "Replace invalid values, such as text that is not UTF-8.", "integrity:repair"),
             ],
         ),
         Group(
             "settings",
             "Show and change settings.",
             [
-                Deferred("show", "Show the settings in force.", "settings:show"),
-                Deferred("set", "Change settings.", "settings:change"),
+                Deferred("show", "Show the settings in force.", "tables:show_settings"),
+                Deferred("set", "Change settings.", "tables:change_settings"),
             ],
         ),
         Group(
             "tag",
             "Name versions of a table and keep their files.",
             [
-                Deferred("create", "Name a version of a table and keep its files.", "tags:create"),
-                Deferred("drop", "Drop a tag; its files may then be deleted.", "tags:drop"),
-                Deferred("list", "List a table's tags and their versions.", "tags:list_tags"),
+                Deferred("create", "Name a version of a table and keep its files.", "versions:create_tag"),
+                Deferred("drop", "Drop a tag; its files may then be deleted.", "versions:drop_tag"),
+                Deferred("list", "List a table's tags and their versions.", "versions:list_tags"),
             ],
         ),
         Deferred("get", "Print all rows of a key, or of many keys.", "read:get"),
         Deferred("scan", "Print rows in key order.", "read:scan"),
         Deferred("count", "Count rows.", "read:count"),
         Deferred("sample", "Print random rows, in key order.", "read:sample"),
-        Deferred("prefixes", "Print the distinct values of the first row key fields, in key order.", "read:prefixes"),
+        Deferred("prefixes", "Print the distinct values of the first row key fields.", "read:prefixes"),
         Deferred("explain", "Read a key or ranges, and print what the read took.", "read:explain"),
         Deferred("sql", "Print the rows of a query over any tables, or prompt for queries.", "sql:sql"),
         Deferred("write", "Add the rows of files, in this process.", "write:write"),
         Deferred("remove", "Remove the rows of key ranges; asks for the table's name first.", "write:remove"),
-        Deferred("import", "Add large files at once, on Spark.", "transfer:import_rows"),
-        Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "transfer:attach"),
-        Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "transfer:export"),
+        Deferred("import", "Add large files at once, on Spark.", "write:import_rows"),
+        Deferred("attach", "Add sorted Parquet files as they are, on Spark.", "write:attach"),
+        Deferred("export", "Write rows as sorted files to an empty folder, on Spark.", "write:export"),
         Group(
             "requests",
             "Submit files for `lakebed ingest`, list and withdraw them.",
@@ -91,10 +123,10 @@ LAKEBED = Group(
         Deferred("compact", "Merge the runs of partitions that have several, on Spark.", "maintenance:compact"),
         Deferred("split", "Split partitions that have grown too large.", "maintenance:split"),
         Deferred("join", "Join small neighbouring partitions.", "maintenance:join"),
-        Deferred("gc", "Delete what TABLE, or all tables and dropped ones, no longer need.", "collection:collect"),
-        Deferred("history", "List what happened to a table, newest first.", "history:history"),
-        Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "verify:verify"),
-        Deferred("completion", "Print the completion script of a shell.", "completion:completion"),
+        Deferred("gc", "Delete what is no longer needed, of a table or of all.", "maintenance:gc"),
+        Deferred("history", "List what happened to a table, newest first.", "versions:history"),
+        Deferred("verify", "Check a table: its log, its files and, if asked, every row.", "integrity:verify"),
+        Deferred("completion", "Print the completion script of a shell.", "commands:completion"),
     ],
     epilog="`lakebed COMMAND --help` says more. Data go to stdout, messages to stderr.",
     params=[

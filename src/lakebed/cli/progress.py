@@ -1,21 +1,30 @@
-"""The progress of a long command on stderr: a bar of Rich on a terminal, a line now and then otherwise.
+"""A long command: its progress on stderr, and the pipeline that carries it out.
 
-Shows rows or bytes, how many a second, and the time left if the total is known. Never writes to stdout.
+Progress is a bar of Rich on a terminal, and a line now and then otherwise: rows or bytes, how many a second, and the
+time left if the total is known. It never goes to stdout.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from lakebed import clock
 from lakebed.cli.render import size_text
+from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from rich.progress import Progress
+    from rich import progress as rich_progress
+
+    from lakebed.cli.grammar import Invocation
+    from lakebed.spark import Pipeline, Progress
 
 BAR_WIDTH = 24
 BAR_EVERY_S = 0.1
@@ -31,7 +40,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._in_bytes = in_bytes
         self._stream = sys.stderr if stream is None else stream
         self._on_terminal = self._stream.isatty()
-        self._bar: Progress | None = None
+        self._bar: rich_progress.Progress | None = None
         self._began_s = clock.monotonic_s()
         self._shown_s: float | None = None
         self._done = 0
@@ -99,7 +108,7 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _bar(what: str, stream: TextIO) -> Progress:
+def _bar(what: str, stream: TextIO) -> rich_progress.Progress:
     """A bar that is drawn when it is updated: no thread of its own, which a fork would lose."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
@@ -118,3 +127,30 @@ def _bar(what: str, stream: TextIO) -> Progress:
     bar.add_task(what, total=None, text="")
     bar.start()
     return bar
+
+
+@contextlib.contextmanager
+def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipeline]:
+    """The pipeline of the instance, with Spark where ``launcher`` says.
+
+    Raises UsageError where PySpark is needed and not installed.
+    """
+    # Py4J logs what it is about to raise, and one Ctrl-C becomes several tracebacks.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_by_py4j)
+    with optional_imports():
+        from lakebed.spark import Pipeline
+
+        with Pipeline(cli.instance(), launcher=launcher) as pipeline:
+            yield pipeline
+
+
+def _not_by_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
+
+
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on stderr; yields the function that updates it."""
+    with ProgressBar(what) as bar:
+        yield lambda progress: bar.update(progress.rows_done, progress.rows_total)

@@ -149,9 +149,9 @@ def sample(
 def prefixes(
     cli: Invocation, *, table: str, depth: int, ranges: options.Ranges, limit: int | None, at: str | None
 ) -> None:
-    """Print the distinct values of the first row key fields, in key order.
+    """Print the distinct values of the first row key fields.
 
-    Those of all rows, or of the rows in the ranges given, as to scan. The rows between them are not read.
+    In key order; those of all rows, or of the rows in the ranges given, as to scan. The rows between them are not read.
     """
     snapshot = cli.snapshot(table, at)
     _print(snapshot.prefixes(depth, *ranges.of(snapshot.schema), limit=limit), cli.out, "no rows there")

@@ -8,7 +8,7 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.pipelines import open_pipeline
+from lakebed.cli.progress import open_pipeline
 from lakebed.cli.render import columns, count_text, plain, size_text
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport

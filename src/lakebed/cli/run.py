@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed import errors
-from lakebed.cli.commands import LAKEBED
+from lakebed.cli.commands import LAKEBED, complete
 from lakebed.cli.grammar import COMPLETION_VARIABLE, Invocation
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 
@@ -58,9 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     _prepare_streams()
     if COMPLETION_VARIABLE in os.environ:
-        from lakebed.cli.completion import complete
-
-        return complete(LAKEBED)
+        return complete()
     code = _run(sys.argv[1:])
     ignore_interrupts()
     return code

@@ -1,19 +1,35 @@
-"""``lakebed init`` and ``lakebed table``: instances and the tables in them."""
+"""``lakebed init``, ``table`` and ``settings``: instances, the tables in them, their schemas and settings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 import lakebed
+from lakebed import settings
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.render import ABOUT, columns, count_text, key_text, size_text
 from lakebed.errors import Code
 from lakebed.inspect.report import file_rows, partition_rows
+from lakebed.model import types
+from lakebed.model.checks import shown
+from lakebed.model.documents import UNREADABLE, load
+from lakebed.model.foreign_errors import error_text
 from lakebed.state.sums import file_sizes, table_rows
+from lakebed.state.transactions.schema_changes import (
+    AddField,
+    AllowNulls,
+    DropField,
+    RenameField,
+    SchemaChange,
+    WidenField,
+    describe,
+)
 
 
 @command
@@ -205,3 +221,114 @@ def drop(cli: Invocation, *, table: str, yes: bool) -> None:
         options.ask_for(table, f"This drops table {table} and all its rows", cli.out)
     instance.drop_table(table)
     cli.out.document({"table": table, "dropped": True}, [f"dropped table {table}"])
+
+
+# -- lakebed table alter -------------------------------------------------------------------------------------------
+
+_LADDERS = ", or ".join(" to ".join(ladder) for ladder in types.WIDENING)
+_CHANGES: dict[str, Callable[..., SchemaChange]] = {
+    "add": lambda name, text: AddField(name, _type(text)),
+    "drop": DropField,
+    "rename": RenameField,
+    "widen": lambda name, text: WidenField(name, _type(text)),
+    "allow_nulls": AllowNulls,
+}
+
+
+@command
+@options.table
+@click.option("--add", metavar="NAME TYPE", nargs=2, help="Add a value field; existing rows have null in it.")
+@click.option("--drop", metavar="NAME", help="Drop a value field.")
+@click.option("--rename", metavar="NAME NEW_NAME", nargs=2, help="Rename a field, of the keys as well.")
+@click.option("--widen", metavar="NAME TYPE", nargs=2, help=f"Widen a value field: {_LADDERS}.")
+@click.option("--allow-nulls", metavar="NAME", help="Let a value field be null.")
+@click.option("--rename-to", metavar="NEW_NAME", help="Rename the table; nothing moves.")
+@click.option("--online", is_flag=True, help="Compact and split the table when due.")
+@click.option("--offline", is_flag=True, help="Neither compact nor split the table.")
+def alter(
+    cli: Invocation, *, table: str, rename_to: str | None, online: bool, offline: bool, **changes: str | tuple[str, str]
+) -> None:
+    """Change a table's schema, name or state; no file is rewritten.
+
+    Takes one change. A TYPE is Arrow's name, such as int64, string or "timestamp[us, tz=UTC]", or JSON for a nested
+    type, such as '{"list": "string"}'.
+    """
+    schema_changes = {f"--{name.replace('_', '-')}": words for name, words in changes.items()}
+    options.check_one({**schema_changes, "--rename-to": rename_to, "--online": online, "--offline": offline})
+    if rename_to is not None:
+        cli.instance().rename_table(table, rename_to)
+        cli.out.document({"table": rename_to, "was": table}, [f"table {table} is now {rename_to}"])
+    elif online or offline:
+        cli.instance().set_online(table, online)
+        text = f"table {table} is {'online' if online else 'offline'}"
+        cli.out.document({"table": table, "online": online}, [text])
+    else:
+        ((name, given),) = ((name, given) for name, given in changes.items() if given)
+        change = _CHANGES[name](*((given,) if isinstance(given, str) else given))
+        _change_schema(cli, table, change)
+
+
+def _change_schema(cli: Invocation, name: str, change: SchemaChange) -> None:
+    table = cli.table(name)
+    version = table.alter(change)
+    document = {"table": table.name, "version": version, "schema": table.schema.to_json()}
+    cli.out.document(document, [f"table {table.name} at version {version}: {describe(change)}"])
+
+
+def _type(text: str) -> Any:
+    if not text.startswith("{"):
+        return types.parse(text)
+    try:
+        return types.from_json(load(text))
+    except UNREADABLE as error:
+        raise Code.TYPE_INVALID(
+            f"unknown type {shown(text)} ({error_text(error)}); see `lakebed table alter --help`"
+        ) from error
+
+
+# -- lakebed settings ----------------------------------------------------------------------------------------------
+
+
+@command
+@click.argument("table", metavar="[TABLE]", required=False)
+@click.option("--defaults", is_flag=True, help="Every setting with its unit, default and meaning; needs no instance.")
+def show_settings(cli: Invocation, *, table: str | None, defaults: bool) -> None:
+    """Show the settings in force.
+
+    Without TABLE: the instance's defaults.
+    """
+    options.check_at_most_one({"TABLE": table, "--defaults": defaults})
+    if defaults:
+        described = settings.describe()
+        rows = [(d.name, d.default, d.unit, d.help) for d in described]
+        text = columns(("setting", "default", "unit", "meaning"), rows)
+        cli.out.document({"settings": [asdict(d) for d in described]}, [text])
+        return
+    instance = cli.instance()
+    _print(cli, table, instance.settings() if table is None else instance.table(table).settings())
+
+
+@command
+@click.argument("words", metavar="[TABLE] NAME=VALUE...", nargs=-1, required=True)
+def change_settings(cli: Invocation, *, words: tuple[str, ...]) -> None:
+    """Change settings.
+
+    Without TABLE: the instance's defaults, for all tables that do not set their own. An empty value (NAME=) restores
+    the default.
+    """
+    table, texts = (None, words) if "=" in words[0] else (words[0], words[1:])
+    if not texts:
+        raise Code.ARGUMENT_MISSING(
+            f"give NAME=VALUE after {table}; `lakebed settings show --defaults` lists the names"
+        )
+    changes = options.setting_changes([name_value(text) for text in texts])
+    settings.validate(changes)
+    instance = cli.instance()
+    target = instance if table is None else instance.table(table)
+    target.set(**changes)
+    _print(cli, table, target.settings())
+
+
+def _print(cli: Invocation, table: str | None, in_force: dict[str, Any]) -> None:
+    rows = [(d.name, in_force[d.name], d.unit) for d in settings.describe()]
+    cli.out.document({"table": table, "settings": in_force}, [columns(("setting", "value", "unit"), rows)])

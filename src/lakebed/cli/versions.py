@@ -1,4 +1,4 @@
-"""``lakebed history``: the transactions of a table, its log entries, and calls that failed."""
+"""``lakebed history`` and ``tag``: the versions of a table, what made each, and names that keep their files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
-from lakebed.cli.render import count_text, plain, shown, size_text
+from lakebed.cli.render import columns, count_text, plain, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.failed_calls import read_failures
 from lakebed.inspect.history import described
@@ -113,3 +113,43 @@ def _short(value: Any) -> str:
     if len(text) <= VALUE_CHARS_MAX:
         return text
     return f"{text[:VALUE_CHARS_MAX]}…" + (f" ({len(value):,} in all)" if isinstance(value, list) else "")
+
+
+# -- lakebed tag ---------------------------------------------------------------------------------------------------
+
+name_argument = click.argument("name", metavar="NAME")
+
+
+@command
+@options.table
+@name_argument
+@click.option("--version", metavar="N", type=int, help="The version to name. Default: the newest.")
+def create_tag(cli: Invocation, *, table: str, name: str, version: int | None) -> None:
+    """Name a version of a table and keep its files.
+
+    A tagged version can be read (get, scan --at NAME) however old it becomes.
+    """
+    found = cli.table(table)
+    tagged = found.tag(name, version)
+    document = {"table": found.name, "tag": name, "version": tagged}
+    cli.out.document(document, [f"table {found.name}: tag {name} at version {tagged}"])
+
+
+@command
+@options.table
+@name_argument
+def drop_tag(cli: Invocation, *, table: str, name: str) -> None:
+    """Drop a tag; its files may then be deleted."""
+    found = cli.table(table)
+    found.untag(name)
+    cli.out.document({"table": found.name, "tag": name}, [f"table {found.name}: tag {name} dropped"])
+
+
+@command
+@options.table
+def list_tags(cli: Invocation, *, table: str) -> None:
+    """List a table's tags and their versions."""
+    found = cli.table(table)
+    tags = list(found.tags().items())
+    document = {"table": found.name, "tags": [{"tag": name, "version": version} for name, version in tags]}
+    cli.out.document(document, [columns(("tag", "version"), tags)] if tags else ["no tags"])
