@@ -98,10 +98,8 @@ class Reader:
     def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
         """All rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
         wanted = request.schema.arrow_of(request.names)
-        batches = self._part_rows(files, request)
-        return pa.Table.from_batches(
-            (exactly(rows, wanted) for rows in batches if not isinstance(rows, Unfiltered)), wanted
-        )
+        batches = (one for one in self._part_rows(files, request) if not isinstance(one, Unfiltered))
+        return pa.Table.from_batches((exactly(one, wanted) for one in batches), wanted)
 
     def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,
@@ -159,9 +157,8 @@ class Reader:
 
     def check_there(self, opened: OpenFile) -> None:
         """Raise as :meth:`scan` if the object of the file is missing, whatever is cached of it."""
-        there = (
-            opened.path.exists() if opened.path else self._storage.last_modified(data_name(self._table_id, opened.file))
-        )
+        name = data_name(self._table_id, opened.file)
+        there = opened.path.exists() if opened.path else self._storage.last_modified(name)
         if not there:
             self._files.drop(opened.file)
             self._files.verify(opened.file)
