@@ -13,9 +13,8 @@ from lakebed.log.committer import Log
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.state.machine import TABLE
 from lakebed.state.transactions import CreateTable
-from lakebed.storage import connect, object_size
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.object_size import OBJECT_BYTES_MAX
+from lakebed.storage import connect, contract
+from lakebed.storage.contract import OBJECT_BYTES_MAX, PutOutcome
 from lakebed.testing.logs import LogUrl
 from tests.unit.log.cases import LOG, adding
 from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
@@ -51,8 +50,8 @@ def test_two_instances_share_a_database(cluster, tmp_path):
 
 
 def test_an_entry_that_could_not_be_read_back_is_not_put(logs, monkeypatch):
-    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
-    with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
+    monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", 1000)
+    with pytest.raises(StorageError, match="it has 1001 bytes, and at most 1000 can be read back"):
         logs.open("catalog").create(1, bytes(1001))
     assert logs.open("catalog").get(1) is None
 

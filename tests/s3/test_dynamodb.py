@@ -12,7 +12,7 @@ from lakebed.log.backends import dynamodb
 from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
 from lakebed.log.backends.dynamodb_client import DynamoTable
 from lakebed.retention.orphans import delete_dropped
-from lakebed.storage import object_size
+from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogConformance, LogProcesses, LogUrl
 
@@ -74,8 +74,8 @@ def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, monkeypatch
 
 def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):
     log.create(1, bytes(2 * PART_BYTES))
-    monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", PART_BYTES)
-    with pytest.raises(DamagedError, match=r"entry 1 of .* has \d+ bytes, and nothing that Lakebed puts there"):
+    monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", PART_BYTES)
+    with pytest.raises(DamagedError, match=r"entry 1 of .* has \d+ bytes, and Lakebed puts at most"):
         log.get(1)
     with pytest.raises(StorageError, match="and at most 358400 can be read back"):
         log.create(2, bytes(2 * PART_BYTES))

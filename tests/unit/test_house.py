@@ -34,7 +34,6 @@ MODULE_LINES_MAX = 400
 # Modules that one idea fills, where a cut would go through a class or a closed union.
 LONG_MODULES = {
     "lakebed/errors.py": "one closed set of codes, facts and classes",
-    "lakebed/storage/local.py": "one store",
 }
 
 # Names that say nothing about what is in the box; `renames` and `information` are words of their own.

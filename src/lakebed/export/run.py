@@ -48,8 +48,8 @@ from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import gather
 from lakebed.read.summaries import load_summaries
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.disk_space import scratch_folder, writing_to
 from lakebed.storage.retries import put_until_clear
-from lakebed.storage.scratch import scratch_folder, writing_to
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema

@@ -41,8 +41,8 @@ from lakebed.sorting.merge_inputs import stored_id
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.blocks import digests_of
+from lakebed.storage.disk_space import writing_to
 from lakebed.storage.external import open_external
-from lakebed.storage.scratch import writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -46,7 +46,7 @@ from lakebed.parquet.ranks import RankNotes
 from lakebed.parquet.sizes import gather
 from lakebed.settings import Settings
 from lakebed.storage import blocks
-from lakebed.storage.scratch import writing_to
+from lakebed.storage.disk_space import writing_to
 
 GROUP_BYTES_MAX = 64 * 1024 * 1024
 """A row group is closed at this size in memory even if its rows are few: it is held whole while it is gathered."""

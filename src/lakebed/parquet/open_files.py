@@ -339,11 +339,10 @@ class OpenFiles:
 
     def _fetch_ranges(self, file: DataFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
         from lakebed.storage.object_store import ObjectStorage
-        from lakebed.storage.ranged_files import read_ranges
 
         assert isinstance(self._storage, ObjectStorage)
         try:
-            return read_ranges(self._storage, data_name(self._table_id, file), byte_ranges)
+            return self._storage.read_ranges(data_name(self._table_id, file), byte_ranges)
         except NotFoundError as error:
             raise self._missing(file) from error
         except StorageError as error:

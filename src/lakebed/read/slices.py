@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.pages import PagedFile
 from lakebed.sorting.sort import arrow_options
-from lakebed.storage.scratch import scratch_folder, writing_to
+from lakebed.storage.disk_space import scratch_folder, writing_to
 
 SLICE_BYTES = 8 * 1024 * 1024
 """Planning a slice takes about 2 ms, decoding it 40 ms or more."""

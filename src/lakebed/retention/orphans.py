@@ -38,7 +38,7 @@ from lakebed.model.files import (
 from lakebed.retention.plan import FoundObject, ObjectListing, OrphanPlan, cutoff, plan_orphans
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import RaiseWatermark, Watermark
-from lakebed.storage.reserve import with_reserve
+from lakebed.storage.disk_space import with_reserve
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -39,7 +39,7 @@ from lakebed.retention.orphans import DroppedReport, OrphanReport, delete_droppe
 from lakebed.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from lakebed.snapshot.pins import read_pins
 from lakebed.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
-from lakebed.storage.reserve import with_reserve
+from lakebed.storage.disk_space import with_reserve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -55,7 +55,7 @@ from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.sorting.merge_inputs import MergeInput, open_input, put_into_arrow, read_through, sample, spans
 from lakebed.sorting.sort import write_spill
-from lakebed.storage.scratch import scratch_folder
+from lakebed.storage.disk_space import scratch_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

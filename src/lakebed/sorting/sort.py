@@ -28,7 +28,7 @@ from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
 from lakebed.parquet.sizes import gather
-from lakebed.storage.scratch import scratch_folder, writing_to
+from lakebed.storage.disk_space import scratch_folder, writing_to
 
 PIECE_BYTES_MAX = 32 * 1024 * 1024
 """With larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""

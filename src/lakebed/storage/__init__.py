@@ -1,7 +1,7 @@
-"""The one door for every byte that lands, and comes back.
+"""Stores of objects: every byte that Lakebed writes or reads passes through one.
 
-:func:`connect` gives the store of a URL; :mod:`lakebed.storage.contract` says what a store promises. Whatever is
-built on it names objects, never paths or requests.
+:func:`connect` opens the store of a URL; :mod:`lakebed.storage.contract` specifies what a store promises. Other
+packages use object names, never paths or requests.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "memory": "memory"}
-_LOCAL_SEPARATOR = "://"
 
 _memories: dict[str, Clients] = {}
 _memories_lock = threading.Lock()
@@ -43,7 +42,7 @@ _memories_lock = threading.Lock()
 def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -> Storage:
     """The store at a root URL: ``file:///…``, a path, ``s3://bucket/prefix``, ``gs://…``, ``az://…``, ``memory://name``.
 
-    Nothing is read or written yet. ``memory://`` stores of one name are one store, for the life of the process.
+    Connecting reads and writes nothing. In a process, ``memory://`` stores with equal names are one store.
 
     Raises:
         UsageError: the scheme is unknown, the URL holds a password or a query, or an option is unknown.
@@ -51,7 +50,7 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     if not isinstance(url, Path):
         check_text("url", url)
     options = _options(storage_options)
-    if isinstance(url, Path) or _LOCAL_SEPARATOR not in url:
+    if isinstance(url, Path) or "://" not in url:
         return _local(str(url), options)
     try:
         parts = urlsplit(url)
@@ -81,7 +80,7 @@ def _options(given: Any) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise Code.ARGUMENT_INVALID(f"storage options are names with texts, not a {type(given).__name__}")
+        raise Code.ARGUMENT_INVALID(f"storage options must map names to strings, not be a {type(given).__name__}")
     return dict(given)
 
 

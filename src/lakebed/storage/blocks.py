@@ -1,14 +1,13 @@
-"""Block digests: what shows that bytes read out of a data file are the bytes that were written.
+"""Block digests verify that bytes read from a data file are the bytes that were written.
 
 A Parquet file has checksums for the content of its pages only. A flipped bit in a page header, a page index or a
-filter can lose rows without an error. So a data file ends with a digest of each of its blocks: a list before the
-footer, which covers every byte before the list. The footer holds the digest of the list, and the table state holds the
-digest of the footer. A reader verifies the blocks that it reads, whatever is in them.
+filter can lose rows without an error. So a data file has a list with a digest of each of its blocks. The list lies
+before the footer and covers every byte before the list. The footer has the digest of the list, and the table state has
+the digest of the footer. A reader verifies the blocks that it reads, whatever their content.
 
-:func:`seal` adds the list to a file that Arrow has closed: the Parquet footer holds no offset of its own position, so
-the list goes in front of it, and a value that was written into the footer as a placeholder is replaced by one of the
-same length. :class:`Blocks` verifies, and remembers what it verified: each block is read once more by a process, at its
-first use.
+:func:`seal` inserts the list into a file that Arrow has closed: a Parquet footer does not depend on its own offset, so
+the list goes in front of it, and replaces a placeholder in the footer by a value of the same length. :class:`Blocks`
+verifies, and remembers which blocks it has verified: a process verifies each block once, at its first use.
 
 Rules: a digest is the canonical bytes of XXH3-64 (docs/format.md, section 7). Errors: OSError, which readers turn into
 a DamagedError that names the file. Source: decision 0029.
@@ -18,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -33,24 +32,26 @@ KEY = "lakebed.block_digests"
 """The key of the placeholder in the key-value metadata of the footer."""
 
 BLOCK_BYTES = 16 * 1024
-"""A smaller block makes the list longer (0.05% of the file now), a larger one makes a small read longer."""
+"""Smaller blocks make the list longer (it takes 0.05% of the file), larger ones make small reads longer."""
 
 PLACEHOLDER = "?" * 96
 
 _ENTRY = KEY.encode() + bytes([0x18, len(PLACEHOLDER)]) + PLACEHOLDER.encode()
-"""The key and its value in the footer: in Thrift's compact protocol a byte for the next field, text, and its length."""
+"""The key and its value in the footer. In Thrift's compact protocol the two bytes between are the next field, of type
+text, and its length."""
 
 DIGEST_BYTES = 8
 _TAIL_BYTES = 8  # the footer's length and the magic
 _READ_BLOCKS = 256
 """Blocks verified in one read: 4 MiB."""
 
-Place = tuple[int, int]
+ByteRange = tuple[int, int]
+"""Offset and length."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockList:
-    """Where the digests of a file's blocks are: at ``offset``, which is also where the last block ends."""
+    """Where the list of block digests lies: at ``offset``, which is also the end of the last block."""
 
     block_bytes: int
     offset: int
@@ -58,42 +59,41 @@ class BlockList:
 
     @classmethod
     def parse(cls, text: bytes) -> BlockList:
-        """From the value in the footer. Raises ValueError, KeyError or TypeError for another text."""
-        said = load(text)
-        found = cls(int(said["block_bytes"]), int(said["offset"]), str(said["digest"]))
+        """From the value in the footer. Raises ValueError, KeyError or TypeError if it is malformed."""
+        document = load(text)
+        found = cls(int(document["block_bytes"]), int(document["offset"]), str(document["digest"]))
         if found.block_bytes < 1 or found.offset < 0:
             raise ValueError(f"blocks of {found.block_bytes} bytes up to {found.offset}")
         return found
 
     def to_text(self) -> bytes:
         """The value in the footer, as long as the placeholder."""
-        said = {"block_bytes": self.block_bytes, "offset": self.offset, "digest": self.digest}
-        text = json.dumps(said, separators=(",", ":")).encode().ljust(len(PLACEHOLDER))
+        text = json.dumps(asdict(self), separators=(",", ":")).encode().ljust(len(PLACEHOLDER))
         assert len(text) == len(PLACEHOLDER)
         return text
 
     @property
-    def byte_range(self) -> Place:
+    def byte_range(self) -> ByteRange:
         """Offset and length of the list."""
         return self.offset, DIGEST_BYTES * -(-self.offset // self.block_bytes)
 
     @classmethod
     def beside(cls, offset: int, digests: bytes) -> BlockList:
-        """Of a file that does not hold the list: its blocks end at ``offset``."""
+        """For a file that does not contain the list; its blocks end at ``offset``."""
         return cls(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests))
 
     def fits(self, size_bytes: int, footer_bytes: int) -> bool:
-        """Whether a file of this size can be the one that the list was made for: the list lies before its footer."""
+        """Whether the list ends where the footer of a file of this size begins."""
         return sum(self.byte_range) + footer_bytes == size_bytes
 
 
 class Blocks:
-    """The blocks of one open file, and which of them were verified. Safe to use from many threads."""
+    """The blocks of one open file, and which of them are verified. Safe to use from many threads."""
 
     __slots__ = ("_digests", "_seen", "_size", "block_bytes")
 
     def __init__(self, listed: BlockList, digests: bytes) -> None:
-        """``digests`` is the list. Raises OSError if it is not the one that the footer tells of."""
+        """``digests`` is the list. Raises OSError if it does not have the digest in the footer."""
         found = xxhash.xxh3_128_hexdigest(digests)
         if len(digests) != listed.byte_range[1] or found != listed.digest:
             raise OSError(f"the digest of its block digests is {found}, {listed.digest} was written")
@@ -102,23 +102,23 @@ class Blocks:
         self._size = listed.offset
         self._seen = bytearray(len(digests) // DIGEST_BYTES)
 
-    def around(self, byte_range: Place) -> Place:
-        """The whole blocks that the bytes lie in."""
+    def around(self, byte_range: ByteRange) -> ByteRange:
+        """The byte range of the whole blocks that contain the bytes."""
         begin = byte_range[0] // self.block_bytes * self.block_bytes
         end = -(-(byte_range[0] + byte_range[1]) // self.block_bytes) * self.block_bytes
         return begin, min(end, self._size) - begin
 
     @property
     def end(self) -> int:
-        """Where the last block ends."""
+        """The offset at which the last block ends."""
         return self._size
 
-    def ends_before(self, byte_range: Place) -> bool:
-        """Whether the bytes lie behind the blocks: in their digests, or in the footer."""
+    def ends_before(self, byte_range: ByteRange) -> bool:
+        """Whether the bytes lie after the blocks: in the list of digests, or in the footer."""
         return byte_range[0] >= self._size
 
     def check(self, begin: int, content: bytes | memoryview) -> None:
-        """Hold whole blocks that begin at this offset against their digests. Raises OSError for one that differs."""
+        """Compare whole blocks, from offset ``begin`` on, with their digests. Raises OSError for one that differs."""
         size, view = self.block_bytes, memoryview(content)
         at = DIGEST_BYTES * (begin // size)
         for start in range(0, len(view), size):
@@ -127,10 +127,10 @@ class Blocks:
                 raise OSError(f"bytes {begin + start} to {end} are not what was written")
             at += DIGEST_BYTES
 
-    def read(self, descriptor: int, byte_range: Place) -> bytes:
-        """These bytes of an open local file. Whole blocks are read around them where one was not verified before.
+    def read(self, descriptor: int, byte_range: ByteRange) -> bytes:
+        """These bytes of an open local file. If a block of them is not verified yet, the whole blocks are read.
 
-        Raises OSError if a block differs, or the file ends before the bytes do.
+        Raises OSError if a block differs, or the file is too short.
         """
         offset, length = byte_range
         first, end = offset // self.block_bytes, -(-(offset + length) // self.block_bytes)
@@ -143,16 +143,16 @@ class Blocks:
             raise OSError(f"{len(content)} of {length} bytes at {offset}")
         return content
 
-    def have_seen(self, byte_ranges: Iterable[Place]) -> bool:
-        """Whether all blocks of the bytes were verified. Behind the blocks is what was verified to open the file."""
+    def have_seen(self, byte_ranges: Iterable[ByteRange]) -> bool:
+        """Whether all blocks of the bytes are verified. The bytes after the blocks were, when the file was opened."""
         size, find = self.block_bytes, self._seen.find
-        for offset, length in byte_ranges:  # noqa: SIM110 - a generator is a call for each place
+        for offset, length in byte_ranges:  # noqa: SIM110 - a generator costs a call for each range
             if find(0, offset // size, -(-(offset + length) // size)) >= 0:
                 return False
         return True
 
-    def verify(self, path: Path, byte_ranges: Iterable[Place]) -> None:
-        """Verify the blocks of these places of a local file, each once. Raises OSError."""
+    def verify(self, path: Path, byte_ranges: Iterable[ByteRange]) -> None:
+        """Verify the blocks of these byte ranges of a local file that are not verified yet. Raises OSError."""
         unseen = [byte_range for byte_range in byte_ranges if not self.have_seen([byte_range])]
         if unseen:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -165,13 +165,13 @@ class Blocks:
                 os.close(descriptor)
 
     def verify_all(self, path: Path) -> None:
-        """The same for the whole file."""
+        """Verify all blocks of a local file that are not verified yet. Raises OSError."""
         self.verify(path, [(0, self._size)])
 
     def _verified(self, descriptor: int, first: int, end: int) -> bytes:
-        """The blocks ``[first, end)``, verified."""
+        """Read and verify the blocks ``[first, end)``."""
         if end > len(self._seen):
-            raise OSError(f"block {end - 1} of {len(self._seen)} was asked for")
+            raise OSError(f"block {end - 1} does not exist: there are {len(self._seen)}")
         offset = first * self.block_bytes
         length = min(end * self.block_bytes, self._size) - offset
         content = os.pread(descriptor, length, offset)
@@ -183,7 +183,7 @@ class Blocks:
 
 
 def digests_of(path: Path) -> bytes:
-    """The digests of the blocks of a Parquet file, up to its footer; for a file that another program wrote.
+    """The digests of the blocks of a Parquet file that another program wrote, up to its footer.
 
     Raises OSError if it cannot be read.
     """
@@ -222,7 +222,7 @@ def seal(path: Path) -> None:
         footer = os.pread(descriptor, size_bytes - offset, offset)
         digests = block_digests(descriptor, offset)
         value = BlockList(BLOCK_BYTES, offset, xxhash.xxh3_128_hexdigest(digests)).to_text()
-        # The last one: the metadata come after the row groups, whose statistics hold values of users.
+        # The last one: the metadata follow the row groups, whose statistics contain values of users.
         found = footer.rfind(_ENTRY)
         if found < 0:
             raise ValueError(f"the footer of {path} has no placeholder for block digests")

@@ -1,11 +1,11 @@
-"""What an object store's client meant by an error.
+"""Translate the errors of an object store's client.
 
-obstore gives most failures as one class with the facts in the text only, so the text is read here and nowhere else:
-the HTTP status, and a few phrases. Whether a failure is transient decides what a caller does, so the rule is: it is,
-unless the answer proves that the same request would fail again.
+obstore reports most failures as one class and gives the details only as text, so this module reads the HTTP status and
+a few phrases from the text; no other module does. Callers retry transient failures: a failure is transient unless the
+answer proves that the same request would fail again.
 
-Texts may hold signed URLs, and endpoints with a password; query strings and users are cut from the message, and the
-original error is then not chained.
+Texts may contain signed URLs, and endpoints with a password. Query strings and user names are cut from the message, and
+then the original error is not chained.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TRANSIENT_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 507, 509,
 _MESSAGE_CHARS_MAX = 400
 
 _NO_CREDENTIALS = (Code.STORE_CREDENTIALS, "no credentials found: set them in the environment or storage options")
-# Phrase in the text -> the code, and what to do. The first that matches wins; all of these fail again until mended.
+# Phrase in the text -> the code and the remedy. The first match counts; none of these is transient.
 _REMEDIES = {
     "NoSuchBucket": (Code.STORE_NOT_FOUND, "the bucket does not exist: create it, or correct the URL"),
     "ContainerNotFound": (Code.STORE_NOT_FOUND, "the container does not exist: create it, or correct the URL"),
@@ -48,7 +48,7 @@ _REMEDIES = {
 
 
 def explain(error: BaseException, action: str, url: str) -> Error:
-    """The error as one that says what, which URL and the remedy; ``transient`` says whether to try again."""
+    """The error for a failed request: action, URL, remedy, and whether it is ``transient``."""
     text = str(error)
     status = _status(text)
     transient = status is None or status in _TRANSIENT_STATUS
@@ -64,13 +64,13 @@ def explain(error: BaseException, action: str, url: str) -> Error:
 
 
 def scrubbed(text: str) -> str:
-    """The text without what may be a secret in its URLs: query strings, and users with their passwords."""
+    """The text without the parts of URLs that may be secret: query strings, and users with their passwords."""
     return _QUERY.sub("?...", _USER.sub("...@", text))
 
 
 @contextmanager
 def explained(action: str, url: str) -> Iterator[None]:
-    """Turn whatever a client raises in the block into a :class:`~lakebed.errors.StorageError`."""
+    """Turn the errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
     from obstore.exceptions import BaseError
 
     try:
@@ -80,22 +80,22 @@ def explained(action: str, url: str) -> Iterator[None]:
     except (BaseError, OSError, NotImplementedError) as error:
         failure = explain(error, action, url)
         if scrubbed(str(error)) != str(error):
-            raise failure from None  # the chained text would show what was cut
+            raise failure from None  # the chained text would show the secret
         raise failure from error
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether an "already exists" only says that the create met another request, and nothing was stored.
+    """Whether an "already exists" means that the create collided with another request, and nothing was stored.
 
-    S3 answers 409 where a delete races with the create; the client reports it like a taken name. Azure answers 409
-    for a taken name, so the status alone does not tell.
+    S3 answers 409 if a delete races with the create, and the client reports that like a taken name. Azure answers 409
+    for a taken name, so the status alone does not decide.
     """
     text = str(error)
     return _status(text) == 409 and "BlobAlreadyExists" not in text
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Whether the client or the server does not know the kind of request at all."""
+    """Whether the client or the server does not support this kind of request."""
     from obstore.exceptions import NotSupportedError
 
     return isinstance(error, NotImplementedError | NotSupportedError) or _status(str(error)) == 501

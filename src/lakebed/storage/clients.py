@@ -1,18 +1,18 @@
-"""Opening an object store's client from a URL and a user's options. Nothing is sent yet.
+"""Open the clients of an object store, from a URL and storage options. Opening sends no request.
 
-Options are the client's own settings as strings (``aws_access_key_id``, ``endpoint_url``, ``account_name``,
-``timeout`` …), upper or lower case; an unknown one is refused by name. What is not among them comes from the usual
-chain: environment, web identity, container or instance metadata, and, for S3 where boto3 is installed, the profiles of
-``~/.aws``, SSO among them, with their region and endpoint. Values of options never appear in an error or a repr.
+Options are the client's settings as strings (``aws_access_key_id``, ``endpoint_url``, ``account_name``, ``timeout`` …),
+in upper or lower case; an unknown one is refused by name. Other settings come from the usual chain: environment, web
+identity, container or instance metadata, and, for S3 if boto3 is installed, the profiles of ``~/.aws`` (SSO too) with
+their region and endpoint. Values of options never appear in an error or a repr.
 
-Each root gets two clients: one that retries by itself, and one that never does, for conditional puts. A client that
-repeats a put whose answer was lost reports the caller's own object as someone else's.
+Each root has two clients: one that retries, and one that does not, for conditional puts. A client that repeats a put
+after its answer was lost would report the caller's own object as another writer's.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
-from lakebed.storage.client_errors import scrubbed
+from lakebed.storage.client_errors import explained, scrubbed
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 PROFILE_OPTION = "aws_profile"
 
-# obstore takes these apart from the store's own settings, though the underlying client knows them by one name.
+# obstore takes these as an argument of their own, apart from the store's settings.
 _CLIENT_OPTIONS = frozenset(
     {
         "allow_http",
@@ -49,14 +50,15 @@ _CLIENT_OPTIONS = frozenset(
 )
 _SERVICES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 
-# Ten tries with back-off to 15 s fit in a minute of trouble; a caller then hears of it.
+# Ten attempts with a backoff of up to 15 s take about a minute; then the call fails.
 _RETRYING: dict[str, Any] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
+_LIST_CHUNK = 1000  # one page of S3
 _ONCE: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The two clients of one bucket or container, and what opened them (kept out of reprs: it holds secrets)."""
+    """The two clients of one bucket or container, and the options that opened them (secrets: not in reprs)."""
 
     retrying: ObjectStore = field(repr=False)
     once: ObjectStore = field(repr=False)
@@ -70,7 +72,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
 
     Raises:
         UsageError: an option is unknown to this kind of store, or its value cannot be parsed.
-        StorageError: settings that are needed are missing (an Azure account), or a named file cannot be read.
+        StorageError: a required setting is missing (an Azure account), or a named file cannot be read.
     """
     from obstore import store as obstore_stores
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
@@ -101,6 +103,23 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         raise failure from (error if said in str(error) else None)
 
 
+def listed_objects(clients: Clients, prefix: str, url: str) -> Iterator[ObjectMeta]:
+    """The objects below a prefix ("": all), in pages of a thousand that are fetched as they are read.
+
+    Raises StorageError, which names the ``url``.
+    """
+    import obstore
+
+    with explained("list", url):
+        pages = iter(obstore.list(clients.retrying, prefix or None, chunk_size=_LIST_CHUNK))
+    while True:
+        with explained("list", url):
+            page = next(pages, None)
+        if page is None:
+            return
+        yield from page
+
+
 def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[str, str], str | None]:
     """(settings of the store, settings of its HTTP client, profile), names in lower case."""
     config: dict[str, str] = {}
@@ -122,7 +141,7 @@ def _sort_options(options: Mapping[str, object]) -> tuple[dict[str, str], dict[s
 
 
 def _allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str, str]) -> None:
-    """Allow plain HTTP where the endpoint begins with http://: that says it already."""
+    """Allow plain HTTP if the endpoint begins with http://."""
     endpoints = [value for key, value in config.items() if "endpoint" in key]
     if scheme == "s3":
         endpoints += [os.environ.get(name, "") for name in _ENDPOINTS] if not endpoints else []
@@ -131,10 +150,10 @@ def _allow_http(scheme: str, config: Mapping[str, str], client_options: dict[str
 
 
 def _profile_credentials(config: dict[str, str], profile: str | None) -> Callable[[], Any] | None:
-    """Credentials from ``~/.aws`` by boto3, where nothing nearer gives any and such files or a profile exist.
+    """Credentials from ``~/.aws`` by boto3, if no option or variable gives any and such files or a profile exist.
 
-    Region and endpoint of the profile go into ``config`` where neither that nor the environment has them. Asking boto3
-    in every case would make it wait for instance metadata on machines that have none.
+    Sets region and endpoint of the profile in ``config``, unless it or the environment has them. boto3 is not called
+    without need, because it waits for instance metadata on machines that have none.
     """
     variable = next((name for name in (_PROFILE_VARIABLE, "AWS_DEFAULT_PROFILE") if os.environ.get(name)), None)
     wanted = profile is not None or variable is not None
@@ -147,7 +166,8 @@ def _profile_credentials(config: dict[str, str], profile: str | None) -> Callabl
             return None
         named = f"storage option {PROFILE_OPTION!r}" if profile is not None else f"the variable {variable}"
         raise Code.PACKAGE_MISSING(
-            f"{named} names a profile of ~/.aws, and to read one takes boto3: pip install boto3", option=PROFILE_OPTION
+            f"{named} names a profile of ~/.aws, and reading profiles needs boto3: pip install boto3",
+            option=PROFILE_OPTION,
         )
     if given and not wanted:
         return None
@@ -160,7 +180,7 @@ def _profile_credentials(config: dict[str, str], profile: str | None) -> Callabl
         _take_settings(config, session)
         if given or nearer or session.get_credentials() is None:
             return None
-        return _explained(Boto3CredentialProvider(session))
+        return _with_remedy(Boto3CredentialProvider(session))
     except BotoCoreError as error:
         raise Code.CREDENTIALS_UNREADABLE(f"cannot read AWS credentials: {error}") from error
 
@@ -172,22 +192,22 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 def _take_settings(config: dict[str, str], session: Any) -> None:
-    """Region and endpoint of a profile, where nothing nearer says otherwise."""
-    if session.region_name and not _says(config, "region", _REGIONS):
+    """Set region and endpoint of a profile, unless an option or variable sets them."""
+    if session.region_name and not _is_set(config, "region", _REGIONS):
         config["aws_region"] = session.region_name
     scoped = session._session.get_scoped_config()  # noqa: SLF001 - boto3 has no public way to a profile's own settings
     services = session._session.full_config.get("services", {}).get(scoped.get("services"), {})  # noqa: SLF001 - as above
     endpoint = services.get("s3", {}).get("endpoint_url") or scoped.get("endpoint_url")
-    if endpoint and not _says(config, "endpoint", _ENDPOINTS):
+    if endpoint and not _is_set(config, "endpoint", _ENDPOINTS):
         config["aws_endpoint"] = endpoint
 
 
-def _says(config: Mapping[str, str], what: str, variables: Sequence[str]) -> bool:
+def _is_set(config: Mapping[str, str], what: str, variables: Sequence[str]) -> bool:
     return any(what in key for key in config) or any(name in os.environ for name in variables)
 
 
-def _explained(provider: Callable[[], Any]) -> Callable[[], Any]:
-    """The provider, whose failures (an SSO login that has expired, say) say what to do."""
+def _with_remedy(provider: Callable[[], Any]) -> Callable[[], Any]:
+    """The provider with its errors (such as an expired SSO login) translated."""
     from botocore.exceptions import BotoCoreError
 
     def credentials() -> Any:

@@ -1,31 +1,33 @@
-"""What Lakebed asks of a store: the one door for every byte that lands.
+"""The storage interface: every byte that Lakebed writes or reads passes through it.
 
-A store is a flat map from names to immutable-looking objects. Everything above it (the log, data files, checkpoints)
-rests on five promises, which the conformance suite in :mod:`lakebed.testing.conformance` checks:
+A store is a flat map from names to objects. The log, data files and checkpoints depend on five promises, which the
+conformance suite in :mod:`lakebed.testing.conformance` checks:
 
-* :meth:`Storage.create` never overwrites, and of any number of racing creates of one name at most one takes effect.
-* :meth:`Storage.replace_if` never overwrites but the version it was given: of any number of racing ones at most one
-  takes effect. Only the truncation of a log needs it, so a store without it is one that keeps its whole log
+* :meth:`Storage.create` never overwrites. At most one of any number of racing creates of a name takes effect.
+* :meth:`Storage.replace_if` overwrites only the version that it was given. At most one of any number of racing calls
+  takes effect. Only truncating a log needs it: a store without it keeps the whole log
   (:func:`~lakebed.storage.probe.keeps_replace_if`).
-* What was acknowledged is durable, and is seen by every later read of that name and by every later listing.
-* An object is there whole or not at all.
-* An object's last-modified time is the store's own clock; a listing and :meth:`Storage.last-modified time` give the
-  same value for it.
+* An acknowledged write is durable. Every later read of the name and every later listing shows it.
+* An object exists whole or not at all.
+* The last-modified time of an object comes from the store's clock. A listing and :meth:`Storage.last_modified` give the
+  same value.
 
-Outcomes are values where losing is normal. :attr:`PutOutcome.UNCLEAR` says that the request may have taken effect, or
-may yet do so; the caller settles it by putting *the same bytes to the same name again* until the answer is CREATED or
-EXISTS. EXISTS means "look whose it is": it may be the caller's own earlier request, and on object stores that answer a
-racing delete with a conflict there may even be nothing there, in which case the caller puts again.
+Outcomes. Losing a race is a value, not an exception. :attr:`PutOutcome.UNCLEAR`: the request may have taken effect, or
+may yet. The caller puts *the same bytes to the same name again* until the answer is CREATED or EXISTS
+(:func:`~lakebed.storage.retries.put_until_clear`). After EXISTS the caller reads the object, which may be its own, from
+an earlier request. Some object stores also answer so to a create that races with a delete; if nothing is there, the
+caller puts again.
 
-Every failure is a :class:`~lakebed.errors.StorageError` whose ``transient`` fact says whether the same call may
-succeed later (time-out, 5xx, throttling) or someone must mend something first (permission, space, a missing bucket).
+Names are relative paths of plain segments (:func:`check_name`), so no name can leave the root. Segments that begin with
+a dot belong to the store (temporaries, clock and probe objects), and listings leave them out.
+
+Sizes. An object that is put as bytes has at most OBJECT_BYTES_MAX, and a larger one is refused before it is read: the
+size of a log entry, manifest, pin or request is not known beforehand, and any program with access to the store could
+put gigabytes under its name. Files of any size are sent and fetched.
+
+Errors. Every failure is a :class:`~lakebed.errors.StorageError`. Its ``transient`` fact says whether the same call may
+succeed later (time-out, 5xx, throttling) or something has to be repaired first (permission, space, a missing bucket).
 A ``create`` that raises has stored nothing.
-
-An object that is put as bytes has at most OBJECT_BYTES_MAX (:mod:`lakebed.storage.object_size`), and one that is read
-as bytes is refused before it is read if it has more. Files of any size are sent and fetched.
-
-Names are relative paths of plain segments (:func:`check_name`), so that no name can leave the root, and segments that
-begin with a dot belong to the store (temporaries, clock and probe objects): listings never show them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
-from lakebed.errors import Code
+from lakebed.errors import Code, Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES_CHECKED = 4096
-"""Names that are known to be safe: each read of a table looks for the same two."""
+"""Names in the cache of :func:`check_name`: each read of a table checks the same two."""
 
 NAME_CHARS_MAX = 800
 """S3 allows 1,024 bytes a key; the rest is for the root's own prefix."""
@@ -56,28 +58,31 @@ SEGMENT_CHARS_MAX = 200
 _SEGMENT = re.compile(rf"[A-Za-z0-9_.=-]{{0,{SEGMENT_CHARS_MAX - 1}}}[A-Za-z0-9_=-]", re.ASCII)
 _NAME = re.compile(rf"{_SEGMENT.pattern}(?:/{_SEGMENT.pattern})*", re.ASCII)
 
-
 PROBE = ".probe"
-"""The folder of the objects by which a store is tried out."""
+"""The folder of the objects with which a store is tested."""
+
+OBJECT_BYTES_MAX = 128 * 1024 * 1024
+"""The largest objects that are put as bytes: a log entry is one line of up to 16 MiB; a sidecar of 2,000,000 references
+has some 50 MB; the manifest of a checkpoint of a million partitions with boundaries of 20 bytes has some 60 MB."""
 
 
 class PutOutcome(Enum):
     """How a conditional put ended: a create-if-absent, or a replace-if-unchanged."""
 
     CREATED = "created"
-    """Stored by this very request, and durable."""
+    """This request stored the object, durably."""
 
     EXISTS = "exists"
-    """The name is taken: read it to learn by whom. It may be the caller's own, of an earlier unclear request.
-    Of a replace: what is there is another version than the one named, or nothing is there."""
+    """The name is taken, perhaps by the caller's own earlier request: read the object to find out. For a replace: the
+    object has another version, or does not exist."""
 
     UNCLEAR = "unclear"
-    """No trustworthy answer (time-out, reset, 5xx, 409): put the same bytes again before anything else is tried."""
+    """No reliable answer (time-out, reset, 5xx, 409): put the same bytes again before anything else is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Which content of an object a read met, in the store's own words; of use to that store alone."""
+    """Identifies the content of an object, as its store does (an entity tag and a generation, or a digest)."""
 
     tag: str
     generation: str | None = None
@@ -85,7 +90,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """The bytes of an object, and what :meth:`Storage.replace_if` must find there to put others in their place."""
+    """The bytes of an object, and the version to give to :meth:`Storage.replace_if`."""
 
     data: bytes
     version: Version
@@ -93,7 +98,7 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the door knows of an object it sent.
+    """Size, digests and last-modified time of an object that was sent.
 
     ``digest`` is the XXH3-128 of the whole object in hex. The footer is the last part of a Parquet file: its metadata
     with the four length bytes and the four magic bytes; 0 and "" for any other kind of object.
@@ -116,7 +121,7 @@ class Listed:
 
 
 class Storage(Protocol):
-    """A root URL and what can be done below it. Safe to use from many threads."""
+    """The objects below a root URL. Safe to use from many threads."""
 
     @property
     def url(self) -> str:
@@ -127,53 +132,54 @@ class Storage(Protocol):
         """Whether other processes can see it."""
 
     def create(self, name: str, data: bytes) -> PutOutcome:
-        """Put create-if-absent, in exactly one request: nothing below this call retries silently.
+        """Put create-if-absent, in exactly one request, without a retry.
 
         Raises StorageError for more than OBJECT_BYTES_MAX, as each put does.
         """
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put atomically over whatever is there. Only for objects that are derived from others."""
+        """Put atomically, over an existing object too. Only for objects that are derived from others."""
 
     def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
-        """Put over that version and no other, in exactly one request: nothing below this call retries silently.
+        """Put over that version and no other, in exactly one request, without a retry.
 
-        Equal bytes may be one version, so an object whose bytes come back is no use for this. Whether it is kept
-        against :meth:`replace` and :meth:`delete` of the same name is not promised.
+        Equal bytes may have equal versions, so do not use it for objects that return to earlier bytes. Whether it is
+        safe against a concurrent :meth:`replace` or :meth:`delete` of the name is not promised.
 
         Raises:
-            UnsafeStoreError: the store cannot do it.
+            UnsafeStoreError: the store does not support it.
         """
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None: not there.
+        """The whole object; None if it does not exist.
 
         Raises:
             DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
         """
 
     def get_versioned(self, name: str) -> Versioned | None:
-        """The same with its version, in one request. Raises as :meth:`get` does.
+        """The whole object with its version, in one request.
 
         Raises:
-            UnsafeStoreError: the store does not tell versions.
+            DamagedError: it has more than OBJECT_BYTES_MAX, and is not read.
+            UnsafeStoreError: the store reports no versions.
         """
 
     def last_modified(self, name: str) -> datetime | None:
-        """The store's last-modified time of the object, aware UTC; None: not there."""
+        """The store's last-modified time of the object, aware UTC; None if it does not exist."""
 
     def now(self) -> datetime:
-        """The store's clock, read off a fresh object that is deleted again (a few requests: not for hot paths)."""
+        """The store's clock, read from a new object that is deleted again (a few requests: not for hot paths)."""
 
     def send(self, name: str, path: Path) -> Stored:
-        """Move or upload a finished local file, digesting it in the same single read.
+        """Move or upload a finished local file, and compute its digests in the same read.
 
-        The name must be fresh. The local file is gone afterwards on local disk, and is left to the caller on object
-        stores: delete it with ``missing_ok=True``.
+        The name must be new. A store on local disk removes the local file, an object store leaves it to the caller:
+        delete it with ``missing_ok=True``.
         """
 
     def fetch(self, name: str, *, digest: str | None = None) -> AbstractContextManager[Path]:
-        """The whole object as a local file, for the length of the ``with`` block; not to be changed.
+        """The whole object as a local file for the length of the ``with`` block; do not change the file.
 
         With a digest the object is verified before the block is entered.
 
@@ -183,23 +189,23 @@ class Storage(Protocol):
         """
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects; one that is not there is fine."""
+        """Delete objects; names that do not exist are skipped."""
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object below a folder (whole segments; "" is the root), recursively, in any order.
 
-        A hint only where objects come and go meanwhile; never the proof that something is not there.
+        Objects that are created or deleted meanwhile may be listed or not: a listing does not prove absence.
         """
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove the store's own objects below a folder whose last-modified time is older, left by processes that died;
-        how many.
+        """Delete temporaries, clock and probe objects below a folder that are older than ``before``; return how many.
 
-        Choose a time that no put can last: a day before :meth:`now`. One that lasts longer fails.
+        Processes that died leave them. A put that began before this time and is still running fails: choose a day
+        before :meth:`now`.
         """
 
     def object_url(self, name: str) -> str:
-        """The URL by which other engines (DataFusion, Spark) address the object."""
+        """The URL with which other engines (DataFusion, Spark) address the object."""
 
 
 @lru_cache(maxsize=NAMES_CHECKED)
@@ -207,8 +213,8 @@ def check_name(name: str) -> str:
     """Return the name of an object if it is safe on every store.
 
     Raises:
-        UsageError: it is absolute, empty, too long, climbs (``..``), or has a character that some store or file
-            system gives a meaning of its own (backslash, percent, NUL, blanks, non-ASCII).
+        UsageError: it is absolute, empty or too long, has a segment ``..``, or a character with a special meaning for
+            some store or file system (backslash, percent, NUL, blanks, non-ASCII).
     """
     if len(name) > NAME_CHARS_MAX:
         raise Code.OBJECT_NAME_INVALID(
@@ -235,5 +241,42 @@ def check_prefix(prefix: str) -> str:
 
 
 def hidden(name: str) -> bool:
-    """Whether the object is the store's own (a temporary, a clock or probe object) and no listing shows it."""
+    """Whether the object belongs to the store (a temporary, a clock or probe object), so that listings leave it out."""
     return name.startswith(".") or "/." in name
+
+
+def check_put(name: str, data: bytes) -> None:
+    """Raise StorageError for bytes that are too many to be read back."""
+    if len(data) > OBJECT_BYTES_MAX:
+        raise Code.OBJECT_TOO_LARGE(
+            f"cannot put {name}: it has {len(data)} bytes, and at most {OBJECT_BYTES_MAX} can be read back",
+            name=name,
+            size_bytes=len(data),
+            transient=False,
+        )
+
+
+def check_get(name: str, size_bytes: int) -> None:
+    """Raise DamagedError for an object that is larger than any that is put."""
+    if size_bytes > OBJECT_BYTES_MAX:
+        raise too_large(name, f"{size_bytes} bytes")
+
+
+def too_large(name: str, found: str = f"more than {OBJECT_BYTES_MAX} bytes") -> Error:
+    """The error for an object that is larger than any that is put; ``found`` is its size, as far as it is known."""
+    return Code.OBJECT_DAMAGED(
+        f"{name} has {found}, and Lakebed puts at most {OBJECT_BYTES_MAX} there: the object was replaced; restore it "
+        "from a copy",
+        name=name,
+    )
+
+
+def check_digest(url: str, name: str, expected: str | None, found: str | None) -> None:
+    """Raise DamagedError for an object whose digest is not the ``expected`` one; None: nothing is expected."""
+    if expected is not None and found != expected:
+        raise Code.OBJECT_DAMAGED(
+            f"{url} is damaged: its digest is {found}, {expected} was written; restore the object",
+            name=name,
+            expected=expected,
+            found=found,
+        )

@@ -1,8 +1,8 @@
-"""Digests of objects, computed while the bytes pass by.
+"""Digests of objects, computed while the bytes are copied.
 
-XXH3-128: it finds damage, not malice (whoever can write the data can write the log). At about 10 GB/s it costs less
-than the copy it rides on. The Parquet footer has no checksum of its own, and one flipped bit in it can lose rows or
-hang a reader, so it gets a digest too: a point read can then verify a few kB instead of the file.
+XXH3-128 detects damage, not forgery (a program that can write the data can also write the log). At about 10 GB/s it
+takes less time than the copy. The Parquet footer has no checksum of its own, and one flipped bit in it can lose rows or
+hang a reader. So it has a digest too, and a point read verifies a few kB instead of the file.
 
 A Parquet file ends in: metadata, its length (4 bytes, little-endian), the magic ``PAR1``. The footer is all three.
 Source: Parquet format specification, "File format".
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READ_BYTES = 4 * 1024 * 1024
-"""A read of this size keeps the system call below 1% of the time, and stays within a core's cache reach."""
+"""At this size the system call takes less than 1% of the time, and the bytes stay in a core's cache."""
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -39,9 +39,9 @@ class Digests:
 
 
 class DigestingReader:
-    """Reads an open file once, front to back; :meth:`result` then says what was read.
+    """Reads an open file once, from front to back; :meth:`result` then has its digests.
 
-    Where the footer begins is asked of the last 8 bytes beforehand, so that it is digested in the same pass.
+    The last 8 bytes are read first: they say where the footer begins, so it is digested in the same pass.
     """
 
     def __init__(self, descriptor: int) -> None:

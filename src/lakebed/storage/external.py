@@ -1,7 +1,7 @@
-"""Files that belong to others: looked at, listed and read under any name, never written.
+"""Files that belong to the user: found, listed and read under any name, never written.
 
-On S3, Google Cloud Storage and Azure through obstore, with the storage options of the instance if that is of the same
-kind, else as the environment and profiles say. Elsewhere (local disk, HDFS) through Arrow.
+On S3, Google Cloud Storage and Azure through obstore, with the storage options of the instance if both are on the same
+kind of store, else with those of the environment and profiles. Elsewhere (local disk, HDFS) through Arrow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.storage.client_errors import explained, is_missing_root, scrubbed
-from lakebed.storage.clients import Clients, open_clients
+from lakebed.storage.clients import Clients, listed_objects, open_clients
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 _KINDS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az"}
-"""Schemes of URLs, and the kind of store that each is of."""
+"""Scheme of a URL -> kind of store."""
 
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_")
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalFile:
-    """A file or folder. ``regular`` is whether it can be read twice alike: no device, pipe or socket."""
+    """A file or folder. ``regular``: it can be read more than once (no device, pipe or socket)."""
 
     path: str
     size_bytes: int
@@ -49,30 +49,30 @@ class ExternalFiles(Protocol):
     """One file system or bucket. Paths begin with the bucket. Raises StorageError or OSError if it does not answer."""
 
     def look(self, path: str) -> ExternalFile | None:
-        """What is there; None: nothing."""
+        """The file or folder at a path; None if there is none."""
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Everything below a folder; nothing if it is not there."""
+        """Everything below a folder; nothing if it does not exist."""
 
     def open(self, path: str) -> Any:
-        """The bytes of a file, as Arrow takes them. Raises NotFoundError or FileNotFoundError."""
+        """The bytes of a file, as an Arrow file. Raises NotFoundError or FileNotFoundError."""
 
 
 def kind_of(url: str | Path) -> str:
-    """The kind of store of a URL: ``s3``, ``gs``, ``az``; another scheme as it is; ``file`` for a path."""
+    """The kind of store of a URL: ``s3``, ``gs`` or ``az``; any other scheme unchanged; ``file`` for a path."""
     scheme, separator, _ = str(url).partition("://")
     return _KINDS.get(scheme, scheme) if separator else "file"
 
 
 def options_for(url: str | Path, home: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options for a place beside an instance at ``home``: its own where both are of one kind, else none."""
+    """The options for a URL: those of the instance at ``home`` if both are on one kind of store, else none."""
     return dict(options) if kind_of(url) == kind_of(home) else {}
 
 
 def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles, str]:
-    """The files of a path or URI, and the path in them. ``home`` is the store of the instance.
+    """The file system or bucket of a path or URI, and the path in it. ``home`` is the store of the instance.
 
-    Raises UsageError for a URI that cannot be, or that holds credentials; StorageError for a store that needs more.
+    Raises UsageError for a URI that is malformed or has credentials; StorageError if the store lacks a setting.
     """
     from pyarrow import fs as pafs
 
@@ -80,7 +80,7 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
         raise Code.URL_INVALID(f"not a path or URI: {uri!r}", name=uri)
     if "://" not in uri:
         path = Path(uri).expanduser().absolute()
-        # A file has one name, from wherever it is named.
+        # One path for each file, whatever the working directory.
         return ArrowFiles(pafs.LocalFileSystem()), str(path.resolve() if ".." in path.parts else path)
     bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
     if "@" in bucket:
@@ -103,7 +103,7 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
 
 
 class ArrowFiles:
-    """A file system that Arrow knows."""
+    """A file system that Arrow supports."""
 
     def __init__(self, system: pafs.FileSystem) -> None:
         self.system = system
@@ -114,18 +114,18 @@ class ArrowFiles:
         return bool(self.system.type_name == "local")
 
     def look(self, path: str) -> ExternalFile | None:
-        """What is there; None: nothing."""
+        """The file or folder at a path; None if there is none."""
         return _of_arrow(self.system.get_file_info(path))
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
-        """Everything below a folder; nothing if it is not there."""
+        """Everything below a folder; nothing if it does not exist."""
         from pyarrow import fs as pafs
 
         selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
         return (found for found in map(_of_arrow, self.system.get_file_info(selector)) if found is not None)
 
     def open(self, path: str) -> Any:
-        """The bytes of a file."""
+        """The bytes of a file, as an Arrow file."""
         return self.system.open_input_file(path)
 
 
@@ -146,17 +146,17 @@ class ObjectFiles:
     def __init__(self, root: str, clients: Clients) -> None:
         self._root = root
         self._bucket = root.partition("://")[2]
-        self._store = clients.retrying
+        self._clients = clients
 
     def look(self, path: str) -> ExternalFile | None:
-        """What is there; None: nothing. A folder is what objects lie below."""
+        """The object or folder at a path; None if there is none. A folder is a prefix of objects."""
         import obstore
 
         key = self._key(path)
         if key:
             with explained("read", self._url(path)):
                 try:
-                    return self._found(obstore.head(self._store, key))
+                    return self._found(obstore.head(self._clients.retrying, key))
                 except FileNotFoundError as error:
                     if is_missing_root(error):
                         raise
@@ -164,24 +164,15 @@ class ObjectFiles:
 
     def below(self, folder: str) -> Iterator[ExternalFile]:
         """Every object below a folder."""
-        import obstore
-
-        url = self._url(folder)
-        with explained("list", url):
-            pages = iter(obstore.list(self._store, self._key(folder) or None))
-        while True:
-            with explained("list", url):
-                page = next(pages, None)
-            if page is None:
-                return
-            yield from map(self._found, page)
+        return map(self._found, listed_objects(self._clients, self._key(folder), self._url(folder)))
 
     def open(self, path: str) -> Any:
-        """The bytes of an object; each read is a request for just those."""
+        """The bytes of an object, as an Arrow file that makes a request for each read."""
         found = self.look(path)
         if found is None or found.is_folder:
             raise Code.SOURCE_NOT_FOUND(f"no file {self._url(path)}", name=self._url(path))
-        return pa.PythonFile(_ObjectFile(self._store, self._key(path), found.size_bytes, self._url(path)), mode="r")
+        file = _ObjectFile(self._clients.retrying, self._key(path), found.size_bytes, self._url(path))
+        return pa.PythonFile(file, mode="r")
 
     def _found(self, meta: Any) -> ExternalFile:
         modified_ns = int(meta["last_modified"].timestamp()) * 1_000_000_000
@@ -239,7 +230,7 @@ _opening = threading.Lock()
 
 
 def _clients(kind: str, bucket: str, options: Mapping[str, str]) -> Clients:
-    """The clients of a bucket, made once: to make one takes longer than a request."""
+    """The clients of a bucket, cached: opening one takes longer than a request."""
     variables = tuple(sorted((k, v) for k, v in os.environ.items() if k.upper().startswith(_VARIABLES)))
     with _opening:
         return _made(kind, bucket, tuple(sorted(options.items())), (os.getpid(), variables))

@@ -1,23 +1,23 @@
 """A store on local disk: atomic like an object store, and durable, which general object-store clients are not there.
 
-An object appears by this sequence, which leaves the name whole or absent at any power cut:
+An object is created in three steps. After a power cut the name has the whole object or does not exist.
 
-1. write all bytes to an exclusive temporary ``.<name>.<token>`` beside the target, fsync it;
-2. ``link`` it to the name: fails if the name is taken, unlike ``rename``, and never shows a part, unlike ``O_EXCL``
-   on the name itself; unlink the temporary;
-3. fsync the directory, and every parent that this store has not yet seen safely on disk.
+1. Write all bytes to an exclusive temporary ``.<name>.<token>`` beside the target, and fsync it.
+2. ``link`` it to the name, and unlink the temporary. Unlike ``rename``, ``link`` fails if the name is taken; unlike
+   ``O_EXCL`` on the name itself, it never shows a partial object.
+3. fsync the directory, and each parent that this store has not synced before.
 
-A failed fsync means that this write failed for good (the kernel may have dropped the pages and forgotten the error):
-it is never tried again on the same descriptor. Up to the link a failure is an error and nothing is stored; after the
-link others may have seen the name, so a failure to sync the directory is UNCLEAR, and the repeated put, which finds
-the name taken, syncs the directory again before it says so. On NFS a retransmitted ``link`` may report its own
-success as "exists"; the inode tells. A ``link`` that the server did not answer is UNCLEAR as well.
+A failed fsync is final (the kernel may have dropped the pages and the error): it is never repeated on the same
+descriptor. A failure up to the link is an error, and nothing is stored. After the link other processes may have seen
+the name, so a failure to sync the directory is UNCLEAR; the repeated put finds the name taken, and syncs the directory
+before it returns EXISTS. On NFS a retransmitted ``link`` may report its own success as "exists"; comparing inodes
+decides. A ``link`` without an answer from the server is UNCLEAR too.
 
-A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which others
-of its kind respect and nothing else does. A version is the digest of the bytes.
+A replace-if-unchanged compares and renames under a lock (``flock`` of ``.<name>.lock`` beside the target), which only
+other replace-if-unchanged calls respect. A version is the digest of the bytes.
 
-A file that is sent is hard-linked into place when it lies on the same file system, else copied. Its last-modified time
-is the time of sending. Directories exist only as long as they hold something. POSIX only.
+A sent file is hard-linked into place if it is on the same file system, else copied. Its last-modified time is the time
+of sending. Empty directories are removed. POSIX only.
 """
 
 from __future__ import annotations
@@ -31,9 +31,21 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, UsageError
-from lakebed.storage.contract import PROBE, Listed, PutOutcome, Stored, Version, Versioned, check_name, check_prefix
+from lakebed.storage.contract import (
+    PROBE,
+    Listed,
+    PutOutcome,
+    Stored,
+    Version,
+    Versioned,
+    check_digest,
+    check_get,
+    check_name,
+    check_prefix,
+    check_put,
+    hidden,
+)
 from lakebed.storage.digests import DigestingReader, Digests, digest_bytes, digest_descriptor, digest_file
-from lakebed.storage.object_size import check_get, check_put
 from lakebed.storage.syscalls import (
     LOCK,
     entries,
@@ -41,8 +53,10 @@ from lakebed.storage.syscalls import (
     explanation,
     last_modified_of,
     link,
+    link_over,
     locked,
     remove_lock,
+    sync_directory,
     unlink_quietly,
     write_all,
 )
@@ -89,7 +103,7 @@ class LocalStorage:
         """Put create-if-absent, durably."""
         target = self._path(name)
         with explained("create", target):
-            # Who has lost need not write first.
+            # If the name is taken, no temporary is written.
             outcome = self._create(target, data) if self._found(target) is None else PutOutcome.EXISTS
         with suppress(OSError):
             self._sync_directory(os.path.dirname(target))
@@ -97,33 +111,33 @@ class LocalStorage:
         return PutOutcome.UNCLEAR
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put atomically over whatever is there, durably."""
-        target = self._place(name)
+        """Put atomically and durably, over an existing object too."""
+        target = self._checked_path(name)
         with explained("replace", target):
             self._replace(target, data)
             self._sync_directory(os.path.dirname(target))
 
     def replace_if(self, name: str, version: Version, data: bytes) -> PutOutcome:
-        """Put over that version, durably: a lock beside the file keeps others of this machine, and of NFS, out."""
-        target = self._place(name)
-        with explained("replace", target), locked(target) as there:
-            found = self.get_versioned(name) if there else None
+        """Put over that version, durably, under a lock that excludes other processes of this machine and of NFS."""
+        target = self._checked_path(name)
+        with explained("replace", target), locked(target) as has_directory:
+            found = self.get_versioned(name) if has_directory else None
             same = found is not None and found.version == version
             if same:
                 self._replace(target, data)
             try:
-                if there:
+                if has_directory:
                     self._sync_directory(os.path.dirname(target))
             except OSError:
                 return PutOutcome.UNCLEAR
         if not same:
-            self._prune(os.path.dirname(target))  # the lock may have kept a delete from it
+            self._prune(os.path.dirname(target))  # a concurrent delete could not, because of the lock file
         return PutOutcome.CREATED if same else PutOutcome.EXISTS
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None: not there."""
+        """The whole object; None if it does not exist."""
         target = self._path(name)
-        # No context manager: every read of a table looks for two objects that are seldom there.
+        # No context manager, for speed: every read of a table looks for two objects that seldom exist.
         try:
             if (found := self._found(target)) is None:
                 return None
@@ -141,14 +155,14 @@ class LocalStorage:
         return None if data is None else Versioned(data, Version(digest_bytes(data)))
 
     def last_modified(self, name: str) -> datetime | None:
-        """The file's modification time; None: not there."""
+        """The file's modification time; None if it does not exist."""
         target = self._path(name)
         with explained("stat", target):
             found = self._found(target)
         return last_modified_of(found) if found is not None and stat.S_ISREG(found.st_mode) else None
 
     def now(self) -> datetime:
-        """The file system's clock: that of the file server where the root is a network mount."""
+        """The file system's clock; on a network mount, the server's."""
         with explained("read the clock of", self._root):
             temporary, descriptor = self._open_temporary(os.path.join(self._root, "clock"))
             try:
@@ -158,14 +172,14 @@ class LocalStorage:
                 unlink_quietly(temporary)
 
     def send(self, name: str, path: Path) -> Stored:
-        """Move the local file to the name, durably, reading it once for the digests."""
-        target = self._place(name)
+        """Move the local file to the name, durably, and compute its digests in one read."""
+        target = self._checked_path(name)
         with explained("send to", target):
             temporary, digests = self._stage(target, path)
             try:
                 if (outcome := link(temporary, target)) is not PutOutcome.CREATED:
                     taken = "the name is taken; every attempt needs a fresh name"
-                    unclear = "the file system does not say whether the name was given; check the mount, and try again"
+                    unclear = "the file system did not confirm the link; check the mount, and try again"
                     raise Code.PUT_UNCLEAR(
                         f"cannot send to {target}: {taken if outcome is PutOutcome.EXISTS else unclear}",
                         name=name,
@@ -181,81 +195,73 @@ class LocalStorage:
 
     @contextmanager
     def fetch(self, name: str, *, digest: str | None = None) -> Iterator[Path]:
-        """The file itself, read once beforehand if there is a digest to verify."""
-        target = self._place(name)
+        """The file itself, which is read once before if there is a digest to verify."""
+        target = self._checked_path(name)
         with explained("fetch", target):
             if not os.path.isfile(target):
                 raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
             found = digest_file(Path(target)).digest if digest is not None else None
-        if found != digest:
-            raise Code.OBJECT_DAMAGED(
-                f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written; restore the object",
-                name=name,
-                expected=digest,
-                found=found,
-            )
+        check_digest(self.object_url(name), name, digest, found)
         yield Path(target)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files, and the directories that this leaves empty."""
+        """Delete files, and directories that become empty."""
         for name in names:
-            target = self._place(name)
+            target = self._checked_path(name)
             with explained("delete", target), suppress(FileNotFoundError, NotADirectoryError):
                 os.unlink(target)
             self._prune(os.path.dirname(target))
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Regular files with safe names; symbolic links, dot files and what vanishes meanwhile are left out."""
-        folder = check_prefix(prefix)
-        waiting = [self._place(folder) if folder else self._root]
-        while waiting:
-            for entry in entries(waiting.pop()):
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.is_file(follow_symlinks=False):
-                    with suppress(FileNotFoundError, UsageError):
-                        name = check_name(os.path.relpath(entry.path, self._root))
-                        found = entry.stat(follow_symlinks=False)
-                        yield Listed(name, found.st_size, last_modified_of(found))
+        """Regular files with safe names; symbolic links, dot files and files deleted meanwhile are left out."""
+        for name, entry in self._walk(prefix):
+            if not hidden(name) and entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError, UsageError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield Listed(check_name(name), found.st_size, last_modified_of(found))
 
     def object_url(self, name: str) -> str:
         """``file:///…``, percent-encoded."""
         return f"{self.url}/{check_name(name)}"
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove temporaries, locks and probe objects, left by processes that died in a put or a probe."""
-        swept = 0
-        folder = check_prefix(prefix)
-        waiting = [self._place(folder) if folder else self._root]
-        while waiting:
-            for entry in entries(waiting.pop()):
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif _LEFT_OVER.fullmatch(os.path.relpath(entry.path, self._root)):
-                    with explained("sweep", entry.path), suppress(FileNotFoundError):
-                        if last_modified_of(entry.stat(follow_symlinks=False)) < before:
-                            swept += self._sweep(entry.path)
-        return swept
+        """Delete temporaries, locks and probe objects that processes left when they died in a put or a probe."""
+        deleted = 0
+        for name, entry in self._walk(prefix):
+            if _LEFT_OVER.fullmatch(name):
+                with explained("delete", entry.path), suppress(FileNotFoundError):
+                    if last_modified_of(entry.stat(follow_symlinks=False)) < before:
+                        deleted += self._delete_left_over(entry.path)
+        return deleted
 
-    def _sweep(self, path: str) -> bool:
-        """Remove what was left over; a lock only if nobody holds it."""
+    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Everything below a folder except directories, with its path below the root."""
+        folder = check_prefix(prefix)
+        directories = [self._checked_path(folder) if folder else self._root]
+        while directories:
+            for entry in entries(directories.pop()):
+                if entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.path)
+                else:
+                    yield os.path.relpath(entry.path, self._root), entry
+
+    def _delete_left_over(self, path: str) -> bool:
+        """Delete the file and return True; False for a lock that is held."""
         if path.endswith(LOCK):
             return remove_lock(path)
         os.unlink(path)
         self._prune(os.path.dirname(path))
         return True
 
-    def _place(self, name: str) -> str:
-        """The path of an object; refuses one that a symbolic link leads out of the root."""
+    def _checked_path(self, name: str) -> str:
+        """The path of an object. Raises UsageError if a symbolic link leads out of the root."""
         target = self._path(name)
         if os.path.islink(target):
             self._check_within(target)
         return target
 
     def _path(self, name: str) -> str:
-        """The same for whoever looks at the name itself with :meth:`_found`: only what leads to it is known to be."""
+        """As :meth:`_checked_path`, for callers that use :meth:`_found`, which checks the last segment itself."""
         folder, _, base = check_name(name).rpartition("/")
         directory = self._inside.get(folder)
         if directory is None:
@@ -268,7 +274,7 @@ class LocalStorage:
         return f"{directory}/{base}"
 
     def _found(self, target: str) -> os.stat_result | None:
-        """What is at a path of :meth:`_path`, in one look; None: nothing. Refuses as :meth:`_place` does."""
+        """The stat of a path of :meth:`_path`; None if there is nothing. Raises as :meth:`_checked_path` does."""
         try:
             found = os.lstat(target)
             if stat.S_ISLNK(found.st_mode):
@@ -283,7 +289,7 @@ class LocalStorage:
             raise Code.URL_INVALID(f"{path} leads out of the root {self._root} through a symbolic link", path=path)
 
     def _open_temporary(self, target: str) -> tuple[str, int]:
-        """(path, descriptor) of a new temporary beside the target; makes the parents."""
+        """(path, descriptor) of a new temporary beside the target; creates the parents."""
         directory, _, base = target.rpartition("/")
         temporary = f"{directory}/.{base}.{random_token()}"
         for _ in range(_PARENT_RACES_MAX):
@@ -291,7 +297,7 @@ class LocalStorage:
                 self._make_parents(directory)
                 return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             except FileNotFoundError:
-                # A delete pruned the directory just now, or someone removed the tree: it must be made and synced anew.
+                # A delete has pruned the directory, or the tree was removed: create and sync it again.
                 self._synced.clear()
         raise Code.STORE_UNAVAILABLE(
             f"cannot create {target}: another process keeps removing its directory", path=target, transient=True
@@ -332,11 +338,10 @@ class LocalStorage:
         try:
             source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                if self._linked_over(temporary, path):
+                if link_over(path, temporary, f"{temporary[:-32]}{random_token()}"):
                     digests = digest_descriptor(source)
-                    with suppress(
-                        PermissionError
-                    ):  # someone else's file keeps its older last-modified time: the careful direction
+                    # Another user's file keeps its older last-modified time, which is safe.
+                    with suppress(PermissionError):
                         os.utime(source)
                     self._sync(source)
                 else:
@@ -354,22 +359,11 @@ class LocalStorage:
             os.close(copy)
         return temporary, digests
 
-    @staticmethod
-    def _linked_over(temporary: str, path: Path) -> bool:
-        """Whether the file could be hard-linked in place of the empty temporary; if not, that is still there."""
-        second = f"{temporary[:-32]}{random_token()}"
-        try:
-            os.link(path, second, follow_symlinks=False)
-        except OSError:  # another file system, someone else's file, too many links: copying works for all of these
-            return False
-        os.replace(second, temporary)
-        return True
-
     def _make_parents(self, directory: str) -> None:
-        """Make the directory and sync it into its parents, up to one known to be on disk.
+        """Create the directory and sync it into its parents, up to one that this object has synced before.
 
-        "Known" is what this object synced itself: a directory that is merely there may have been made a moment ago by
-        a process that has not synced it yet. Only the root and what is above it are trusted when found.
+        A directory that exists may have been created by a process that has not synced it yet, so it is synced too.
+        Only the root and its parents count as synced if they exist.
         """
         if directory in self._synced:
             return
@@ -385,11 +379,11 @@ class LocalStorage:
         self._synced.add(directory)
 
     def _prune(self, directory: str) -> None:
-        """Remove the directory and its parents below the root as far as they are empty."""
+        """Remove the directory and its parents below the root while they are empty."""
         while directory != self._root:
             try:
                 os.rmdir(directory)
-            except OSError:  # not empty, or gone: either way nothing to do above it
+            except OSError:  # not empty, or removed by another process: its parents are not empty either
                 return
             self._synced.discard(directory)
             directory = os.path.dirname(directory)
@@ -400,8 +394,4 @@ class LocalStorage:
 
     def _sync_directory(self, directory: str) -> None:
         if self._durable:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_directory(directory)

@@ -1,16 +1,16 @@
-"""A store on S3, Google Cloud Storage, Azure, or in this process's memory, all through obstore.
+"""A store on S3, Google Cloud Storage, Azure, or in this process's memory, through obstore.
 
-* A create is one conditional request (``If-None-Match: *``), never multipart, by a client whose retries are off. An
-  answer that cannot be trusted is UNCLEAR. A 409 is UNCLEAR too: S3 gives it where a delete races with the create and
-  nothing was stored, although the client calls it "already exists". EXISTS is reported without a further read: the
-  log looks whose it is anyway, and puts again if it then finds nothing.
+* A create is one conditional request (``If-None-Match: *``), never multipart, by a client that does not retry. An
+  unreliable answer is UNCLEAR. So is a 409, which the client calls "already exists": S3 gives it to a create that races
+  with a delete, and has stored nothing. EXISTS is reported without a further read: the log reads the object anyway, and
+  puts again if there is none.
 * A replace-if-unchanged is the same with ``If-Match`` (on Google Cloud Storage, the generation). S3's entity tag is a
-  digest of the bytes, so bytes that come back count as unchanged.
-* Everything else may be repeated without harm (names of data files are fresh), so those clients retry by themselves.
-* LastModifiedTimes are whole seconds. That is what ``Last-Modified`` can say; listings of some stores say more, and the
-  sweep of orphans compares the two.
-* Multipart uploads in parts of 16 MiB, four at a time (64 MiB of memory): S3 allows 10,000 parts, so 156 GiB a file.
-  A failed upload is aborted; one whose process died is left to the bucket's lifecycle rules.
+  digest of the bytes, so equal bytes count as unchanged.
+* All other requests are idempotent (names of data files are new), and their client retries.
+* Last-modified times are whole seconds, the resolution of ``Last-Modified``. Listings of some stores have a finer one,
+  and the deletion of orphans compares the two.
+* Multipart uploads have parts of 16 MiB, four at a time (64 MiB of memory): S3 allows 10,000 parts, so 156 GiB a file.
+  A failed upload is aborted; the bucket's lifecycle rules remove one whose process died.
 
 obstore is imported on first use: ``import lakebed`` stays light.
 """
@@ -29,6 +29,7 @@ import xxhash
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error, StorageError
 from lakebed.storage.client_errors import explain, explained, is_conflict, is_missing_root, is_unsupported
+from lakebed.storage.clients import listed_objects
 from lakebed.storage.contract import (
     PROBE,
     Listed,
@@ -36,15 +37,17 @@ from lakebed.storage.contract import (
     Stored,
     Version,
     Versioned,
+    check_digest,
+    check_get,
     check_name,
     check_prefix,
+    check_put,
     hidden,
 )
 from lakebed.storage.digests import DigestingReader
-from lakebed.storage.object_size import check_get, check_put
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from obstore import GetResult, ObjectMeta, UpdateVersion
 
@@ -53,8 +56,7 @@ if TYPE_CHECKING:
 PART_BYTES = 16 * 1024 * 1024
 _PARTS_AT_ONCE = 4
 _FETCH_CHUNK_BYTES = 4 * 1024 * 1024
-_DELETE_BATCH = 1000  # the most S3 takes in one request
-_LIST_CHUNK = 1000  # one page
+_DELETE_BATCH = 1000  # the most that S3 accepts in one request
 _CLOCKS = ".clock"
 
 
@@ -76,7 +78,7 @@ class ObjectStorage:
         return self._put_once("create", name, data, "create")
 
     def replace(self, name: str, data: bytes) -> None:
-        """Put over whatever is there; object stores make that atomic."""
+        """Put, over an existing object too; object stores make that atomic."""
         import obstore
 
         check_put(self.object_url(name), data)
@@ -91,7 +93,7 @@ class ObjectStorage:
         return self._put_once("replace", name, data, mode)
 
     def get(self, name: str) -> bytes | None:
-        """The whole object; None: not there."""
+        """The whole object; None if it does not exist."""
         with explained("read", self.object_url(name)):
             answer = self._answer(name)
             return None if answer is None else bytes(answer.bytes())
@@ -104,11 +106,32 @@ class ObjectStorage:
                 return None
             tag = answer.meta["e_tag"]
             if tag is None:
-                raise self._unversioned("tells no entity tag of an object")
+                raise self._unversioned("reports no entity tags")
             return Versioned(bytes(answer.bytes()), Version(tag, answer.meta["version"]))
 
+    def read_ranges(self, name: str, byte_ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Parts of an object, each an (offset, length): parallel requests, one for parts that lie close together.
+
+        Raises:
+            NotFoundError: there is no such object.
+            StorageError: the store failed.
+            OSError: the object is too short.
+        """
+        import obstore
+
+        starts, lengths = zip(*byte_ranges, strict=True)
+        with explained("read", self.object_url(name)):
+            try:
+                read = obstore.get_ranges(self.clients.retrying, self._key(name), starts=starts, lengths=lengths)
+            except FileNotFoundError as error:
+                raise self._missing(name) from error
+        found = [bytes(part) for part in read]
+        if [len(part) for part in found] != list(lengths):
+            raise OSError(f"{self.object_url(name)} ended before the byte ranges {list(byte_ranges)}")
+        return found
+
     def last_modified(self, name: str) -> datetime | None:
-        """The object's Last-Modified; None: not there."""
+        """The object's Last-Modified; None if it does not exist."""
         found = self._head(name)
         return None if found is None else self._whole(found["last_modified"])
 
@@ -117,7 +140,7 @@ class ObjectStorage:
         name = f"{_CLOCKS}/{random_token()}"
         self.replace(name, b"")
         last_modified = self.last_modified(name)
-        with suppress(StorageError):  # it weighs nothing, and is not worth failing for
+        with suppress(StorageError):  # an empty object, which delete_temporaries removes later
             self.delete([name])
         if last_modified is None:
             raise Code.STORE_UNAVAILABLE(f"{self.object_url(name)} was put, but is missing", transient=True)
@@ -147,9 +170,9 @@ class ObjectStorage:
         digests = reader.result()
         found = self._head(name)
         if found is None or found["size"] != digests.size_bytes:
-            there = "is not there" if found is None else f"has {found['size']} bytes"
+            sent = "does not exist" if found is None else f"has {found['size']} bytes"
             raise Code.TRANSFER_INTERRUPTED(
-                f"{url} {there} after {digests.size_bytes} bytes were sent", name=name, transient=True
+                f"{url} {sent} after {digests.size_bytes} bytes were sent", name=name, transient=True
             )
         return Stored(
             digests.size_bytes,
@@ -164,19 +187,11 @@ class ObjectStorage:
         """A temporary copy, in a directory that only this user can read."""
         with tempfile.TemporaryDirectory(prefix="lakebed-") as directory:
             path = Path(directory, PurePosixPath(check_name(name)).name)
-            found = self._download(name, path)
-            if digest is not None and found != digest:
-                raise Code.OBJECT_DAMAGED(
-                    f"{self.object_url(name)} is damaged: its digest is {found}, {digest} was written; "
-                    "restore the object",
-                    name=name,
-                    expected=digest,
-                    found=found,
-                )
+            check_digest(self.object_url(name), name, digest, self._download(name, path))
             yield path
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects, a thousand in a request where the store can."""
+        """Delete objects, a thousand a request if the store supports it."""
         import obstore
 
         keys = [self._key(name) for name in names]
@@ -193,35 +208,16 @@ class ObjectStorage:
                             obstore.delete(self.clients.retrying, key)
 
     def list(self, prefix: str) -> Iterator[Listed]:
-        """Pages of a thousand, fetched as they are needed."""
-        import obstore
-
-        folder = check_prefix(prefix)
-        url = f"{self.url}/{folder}" if folder else self.url
-        with explained("list", url):
-            pages = iter(obstore.list(self.clients.retrying, self._below + folder or None, chunk_size=_LIST_CHUNK))
-        while True:
-            with explained("list", url):
-                page = next(pages, None)
-            if page is None:
-                return
-            for found in page:
-                name = found["path"][len(self._below) :]
-                if name and not hidden(name):
-                    yield Listed(name, found["size"], self._whole(found["last_modified"]))
+        """Pages of a thousand, fetched as they are read."""
+        return (found for found in self._listed(check_prefix(prefix)) if not hidden(found.name))
 
     def delete_temporaries(self, prefix: str, before: datetime) -> int:
-        """Remove clock and probe objects, which lie at the root; a bucket's rules remove uploads that broke off."""
-        import obstore
-
+        """Delete clock and probe objects, which lie at the root; the bucket's rules remove interrupted uploads."""
         if check_prefix(prefix):
             return 0
-        listed = []
-        for folder in (_CLOCKS, PROBE):
-            with explained("list", self.object_url(folder)):
-                pages = obstore.list(self.clients.retrying, self._key(folder), chunk_size=_LIST_CHUNK)
-                listed += [found for page in pages for found in page]
-        old = [f["path"][len(self._below) :] for f in listed if self._whole(f["last_modified"]) < before]
+        old = [
+            found.name for folder in (_CLOCKS, PROBE) for found in self._listed(folder) if found.last_modified < before
+        ]
         self.delete(old)
         return len(old)
 
@@ -232,8 +228,17 @@ class ObjectStorage:
     def _key(self, name: str) -> str:
         return self._below + check_name(name)
 
+    def _listed(self, folder: str) -> Iterator[Listed]:
+        url = f"{self.url}/{folder}" if folder else self.url
+        for found in listed_objects(self.clients, self._below + folder, url):
+            if name := found["path"][len(self._below) :]:
+                yield Listed(name, found["size"], self._whole(found["last_modified"]))
+
+    def _missing(self, name: str) -> Error:
+        return Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name)
+
     def _put_once(self, action: str, name: str, data: bytes, mode: Literal["create"] | UpdateVersion) -> PutOutcome:
-        """One conditional request, by the client that never repeats one."""
+        """One conditional request, by the client that does not retry."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
@@ -271,7 +276,7 @@ class ObjectStorage:
             if is_missing_root(error):
                 raise
             return None
-        # The answer has its size in front, and its bytes are not asked for yet.
+        # The answer begins with the size; the body is not read yet.
         check_get(self.object_url(name), answer.meta["size"])
         return answer
 
@@ -297,7 +302,7 @@ class ObjectStorage:
             except FileNotFoundError as error:
                 if is_missing_root(error):
                     raise
-                raise Code.OBJECT_NOT_FOUND(f"no object {name} in {self.url}", name=name) from error
+                raise self._missing(name) from error
             with closing(path.open("wb")) as file:
                 for chunk in answer.stream(min_chunk_size=_FETCH_CHUNK_BYTES):
                     whole.update(chunk)
@@ -311,8 +316,6 @@ class ObjectStorage:
         return whole.hexdigest()
 
     def _whole(self, last_modified: datetime) -> datetime:
-        """Whole seconds on a real store; memory keeps its microseconds, where one last-modified time is all there
-        is.
-        """
+        """In whole seconds on a real store. Memory has one source of last-modified times, so it keeps microseconds."""
         last_modified = last_modified.astimezone(UTC)
         return last_modified.replace(microsecond=0) if self.shared else last_modified

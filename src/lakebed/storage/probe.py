@@ -1,11 +1,10 @@
-"""Find out whether a store keeps create-if-absent, and replace-if-unchanged.
+"""Test whether a store honours create-if-absent and replace-if-unchanged.
 
-Some S3-compatible servers, gateways and proxies accept the condition and ignore it: both of two racing writers are
-told that they won, and one's commit is gone. So a store is tried before it is trusted: when an instance is created,
-and whenever a service starts. The same objects reveal a cache in front of the store that answers with old bytes or
-with an old "not there".
+Some S3-compatible servers, gateways and proxies accept the condition and ignore it: both of two racing writers get
+CREATED, and one commit is lost. So a store is tested before use: when an instance is created, and when a service
+starts. The test also finds a cache in front of the store that returns old bytes or an old "not found".
 
-Replace-if-unchanged is asked for when a log is first truncated: a store without it is safe, and keeps its whole log.
+Replace-if-unchanged is tested when a log is first truncated: a store without it is safe, and keeps its whole log.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def check_conditional_puts(storage: Storage) -> None:
-    """Create, create again with other bytes, read, delete, read: under a fresh name in ``.probe/``.
+    """Read, create, create again with other bytes, read: under a new name in ``.probe/``.
 
     Raises:
         UnsafeStoreError: the second create won, the first bytes are gone, or a read is stale.
@@ -35,13 +34,13 @@ def check_conditional_puts(storage: Storage) -> None:
     try:
         _expect(storage.get(name) is None, storage, f"a read of {name}, which was never written, found something")
         first = _settled(storage, lambda: storage.create(name, b"first"))
-        # EXISTS with our own bytes: an earlier unclear put of ours. Nobody else knows the name.
+        # EXISTS with these bytes: an earlier unclear put of this probe. No other process uses the name.
         _expect(first is PutOutcome.CREATED or storage.get(name) == b"first", storage, "a fresh name was taken")
         second = _settled(storage, lambda: storage.create(name, b"second"))
         _expect(
             second is PutOutcome.EXISTS,
             storage,
-            "a second create-if-absent of one name was told that it won, so two writers could both believe they did",
+            "it reported a second create-if-absent of one name as created, so two writers could both believe they won",
         )
         _expect(storage.get(name) == b"first", storage, "a refused create changed the object, or a read is stale")
     finally:
@@ -50,9 +49,9 @@ def check_conditional_puts(storage: Storage) -> None:
 
 
 def keeps_replace_if(storage: Storage) -> bool:
-    """Read, create, replace, replace what was replaced, replace what is gone: under a fresh name in ``.probe/``.
+    """Read, create, replace, replace the old version, replace after a delete: under a new name in ``.probe/``.
 
-    False: it cannot, or it ignores the condition, or a read is stale.
+    False: the store does not support it, or ignores the condition, or a read is stale.
 
     Raises:
         StorageError: the store gives no clear answer.
@@ -65,7 +64,7 @@ def keeps_replace_if(storage: Storage) -> bool:
         first = storage.get_versioned(name)
         if first is None or first.data != b"first":
             return False
-        # EXISTS with our own bytes: an earlier unclear put of ours.
+        # EXISTS with these bytes: an earlier unclear put of this probe.
         _settled(storage, lambda: storage.replace_if(name, first.version, b"second"))
         if storage.get(name) != b"second":
             return False

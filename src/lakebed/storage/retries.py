@@ -1,9 +1,9 @@
 """Repeat a request with growing random pauses: a put until its outcome is clear, a read until it is answered.
 
-Rules. The number of attempts is bounded, and no attempt follows another without a pause, so that writers do not add
-to the load of a store that is failing. An unclear put (time-out, reset, 5xx, 409) may have taken effect, or may yet:
-the same bytes are put to the same name again until the answer is CREATED or EXISTS. A put that raises has stored
-nothing and is not repeated; what an earlier unclear put of the same bytes did stays open.
+Rules. The number of attempts is bounded, and each attempt but the first follows a pause, so that writers do not add to
+the load of a failing store. An unclear put (time-out, reset, 5xx, 409) may have taken effect, or may yet: the same
+bytes are put to the same name again until the answer is CREATED or EXISTS. A put that raises has stored nothing and is
+not repeated; an earlier unclear put of the same bytes may still have taken effect.
 
 Errors. StorageError, transient, when the attempts are used up. Source: :mod:`lakebed.storage.contract`.
 """

@@ -1,4 +1,4 @@
-"""System calls of the store on local disk, in groups of a few, and what their errors mean. POSIX only."""
+"""System calls of the store on local disk, and the meaning of their errors. POSIX only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_WAIT_S = 10.0
-"""How long a lock is waited for. It is held for a few fsyncs; longer only by a process that stands still."""
+"""The longest wait for a lock. A lock is held for a few fsyncs, unless its process is stopped."""
 
 LOCK = ".lock"
-"""How the name of a lock file ends."""
+"""The suffix of lock files."""
 
 _LOCKLESS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,19 +42,19 @@ _REMEDIES = {
     ),
     errno.EAGAIN: (
         Code.STORE_UNAVAILABLE,
-        "another process holds the lock beside it: try again later, and see which one stands still",
+        "another process holds the lock beside it: try again later, or end that process if it hangs",
     ),
     errno.ELOOP: (Code.STORE_REFUSED, "symbolic link where a file is expected"),
 }
 _UNANSWERED = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EINTR, errno.EHOSTDOWN})
-"""What a network mount reports when the server did not answer: it may have done what was asked."""
+"""Errors of a network mount whose server did not answer: the operation may have taken effect."""
 _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ESTALE})
 
 
 class explained:  # noqa: N801 - read as a word: with explained("read", path)
-    """Turn a system error into one that says what, which path and the remedy.
+    """Turn a system error in the block into one with the action, the path and the remedy.
 
-    A class, because a generator takes three times as long, and a commit makes three of them.
+    A class, because a generator takes three times as long, and a commit enters three blocks.
     """
 
     __slots__ = ("_action", "_path")
@@ -71,7 +71,7 @@ class explained:  # noqa: N801 - read as a word: with explained("read", path)
 
 
 def explanation(action: str, path: str, error: OSError) -> Error:
-    """The error for a system call that failed: what was done, the path and the remedy."""
+    """The error for a system call that failed: the action, the path and the remedy."""
     transient = error.errno in _TRANSIENT
     unlisted = Code.STORE_UNAVAILABLE if transient else Code.STORE_REFUSED, os.strerror(error.errno or 0)
     code, remedy = _REMEDIES.get(error.errno or 0, unlisted)
@@ -79,23 +79,23 @@ def explanation(action: str, path: str, error: OSError) -> Error:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write to the last byte."""
+    """Write all bytes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def link(temporary: str, target: str) -> PutOutcome:
-    """Give the temporary the name; EXISTS: the name is taken by another file.
+    """Link the temporary to the target; EXISTS: another file has that name.
 
-    Raises OSError if the system refused: the name is not given then.
+    Raises OSError if the system refused; then no link was made.
     """
     try:
         os.link(temporary, target, follow_symlinks=False)
     except FileExistsError:
         with suppress(OSError):
             if os.path.samestat(os.lstat(temporary), os.lstat(target)):
-                return PutOutcome.CREATED  # NFS: our own success, retransmitted
+                return PutOutcome.CREATED  # NFS: this link succeeded, and was retransmitted
         return PutOutcome.EXISTS
     except OSError as error:
         if error.errno not in _UNANSWERED:
@@ -104,14 +104,33 @@ def link(temporary: str, target: str) -> PutOutcome:
     return PutOutcome.CREATED
 
 
+def link_over(path: os.PathLike[str], temporary: str, second: str) -> bool:
+    """Replace a temporary by a hard link to the file, made under the name ``second``; False: nothing changed."""
+    try:
+        os.link(path, second, follow_symlinks=False)
+    except OSError:  # another file system, another user's file, too many links: copying works for all of these
+        return False
+    os.replace(second, temporary)
+    return True
+
+
+def sync_directory(directory: str) -> None:
+    """Make the entries of a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def unlink_quietly(path: str) -> None:
-    """Remove a temporary; one that stays is swept later, and must not hide the error that led here."""
+    """Delete a temporary, without an error: one that stays is deleted later, and the first error must be reported."""
     with suppress(OSError):
         os.unlink(path)
 
 
 def entries(directory: str) -> Iterator[os.DirEntry[str]]:
-    """What lies in a directory; nothing if there is none."""
+    """The entries of a directory; none if it does not exist."""
     with explained("list", directory):
         try:
             with os.scandir(directory) as found:
@@ -121,18 +140,18 @@ def entries(directory: str) -> Iterator[os.DirEntry[str]]:
 
 
 def last_modified_of(found: os.stat_result) -> datetime:
-    """In microseconds, the most a datetime holds; integer arithmetic, so that one file has one last-modified time."""
+    """The modification time in microseconds, the resolution of datetime; in integers, so that it is exact."""
     return _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
 @contextmanager
 def locked(target: str) -> Iterator[bool]:
-    """Keep every other thread and process that locks the same target out of the block; False: no such directory.
+    """Hold an exclusive lock on the target, against threads and processes; False: its directory does not exist.
 
-    The lock is a file beside the target that is there only as long as somebody holds it, or died holding it.
+    The lock is a file beside the target, which is deleted when the lock is released. A process that dies leaves it.
 
     Raises:
-        OSError: it was not to be had in time (EAGAIN).
+        OSError: EAGAIN, if the lock was not free within LOCK_WAIT_S.
         UnsafeStoreError: the file system has no locks.
     """
     directory, base = os.path.split(target)
@@ -145,11 +164,11 @@ def locked(target: str) -> Iterator[bool]:
             yield False
             return
         try:
-            if _locked(descriptor, path):
+            if _try_lock(descriptor, path):
                 try:
                     yield True
                 finally:
-                    # While it is held, so that none removes a file that another has just locked.
+                    # Before the unlock, so that no process deletes a file that another has just locked.
                     unlink_quietly(path)
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
                 return
@@ -161,10 +180,10 @@ def locked(target: str) -> Iterator[bool]:
 
 
 def remove_lock(path: str) -> bool:
-    """Remove the lock file of a process that died; False if a living one holds it. Raises FileNotFoundError."""
+    """Delete the lock file of a process that died; False if a process holds it. Raises FileNotFoundError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        free = _locked(descriptor, path)
+        free = _try_lock(descriptor, path)
         if free:
             unlink_quietly(path)
         return free
@@ -172,8 +191,8 @@ def remove_lock(path: str) -> bool:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, path: str) -> bool:
-    """Whether the lock was free, and is still the one that others find at the path."""
+def _try_lock(descriptor: int, path: str) -> bool:
+    """Lock the file; False if it is locked, or is no longer the file at the path."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(descriptor), os.stat(path))

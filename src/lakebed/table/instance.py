@@ -38,7 +38,7 @@ from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.reserve import keep_reserve
+from lakebed.storage.disk_space import keep_reserve
 from lakebed.storage.retries import put_until_clear
 from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
 from lakebed.table.table import Table

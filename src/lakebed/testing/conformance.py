@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import DamagedError, NotFoundError, StorageError, UsageError
-from lakebed.storage import object_size
+from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome, Storage, Version, Versioned
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
@@ -79,7 +79,7 @@ class StorageConformance:
 
     def test_no_more_is_put_than_can_be_read_back(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """By no kind of put; and a refused one partitions what was there."""
-        monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
+        monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", 1000)
         assert storage.create("t/log/1", bytes(1000)) is PutOutcome.CREATED
         found = storage.get_versioned("t/log/1")
         assert found is not None
@@ -88,7 +88,7 @@ class StorageConformance:
             lambda: storage.replace("t/log/1", bytes(1001)),
             lambda: storage.replace_if("t/log/1", found.version, bytes(1001)),
         ):
-            with pytest.raises(StorageError, match="it takes 1001 bytes, and at most 1000 can be read back"):
+            with pytest.raises(StorageError, match="it has 1001 bytes, and at most 1000 can be read back"):
                 put()
         assert storage.get("t/log/1") == bytes(1000)
         assert storage.get("t/log/2") is None
@@ -96,9 +96,9 @@ class StorageConformance:
     def test_more_than_anybody_puts_is_not_read(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """A crafted object under a name that is read whole."""
         storage.create("t/log/1", bytes(1001))
-        monkeypatch.setattr(object_size, "OBJECT_BYTES_MAX", 1000)
+        monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", 1000)
         for get in (storage.get, storage.get_versioned):
-            with pytest.raises(DamagedError, match=r"t/log/1 has 1001 bytes, and nothing .* has more than 1000"):
+            with pytest.raises(DamagedError, match=r"t/log/1 has 1001 bytes, and Lakebed puts at most 1000 there"):
                 get("t/log/1")
 
     def test_of_racing_creates_one_wins(self, storage: Storage) -> None:

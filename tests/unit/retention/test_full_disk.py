@@ -15,8 +15,8 @@ from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
 from lakebed.retention.orphans import delete_orphans
 from lakebed.retention.run import collect_garbage
-from lakebed.storage import local, reserve, syscalls
-from lakebed.storage.reserve import RESERVE, RESERVE_BYTES
+from lakebed.storage import disk_space, local, syscalls
+from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES
 from tests.unit.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, rows
 
 
@@ -91,7 +91,7 @@ def test_what_was_marked_before_the_disk_was_full_goes_first(table, tmp_path, mo
             collect_garbage(table)
     table.write(pa.table({"k": ["x"] * 99, "v": pa.array(range(99), pa.int64())}))
     table.remove(KeyRange())
-    monkeypatch.setattr(reserve, "release_reserve", lambda _: pytest.fail("the reserve was touched"))
+    monkeypatch.setattr(disk_space, "release_reserve", lambda _: pytest.fail("the reserve was touched"))
     FullDisk(tmp_path, monkeypatch)
     assert collect_garbage(table).files == 3
 

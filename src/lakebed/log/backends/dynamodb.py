@@ -31,9 +31,8 @@ from lakebed.errors import Code
 from lakebed.log.backends.dynamodb_client import ABSENT, DynamoTable
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.last_modified_times import from_us, to_us
-from lakebed.storage.contract import PutOutcome
+from lakebed.storage.contract import PutOutcome, check_get, check_put
 from lakebed.storage.digests import digest_bytes
-from lakebed.storage.object_size import check_get, check_put
 from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, StorageError, UnsupportedFormatError
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.backends.postgresql_server import PostgresqlServer, meaning_of
-from lakebed.storage.contract import PutOutcome
-from lakebed.storage.object_size import OBJECT_BYTES_MAX, check_put, too_large
+from lakebed.storage.contract import OBJECT_BYTES_MAX, PutOutcome, check_put, too_large
 from lakebed.storage.retries import put_until_clear, read_until_answered
 
 if TYPE_CHECKING:

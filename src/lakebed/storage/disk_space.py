@@ -1,0 +1,99 @@
+"""Space on local disk: folders for temporary files, and a reserve that lets a full disk be emptied.
+
+Temporary folders are removed when their block ends, however it ends. An operating system error while writing becomes a
+StorageError that names the folder, because the remedy is there.
+
+The reserve. Garbage collection deletes files only after it has committed an entry that says so, so a disk without a
+free byte could never be emptied. Every instance on local disk therefore keeps a reserve of 1 MiB, a preallocated file.
+If the disk is full, garbage collection releases the reserve, runs again, and allocates it again at the end. Object
+stores need none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from lakebed.clock import random_token
+from lakebed.errors import Code, StorageError
+from lakebed.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.storage.contract import Storage
+
+RESERVE = ".reserve"
+RESERVE_BYTES = 1024 * 1024
+"""Enough for some twenty of the largest entries of garbage collection (37 KB for 1,000 files)."""
+
+Done = TypeVar("Done")
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
+    """A new folder below ``parent``, removed with its content when the block ends."""
+    folder = parent / f"{purpose}-{random_token()}"
+    with writing_to(parent):
+        folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """Turn an operating system error inside the block into a StorageError about the folder."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Code.TEMPORARY_STORAGE_FAILED(
+            f"cannot write in {folder}: {reason}. Make room there, or choose another folder for temporary files",
+            folder=str(folder),
+            errno=error.errno,
+        ) from error
+
+
+def keep_reserve(storage: Storage) -> None:
+    """Allocate the reserve, if the storage is on a local disk with room for it and has none."""
+    if not isinstance(storage, LocalStorage):
+        return
+    with contextlib.suppress(OSError), (storage.root / RESERVE).open("xb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+        except OSError:
+            (storage.root / RESERVE).unlink()
+
+
+def with_reserve(storage: Storage, work: Callable[[], Done]) -> Done:
+    """Run work that frees space; if the disk is full, release the reserve and run it once more.
+
+    ``work`` must be able to start again after a failure at any point. Raises as it does.
+    """
+    try:
+        done = work()
+    except StorageError as error:
+        full = error.facts.get("errno") in (errno.ENOSPC, errno.EDQUOT)
+        if not full or not release_reserve(storage):
+            raise
+        done = work()
+    keep_reserve(storage)
+    return done
+
+
+def release_reserve(storage: Storage) -> bool:
+    """Delete the reserve; False if there is none."""
+    if not isinstance(storage, LocalStorage):
+        return False
+    try:
+        (storage.root / RESERVE).unlink()
+    except OSError:
+        return False
+    return True
