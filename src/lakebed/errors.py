@@ -153,6 +153,7 @@ class Code(StrEnum):
     WRITE_TOO_OLD = "write_too_old", "rejected"
     RANGE_REMOVED = "range_removed", "rejected"
     RETAINED_BY_TAG = "retained_by_tag", "rejected"
+    SCHEMA_CHANGED = "schema_changed", "rejected"
     SCHEMA_CHANGE_REJECTED = "schema_change_rejected", "rejected"
     TAG_EXISTS = "tag_exists", "rejected"
     TAG_MISSING = "tag_missing", "rejected"

@@ -7,7 +7,7 @@ Rules. Values are validated before they are stored. What one setting requires of
 else (:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own
 value. A stored name that this version does not have is an error, never ignored. Pure: no I/O.
 
-Source: docs/decisions/0041; docs/retention.md for the four times.
+Source: docs/decisions/0041, 0044; docs/retention.md for the four times.
 """
 
 from __future__ import annotations
@@ -36,6 +36,13 @@ class Strategy(StrEnum):
     SIZE_RATIO = "size-ratio"
     BY_BYTES = "by-bytes"
     FULL = "full"
+
+
+class SchemaGrowth(StrEnum):
+    """What becomes of a column of written rows that the table has no field for."""
+
+    REFUSE = "refuse"
+    ADD = "add"
 
 
 def _setting(default: float, unit: str, minimum: float, maximum: float, text: str) -> Any:
@@ -70,6 +77,14 @@ class Settings:
     value_bytes_max: int = _setting(
         64 * MIB, "bytes", 8192, GIB, "a row whose values take more in memory, alone or together, is refused"
     )
+    schema_growth: SchemaGrowth = field(
+        default=SchemaGrowth.REFUSE,
+        metadata={
+            "unit": "name",
+            "choices": SchemaGrowth,
+            "help": "unknown columns of written rows: refuse them, or add nullable fields for them",
+        },
+    )
     ingest_bytes_min: int = _setting(
         1 * GIB, "bytes", 0, 2**50, "open requests are ingested once their files have this many bytes in total"
     )
@@ -89,7 +104,6 @@ class Settings:
     compaction_run_bytes: int = _setting(
         1 * GIB, "bytes", 1024, 2**50, "a run of this many bytes in a partition is merged only by full"
     )
-    compaction_jobs_max: int = _setting(10_000, "jobs", 1, 100_000, "compaction jobs of the table open at a time")
     runs_max: int = _setting(
         10_000, "runs", 0, 2**31, "files for a partition with more runs are refused until it is compacted; 0: never"
     )
@@ -128,7 +142,8 @@ REMOVED = {
     "ingest_files_min": "requests are due by ingest_bytes_min or ingest_age_s",
     "ingest_files_max": "an ingest job has at most ingest_bytes_max, and 100 files",
     "compaction_concatenate_bytes": "runs are concatenated if their files average an eighth of file_bytes",
-    "compaction_partition_jobs_max": "a partition has at most 100 open jobs; compaction_jobs_max is for the table",
+    "compaction_jobs_max": "a table has at most 10,000 open compaction jobs",
+    "compaction_partition_jobs_max": "a partition has at most 100 open jobs, and a table 10,000",
     "compaction_requests_max": "no compaction begins while more than 1,000 requests are open",
 }
 """Settings of development versions, with what takes their place."""

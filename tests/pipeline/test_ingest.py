@@ -53,6 +53,21 @@ def test_an_ingest_gives_up_the_file_by_name(pipeline, instance, tmp_path):
     assert report.rows == 1
 
 
+def test_tasks_add_the_columns_of_their_files(pipeline, instance, tmp_path):
+    table = instance.create_table("grows", lakebed.Schema({"k": "int64"}), settings={"schema_growth": "add"})
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        pq.write_table(pa.table({"k": [number], f"x{number}": [["t"]]}), tmp_path / "in" / f"{number}.parquet")
+    table.submit(tmp_path / "in")
+    report = pipeline.ingest(table, force=True)
+    assert (report.jobs, report.rows) == (1, 2)
+    assert [f"{field.name}: {field.type}" for field in table.schema.values] == [
+        "x0: list<item: string>",
+        "x1: list<item: string>",
+    ]
+    assert table.get(1).to_pylist() == [{"k": 1, "x0": None, "x1": ["t"]}]
+
+
 def test_nothing_to_ingest_starts_no_spark(instance, table, tmp_path):
     pipeline = Pipeline(instance)
     table.submit(write_parquet(tmp_path / "in", rows(1, 10)))

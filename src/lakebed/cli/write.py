@@ -12,6 +12,7 @@ from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
 from lakebed.cli.render import count_text, plain, size_text
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
+from lakebed.ingest.growth import Growth
 from lakebed.ingest.input_files import input_file, is_remote, kind_of, read_rows, rows_known
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.inspect.report import removed
@@ -30,7 +31,8 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
     """Add the rows of files, in this process.
 
     Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once, or none. A repeat
-    with the same --commit-id prints the first number.
+    with the same --commit-id prints the first number. Columns that the table lacks are refused, or added as fields if
+    its setting schema_growth is add; those of CSV are text then.
     """
     for text in files:
         if not is_remote(text):
@@ -46,8 +48,9 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
             read = done
             bar.update(done, total)
 
-        limit = found.settings_in_force().value_bytes_max
-        rows = read_rows(inputs, found.schema, progress, value_bytes_max=limit)
+        settings = found.settings_in_force()
+        growth = Growth.of(found.state(), settings)
+        rows = read_rows(inputs, found.schema, progress, value_bytes_max=settings.value_bytes_max, growth=growth)
         with committed_on_interrupt(found.log):
             version = found.write(rows, commit_id=commit_id)
     document = {"table": found.name, "version": version, "rows_read": read}

@@ -9,8 +9,9 @@ wider number, another unit of time if it keeps each value. A field may be read f
 Core types: :class:`Conformer`.
 
 Rules. A field that may be null may be missing, and is null then. A column of no field is refused, so that a misspelt
-column is an error and not a null. A value that its own type does not allow, such as text that is not UTF-8, does not
-fit (:mod:`lakebed.model.validity`). No I/O here.
+column is an error and not a null; if the table takes new columns, :mod:`lakebed.ingest.growth` adds fields before. A
+value that its own type does not allow, such as text that is not UTF-8, does not fit (:mod:`lakebed.model.validity`). No
+I/O here.
 
 Errors: SchemaMismatchError and BadKeyError name source, column and value; or rows that do not fit are returned apart,
 with the reason.
@@ -77,14 +78,15 @@ class _Sieve:
 @dataclass(frozen=True)
 class Conformer:
     """How rows of a source become rows of a table. ``columns`` has the source column of a field where it is not its
-    own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. Raises UsageError
-    for names of no field.
+    own name; ``casts`` are the fields that may be cast; ``value_bytes_max`` is the table's setting. If the table
+    ``grows``, columns of type null that it has no field for are left out. Raises UsageError for names of no field.
     """
 
     schema: Schema
     columns: Mapping[str, str] = field(default_factory=dict)
     casts: frozenset[str] = frozenset()
     value_bytes_max: int = Settings().value_bytes_max
+    grows: bool = False
 
     def __post_init__(self) -> None:
         strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
@@ -134,7 +136,8 @@ class Conformer:
         given = Counter(found.names)
         known = {*self.read, *(f.name for f in self.schema.generated)}
         missing = [name for name in self._required if name not in given]
-        extra = [name for name in given if name not in known]
+        ignored = {column.name for column in found if self.grows and pa.types.is_null(column.type)}
+        extra = [name for name in given if name not in known and name not in ignored]
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
             if names:

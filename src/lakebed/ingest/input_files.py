@@ -24,6 +24,7 @@ from lakebed.errors import Code, NotFoundError
 
 if TYPE_CHECKING:
     from lakebed.ingest.conformer import Conformer
+    from lakebed.ingest.growth import Growth
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.storage.external import ExternalFiles
@@ -128,23 +129,37 @@ def arrow_schema(path: InputFile) -> pa.Schema:
     """The columns of a data file. Raises as :func:`kind_of`, and UsageError for CSV, which has no types."""
     if kind_of(path) is Kind.CSV:
         raise Code.SOURCE_UNSUPPORTED(f"{path}: CSV has no types; write a schema file, or use a Parquet or Arrow file")
-    with _reading(path), _open(path, None) as (schema, _):
-        return schema
+    return _columns(path, None)
+
+
+def _columns(path: InputFile, schema: Schema | None) -> pa.Schema:
+    with _reading(path), _open(path, schema) as (found, _):
+        return found
 
 
 def read_rows(
-    paths: Sequence[InputFile], schema: Schema, progress: Callable[[int], None], *, value_bytes_max: int
+    paths: Sequence[InputFile],
+    schema: Schema,
+    progress: Callable[[int], None],
+    *,
+    value_bytes_max: int,
+    growth: Growth | None = None,
 ) -> pa.RecordBatchReader:
     """All rows of the files, in order, as the table has them; ``progress`` is called with the rows read so far.
 
-    ``value_bytes_max`` is the table's setting.
+    ``value_bytes_max`` is the table's setting. With a ``growth``, rows have the other columns of all files as well;
+    those of CSV are text.
 
     Errors name the file: while it is read, NotFoundError, StorageError, DamagedError, SchemaMismatchError or
     BadKeyError.
     """
     from lakebed.ingest.conformer import Conformer
+    from lakebed.state.transactions.schema_growth import with_fields
 
-    conformer = Conformer(schema, value_bytes_max=value_bytes_max)
+    if growth is not None:
+        added = growth.fields(schema, [(str(path), _columns(path, schema)) for path in paths])
+        schema = with_fields(schema, added)
+    conformer = Conformer(schema, value_bytes_max=value_bytes_max, grows=growth is not None)
     return pa.RecordBatchReader.from_batches(schema.arrow, _batches(paths, schema, conformer, progress))
 
 
@@ -198,6 +213,7 @@ def _open_csv(path: InputFile, schema: Schema | None) -> Any:
     kinds = {f.name: f.type for f in schema.fields} if schema is not None else {}
     options = csv.ConvertOptions(
         column_types=kinds,
+        default_column_type=None if schema is None else pa.string(),
         check_utf8=False,
         null_values=[""],
         strings_can_be_null=True,

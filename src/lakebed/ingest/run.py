@@ -22,19 +22,19 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Code, Error, SchemaMismatchError
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.growth import Growth
 from lakebed.ingest.send import WriteTarget, commit_files, send_run
 from lakebed.log.outcomes import version_of
+from lakebed.model.files import data_name
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.parquet.sizes import BATCH_BYTES, cut
-from lakebed.settings import Settings
+from lakebed.parquet.sizes import BATCH_BYTES, cut, decoded_rows, pages_bytes_max
 from lakebed.state.time_travel import based_on, committed_at
 from lakebed.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.model.files import NewFile
-    from lakebed.model.schema import Schema
+    from lakebed.model.files import DataFile, NewFile
     from lakebed.parquet.layout import Layout
     from lakebed.storage.contract import Storage
 
@@ -54,24 +54,62 @@ def add(table: WriteTarget, data: Any, commit_id: str | None, base_version: int 
     if not Conformer(table.schema).fits(reader.schema):
         # Another process may have altered the table meanwhile.
         table.state()
-    layout = table.layout()
-    settings = table.settings_in_force()
-    batches = conformed(reader, layout.schema, "write", value_bytes_max=settings.value_bytes_max)
     try:
-        files = write_files(
-            batches,
-            layout,
-            (table.storage, table.id, clock.new_id()),
-            memory_limit_bytes=settings.memory_limit_bytes,
-            cuts=table.log.head.state.partitions.boundaries,
-        )
+        files = _written(table, reader)
     except SchemaMismatchError:
         # Nulls may be allowed by now. The rows are consumed, so only the next call can succeed.
         table.state()
         raise
     if not files and commit_id is None:
         return table.version
-    return version_of(commit_files(table, ProposeFiles(files, commit_id, base)), f"table {table.name}")
+    outcome = commit_files(table, ProposeFiles(files, commit_id, base), partial(_written_again, table))
+    return version_of(outcome, f"table {table.name}")
+
+
+def _written(table: WriteTarget, reader: pa.RecordBatchReader) -> tuple[NewFile, ...]:
+    """The rows as files of the newest schema known, with fields for their other columns if the table takes them."""
+    state, layout, settings = table.log.head.state, table.layout(), table.settings_in_force()
+    growth = Growth.of(state, settings)
+    if growth is not None:
+        layout = growth.layout(layout, [("write", reader.schema)])
+    conformer = Conformer(layout.schema, value_bytes_max=settings.value_bytes_max, grows=growth is not None)
+    return write_files(
+        conformed(reader, conformer, "write"),
+        layout,
+        (table.storage, table.id, clock.new_id()),
+        memory_limit_bytes=settings.memory_limit_bytes,
+        cuts=state.partitions.boundaries,
+    )
+
+
+def _written_again(table: WriteTarget, files: Sequence[NewFile]) -> tuple[NewFile, ...]:
+    """The rows of files that were sent, as files of the newest schema: it was changed while they were written.
+
+    Fields that the table had keep their ids, and so follow a change of their names; new ones go by their names.
+    """
+    state = table.state()
+    names = {field.id: field.name for field in (*state.created.fields, *files[0].added)}
+    before = state.schemas[files[0].file.schema_version - 2]
+    kept = [field for field in (*before.fields, *files[0].added) if field.id in names]
+    schema = pa.schema([(names[field.id], field.type) for field in kept])
+    memory_limit_bytes = table.settings_in_force().memory_limit_bytes
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for new in files:
+            for batch in sent_rows(table.storage, table.id, new.file, memory_limit_bytes):
+                columns = [batch.column(field.name).cast(field.type) for field in kept]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return _written(table, pa.RecordBatchReader.from_batches(schema, rows()))
+
+
+def sent_rows(storage: Storage, table_id: str, file: DataFile, memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a data file that is in no log, with its own columns. Raises DamagedError if it is not as written."""
+    from lakebed.parquet.row_groups import read_row_groups
+
+    name = data_name(table_id, file)
+    with storage.fetch(name, digest=file.digest) as path, pa.OSFile(str(path)) as source:
+        yield from map(decoded_rows, read_row_groups(source, file.id, pages_bytes=pages_bytes_max(memory_limit_bytes)))
 
 
 BATCH_ROWS_MAX = 65_536
@@ -93,15 +131,8 @@ def open_stream(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def conformed(
-    reader: pa.RecordBatchReader,
-    schema: Schema,
-    source: str,
-    *,
-    value_bytes_max: int = Settings().value_bytes_max,
-) -> Iterator[pa.RecordBatch]:
-    """The reader's rows as the schema has them; the columns are checked before the first row is read."""
-    conformer = Conformer(schema, value_bytes_max=value_bytes_max)
+def conformed(reader: pa.RecordBatchReader, conformer: Conformer, source: str) -> Iterator[pa.RecordBatch]:
+    """The reader's rows as the conformer makes them; the columns are checked before the first row is read."""
     conformer.check(reader.schema, source)
     return _conform_batches(reader, conformer, source)
 

@@ -15,13 +15,14 @@ Source: docs/decisions/0032.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import structs
 
 from lakebed import clock
-from lakebed.errors import Error, StorageError
+from lakebed.errors import Code, Error, StorageError
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import Contended, Crowded, NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile, data_object, object_names, summary_name, summary_object
@@ -44,6 +45,12 @@ STALL_S = 60.0
 """A running compaction commits the jobs of a batch within seconds; a caller should not wait longer without an error."""
 
 PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
+
+REWRITES_MAX = 5
+"""How often rows are written anew for a schema that was changed meanwhile. Each time somebody else's change won."""
+
+Rewrite = Callable[[tuple[NewFile, ...]], tuple[NewFile, ...]]
+"""Writes the rows of files that were sent as files of the newest schema."""
 
 
 class WriteTarget(Protocol):
@@ -97,18 +104,43 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
     return tuple(sent)
 
 
-def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput) -> Outcome:
+def commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput, again: Rewrite | None = None) -> Outcome:
     """Commit files; delete them if it is certain that they are not in the log.
 
-    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does; the files are not in the log then.
+    If the schema was changed while files with new fields were written, ``again`` writes their rows anew, for at most
+    :data:`REWRITES_MAX` times.
+
+    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does, and what ``again`` raises; the files are not
+    in the log then.
     """
+    outcome = _commit_files(table, proposal, keep=again is not None)
+    for left in reversed(range(REWRITES_MAX)):
+        if again is None or not _schema_changed(outcome):
+            break
+        try:
+            files = again(proposal.files)
+        finally:
+            _discard_unknown(table, proposal.files)
+        proposal = structs.replace(proposal, files=files)
+        outcome = _commit_files(table, proposal, keep=left > 0)
+    return outcome
+
+
+def _schema_changed(outcome: Outcome) -> bool:
+    return isinstance(outcome, NotCommitted) and outcome.code is Code.SCHEMA_CHANGED
+
+
+def _commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput, *, keep: bool) -> Outcome:
+    """One try; ``keep`` leaves files that are rejected because the schema was changed."""
     try:
         outcome = table.try_commit(proposal)
     except StorageError as error:
         if not _is_silent(error):
             _discard_unknown(table, proposal.files)
         raise
-    if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns):
+    if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns) and not (
+        keep and _schema_changed(outcome)
+    ):
         _discard_unknown(table, proposal.files)
     return outcome
 
@@ -156,7 +188,7 @@ def _send(storage: Storage, table_id: str, sorted_file: SortedFile, at: tuple[st
     )
     if file.summarised:
         _put_summary(storage, summary_name(table_id, file), sorted_file.summary.to_ipc())
-    return NewFile(file, sorted_file.summary, job)
+    return NewFile(file, sorted_file.summary, job, sorted_file.added)
 
 
 def _put_summary(storage: Storage, name: str, data: bytes) -> None:

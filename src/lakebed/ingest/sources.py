@@ -294,10 +294,16 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
+def columns_of(file: Source, home: Storage | None = None) -> tuple[str, pa.Schema]:
+    """The URL of a file, and its columns as its footer has them."""
+    with open_parquet(file, home) as parquet:
+        return file.url, parquet.schema_arrow
+
+
 def read_file(
     file: Source, conformer: Conformer, *, pages_bytes: int = DEFAULT_PAGES_BYTES_MAX, home: Storage | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a file as the conformer makes them; its columns are checked before the first row is read."""
-    with open_parquet(file, home) as parquet:
-        conformer.check(parquet.schema_arrow, file.url)
+    url, columns = columns_of(file, home)
+    conformer.check(columns, url)
     return (conformer.conform(batch, file.url) for batch in read_rows(file, pages_bytes=pages_bytes, home=home))

@@ -84,24 +84,28 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
         if isinstance(resolved, TooOld | TooManyRuns):
             outcomes[ticket] = resolved
             continue
+        changes = resolved if isinstance(resolved, tuple) else (resolved,)
         try:
-            encoded = machine.encode(resolved)
+            encoded = [machine.encode(change) for change in changes]
         except UsageError as error:
             # A value that the format does not have: the others in the group are not affected.
             outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)
             continue
-        line = encoded.document + b"\n"
-        if len(line) > LINE_BYTES_MAX:
-            text = f"it is {len(line):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: change less at a time"
+        lines = b"".join([one.document + b"\n" for one in encoded])
+        if len(lines) > LINE_BYTES_MAX:
+            text = f"it is {len(lines):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: change less at a time"
             outcomes[ticket] = NotCommitted(Code.LIMIT_REACHED, text)
             continue
-        beside = sidecars | encoded.sidecars
+        beside = sidecars.copy()
+        for one in encoded:
+            beside |= one.sidecars
         aside = sum([sidecar.references for sidecar in beside.values()])
-        if documents and (len(body) + len(line) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
+        if documents and (len(body) + len(lines) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
             break
-        state = machine.apply(state, resolved, version)
-        documents.append(encoded.document)
-        body += line
+        for change in changes:
+            state = machine.apply(state, change, version)
+        documents += [one.document for one in encoded]
+        body += lines
         sidecars = beside
         outcomes[ticket] = Committed(version)
     return Validated(outcomes, documents, bytes(body), sidecars, state)

@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING
 from lakebed import clock, runner
 from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.growth import Growth
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
 from lakebed.ingest.send import commit_files, send_run
-from lakebed.ingest.sources import CHECK_THREADS, amiss, read_file
+from lakebed.ingest.sources import CHECK_THREADS, amiss, columns_of, read_file
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
 from lakebed.model.foreign_errors import error_text, translate_errors
@@ -73,13 +74,16 @@ class JobPart:
 
 @dataclass(frozen=True, slots=True)
 class IngestTarget:
-    """What is the same for all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there."""
+    """What is the same for all tasks of a batch. ``cuts`` are the partition boundaries: summaries are exact there. If
+    there is a ``growth``, each task adds fields for the columns of its own files.
+    """
 
     table_id: str
     layout: Layout
     memory_limit_bytes: int
     cuts: tuple[bytes, ...]
     value_bytes_max: int = Settings().value_bytes_max
+    growth: Growth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +243,17 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[
     """
     from lakebed.sorting.sort import sort_runs
 
-    target, taken = task.target, 0
+    target, growth, taken = task.target, task.target.growth, 0
+    columns = (columns_of(part.file, storage) for part in task.parts)
+    layout = target.layout if growth is None else growth.layout(target.layout, columns)
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal taken
-        conformer = Conformer(target.layout.schema, value_bytes_max=target.value_bytes_max)
+        conformer = Conformer(layout.schema, value_bytes_max=target.value_bytes_max, grows=growth is not None)
         pages_bytes = pages_bytes_max(target.memory_limit_bytes)
         for part in task.parts:
             for batch in read_file(part.file, conformer, pages_bytes=pages_bytes, home=storage):
-                rows = _outside(batch, part.without, target.layout.schema)
+                rows = _outside(batch, part.without, layout.schema)
                 taken += rows.num_rows
                 yield rows
 
@@ -257,9 +263,7 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[
         return Code.MERGE_FAILED(f"the rows cannot be sorted: {type(error).__name__}: {error_text(error)}")
 
     with translate_errors(failed):
-        run = sort_runs(
-            batches(), target.layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts
-        )
+        run = sort_runs(batches(), layout, scratch, memory_limit_bytes=target.memory_limit_bytes, cuts=target.cuts)
     if (written := sum(file.rows for file in run)) != taken:
         raise Code.ROWS_LOST(f"{taken} rows were read and {written} written; nothing was ingested")
     return send_run(storage, target.table_id, run, job=task.job)
@@ -289,9 +293,8 @@ def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) 
     state = table.state()
     found = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
     settings = table.settings_in_force()
-    target = IngestTarget(
-        table.id, table.layout(), settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
-    )
+    limits = settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
+    target = IngestTarget(table.id, table.layout(), *limits, Growth.of(state, settings))
     ready = []
     for one in tries:
         requests = [request for request in one.job.requests if request.id in found]

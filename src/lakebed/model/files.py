@@ -17,6 +17,7 @@ from lakebed.model.keys import EncodedRange
 
 if TYPE_CHECKING:
     from lakebed.model.key_summaries import Summary
+    from lakebed.model.schema import Field
 
 SUMMARY_BYTES_MIN = 128 * 1024
 """A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""
@@ -86,11 +87,16 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that is written and not committed: what a transaction proposals. ``run`` names the run it is part of."""
+    """A file that is written and not committed: what a transaction proposes. ``run`` names the run it is part of.
+
+    ``added`` are fields of the file that the table did not have when it was written. ``file.schema_version`` is then
+    one more than that of the schema which they were added to.
+    """
 
     file: DataFile
     summary: Summary
     run: str
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

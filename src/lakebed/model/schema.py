@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 FIELD_ID_MAX = 2**31 - 1
 """Parquet keeps ids of fields in 32 bits."""
 
+FIRST_CHOSEN_ID = 2**30
+"""Ids from here on were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
+
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

@@ -190,9 +190,10 @@ class _OpenFile:
             blocks.seal(self._path)
         notes = self._notes
         assert notes is not None
-        schema = self._layout.schema
+        schema, added = self._layout.schema, self._layout.added
         bounds = encode_bounds(_bounds(self._writer.writer.metadata, schema))
-        return SortedFile(self._path, notes.rows, notes.min_key, notes.max_key, notes.summary(), schema.version, bounds)
+        keys = notes.min_key, notes.max_key
+        return SortedFile(self._path, notes.rows, *keys, notes.summary(), schema.version, bounds, added)
 
     def discard(self) -> None:
         """Remove the unfinished file."""

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakebed.model.key_summaries import Summary
-from lakebed.model.schema import Schema
+from lakebed.model.schema import Field, Schema
 from lakebed.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The form of the files of a run; the numbers are the table's settings of the same names."""
+    """The form of the files of a run; the numbers are the table's settings of the same names.
+
+    ``added`` are the last value fields of the schema, if the table does not have them yet.
+    """
 
     schema: Schema
     file_bytes: int
@@ -23,6 +26,7 @@ class Layout:
     page_bytes: int
     row_group_rows: int
     bloom_fpp: float
+    added: tuple[Field, ...] = ()
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
@@ -48,3 +52,4 @@ class SortedFile:
     summary: Summary
     schema_version: int
     bounds: bytes = b""
+    added: tuple[Field, ...] = ()

@@ -148,7 +148,9 @@ class ScanEngine:
 
     def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
         """The fields of a schema as expressions over the columns of a file."""
-        if opened.file.schema_version == schema.version:
+        names = opened.footer.names
+        # A file that was written while others changed the schema may lack columns of its version.
+        if opened.file.schema_version == schema.version and all(names.get(field.id) == field.name for field in fields):
             return [self._column(field.name) for field in fields]
         stored = self._stored.get(opened)
         if stored is None:

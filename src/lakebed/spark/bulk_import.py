@@ -18,7 +18,7 @@ Errors: those of sources and rows before anything is committed; UnknownOutcomeEr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,18 +26,19 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.growth import Growth
+from lakebed.ingest.run import sent_rows
 from lakebed.ingest.send import check_runs, commit_files
 from lakebed.ingest.sources import find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import are_names, are_texts, is_text, shown
-from lakebed.parquet.sizes import pages_bytes_max
 from lakebed.spark import source_frames, wire
 from lakebed.spark.batch import Place, scattered, spark_errors
 from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
-from lakebed.spark.map_inputs import MAP_SHARE, MapInput, native_input, source_rows
+from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
@@ -141,15 +142,20 @@ class Importer:
         conformer = self._limited(reading.conformer(layout.schema, "" if is_frame else format))
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
         if format == "parquet" and not is_frame and reading.select is None:
-            found = native_input(find_files(given, self.table.storage), shuffle, conformer, self.stop)
+            files = find_files(given, self.table.storage)
+            shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
+            found = native_input(files, shuffle, conformer, self.stop)
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
             rows: Rows = partial(source_rows, shuffle=shuffle)
             frame, text = scattered(self.start(), found.documents), str(given)
         else:
-            with self.stop.job(session := self.start()):
-                frame = source_frames.typed(source_frames.read_frame(session, given, format, reading.select), conformer)
             text = "the DataFrame" if is_frame else str(given)
+            with self.stop.job(session := self.start()):
+                frame = source_frames.read_frame(session, given, format, reading.select)
+                columns = source_frames.columns_of(frame)
+                shuffle, conformer = self._growing(shuffle, conformer, lambda: [(text, columns)])
+                frame = source_frames.typed(frame, conformer)
             source_frames.check_frame(frame, conformer, text)
             if reading.select is None and not is_frame:
                 frame = source_frames.with_files(frame, format)
@@ -163,6 +169,16 @@ class Importer:
                 raise
             raise source_frames.refused_text(error, text) from error
         return self._from_staged(staged, shuffle, request, quarantine)
+
+    def _growing(
+        self, shuffle: Shuffle, conformer: Conformer, sources: Callable[[], Iterable[tuple[str, pa.Schema]]]
+    ) -> tuple[Shuffle, Conformer]:
+        """Both with fields for other columns of the sources, if the table takes new columns."""
+        growth = Growth.of(self.table.log.head.state, self.table.settings_in_force())
+        if growth is None:
+            return shuffle, conformer
+        layout = growth.layout(shuffle.layout, sources(), conformer.read)
+        return replace(shuffle, layout=layout), replace(conformer, schema=layout.schema, grows=True)
 
     def _limited(self, conformer: Conformer) -> Conformer:
         return replace(conformer, value_bytes_max=self.table.settings_in_force().value_bytes_max)
@@ -213,7 +229,9 @@ class Importer:
     def sort(self, files: Sequence[Source]) -> tuple[NewFile, ...]:
         """The rows of Parquet files as new data files of the table, sent and not committed."""
         shuffle = self._shuffle(self.table.layout())
-        found = native_input(files, shuffle, self._limited(Conformer(shuffle.layout.schema)), self.stop)
+        conformer = self._limited(Conformer(shuffle.layout.schema))
+        shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
+        found = native_input(files, shuffle, conformer, self.stop)
         return self._exchange(found, self._divided(found, weigh(found.parts), shuffle))
 
     def _divided(self, found: MapInput, sample: WeightedKeys, shuffle: Shuffle) -> Shuffle:
@@ -313,20 +331,11 @@ def _restaged(staged: Sequence[Staged]) -> MapInput:
 
 def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
     """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
-    import pyarrow as pa
-
-    from lakebed.model.files import data_name
     from lakebed.parquet.file_writer import as_schema
-    from lakebed.parquet.row_groups import read_row_groups
-    from lakebed.parquet.sizes import decoded_rows, gather
+    from lakebed.parquet.sizes import gather
 
-    file = wire.decode_file(document)
-    storage = shuffle.place.connect()
-    with (
-        storage.fetch(data_name(shuffle.table_id, file), digest=file.digest) as path,
-        pa.OSFile(str(path)) as source,
-    ):
-        # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
-        stored = read_row_groups(source, file.id, pages_bytes=pages_bytes_max(shuffle.memory_limit_bytes))
-        batches = (as_schema(decoded_rows(batch), shuffle.layout.schema) for batch in stored)
-        yield from gather(batches, 2**31 - 1, shuffle.memory_limit_bytes // MAP_SHARE)
+    limit = shuffle.memory_limit_bytes
+    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, wire.decode_file(document), limit)
+    # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
+    batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
+    yield from gather(batches, 2**31 - 1, limit // MAP_SHARE)

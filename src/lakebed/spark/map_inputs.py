@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakebed.errors import BadKeyError
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import CHECK_THREADS, open_parquet, open_source, plain, read_rows
+from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_parquet, open_source, plain, read_rows
 from lakebed.model.keys import KeyCodec
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import pages_bytes_max
@@ -167,6 +167,18 @@ def read_footers(files: Sequence[Source], conformer: Conformer, home: Storage, s
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
         found = pool.map(read, enumerate(files))
         return tuple(group for groups in found for group in groups)
+
+
+def footer_columns(files: Sequence[Source], shuffle: Shuffle, stop: Stop) -> list[tuple[str, pa.Schema]]:
+    """The URL and the columns of each file. Raises DamagedError, StorageError, KeyboardInterrupt."""
+    home = shuffle.place.connect()
+
+    def read(file: Source) -> tuple[str, pa.Schema]:
+        stop.check()
+        return columns_of(file, home)
+
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        return list(pool.map(read, files))
 
 
 def _read_footer(version: int, file: Source, conformer: Conformer, home: Storage) -> list[SourceGroup]:

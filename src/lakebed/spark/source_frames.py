@@ -65,14 +65,14 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
 
 def check_frame(frame: DataFrame, conformer: Conformer, source: str) -> None:
     """Raise SchemaMismatchError unless the frame's columns can be made to fit. Computes nothing."""
-    conformer.check(_arrow(frame), source)
+    conformer.check(columns_of(frame), source)
 
 
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
     """The frame, with columns of nested values in a text format cast by Spark."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    found = _arrow(frame)
+    found = columns_of(frame)
     for field in conformer.schema.fields:
         name = conformer.column(field.name)
         if field.name not in conformer.casts or name not in found.names or not pa.types.is_nested(field.type):
@@ -105,7 +105,8 @@ def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[tuple
             begin = end
 
 
-def _arrow(frame: DataFrame) -> pa.Schema:
+def columns_of(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame in Arrow's types."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(frame.schema, timezone="UTC")

@@ -15,10 +15,11 @@ from lakebed.export.run import ExportTask
 from lakebed.ingest.plan import Method
 from lakebed.maintenance.compaction.merge_jobs import MergeTask
 from lakebed.maintenance.ingest_jobs import IngestTarget, IngestTask, JobPart
+from lakebed.model import types
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
-from lakebed.model.schema import Schema
+from lakebed.model.schema import Field, Schema
 from lakebed.parquet.layout import Layout
 from lakebed.state.transactions import Source
 
@@ -60,15 +61,28 @@ def decode_file(document: Any) -> DataFile:
 
 
 def encode_new_files(files: tuple[NewFile, ...]) -> list[Any]:
-    """Files that were sent, with their summaries."""
-    return [[encode_file(new.file), base64.b64encode(new.summary.to_ipc()).decode(), new.run] for new in files]
+    """Files that were sent, with their summaries and new fields, which are nullable."""
+    return [
+        [
+            encode_file(new.file),
+            base64.b64encode(new.summary.to_ipc()).decode(),
+            new.run,
+            [[field.id, field.name, types.to_json(field.type)] for field in new.added],
+        ]
+        for new in files
+    ]
 
 
 def decode_new_files(document: Any) -> tuple[NewFile, ...]:
     """The inverse of :func:`encode_new_files`."""
     return tuple(
-        NewFile(decode_file(file), Summary.from_ipc(base64.b64decode(summary), f"summary of {file['id']}"), run)
-        for file, summary, run in document
+        NewFile(
+            decode_file(file),
+            Summary.from_ipc(base64.b64decode(summary), f"summary of {file['id']}"),
+            run,
+            tuple(Field(id_, name, types.from_json(kind), nullable=True) for id_, name, kind in added),
+        )
+        for file, summary, run, added in document
     )
 
 

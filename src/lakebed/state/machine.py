@@ -26,13 +26,15 @@ class Machine(Generic[State, Proposed, Change]):
     """The pure functions of one kind of log. ``empty`` is the state before entry 1. ``truncated`` says whether logs of
     that kind ever are: the catalog's is short, and to know its log start without asking spares each reader a request.
 
+    A proposal may need several changes, all in one entry.
+
     A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest.
     ``rebase`` puts a state on the segments of a checkpoint of an earlier state: it takes both states, and the
     checkpoint's.
     """
 
     empty: State
-    resolve: Callable[[Proposed, State], Change | Refusal]
+    resolve: Callable[[Proposed, State], Change | tuple[Change, ...] | Refusal]
     apply: Callable[[State, Change, int], State]
     encode: Callable[[Change], Encoded]
     decode: Callable[[bytes, Mapping[str, bytes]], Change]

@@ -82,8 +82,9 @@ class Table(TableReads):
         """Add all rows of ``data`` in one commit; returns the version from which on they are visible.
 
         ``data`` is anything with ``__arrow_c_stream__``, of any length and in any order. Columns are matched by name
-        with the latest schema known to this process; a nullable field may be missing. Rows that fit that schema are
-        accepted even if another process has altered the table since. No rows make no entry.
+        with the latest schema known to this process; a nullable field may be missing. If the setting ``schema_growth``
+        is ``add``, other columns become nullable fields in the same commit. Rows that fit that schema are accepted even
+        if another process has altered the table since. No rows make no entry.
 
         ``commit_id`` makes the write idempotent: a repeat, from any process, adds nothing and returns the version of
         the first commit. Commit ids are remembered for ``log_s``. To repeat a write later than that, pass the
@@ -93,7 +94,8 @@ class Table(TableReads):
         Raises:
             UsageError: an id that is no text of 1 to 1,024 characters; a base version without one, or not there yet.
             SchemaMismatchError: a column is extra, missing but not nullable, of a type that would lose something, or
-                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8.
+                null in a key; or it holds a value that its type does not allow, such as text that is not UTF-8; or no
+                field can have the name or type of a new column.
             BadKeyError: a key is too long.
             RejectedError, ContentionError: nothing was added; write again. A write is rejected if it took longer than
                 ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches over two million partitions.

@@ -255,6 +255,28 @@ def test_a_bad_file_is_named_and_nothing_is_written(
     assert cli("table", "show", table, "--json").json["version"] == before
 
 
+def test_a_write_adds_the_columns_of_all_files_if_the_table_takes_them(cli: Cli, table: str, tmp_path: Path) -> None:
+    rows = readings(("Aa", 1, 0, 1.0, "x"))
+    pq.write_table(rows.append_column("wind", pa.array([3], pa.int32())), tmp_path / "a.parquet")
+    pq.write_table(rows.append_column("wind", pa.array([4])), tmp_path / "b.parquet")
+    pa.csv.write_csv(rows.append_column("code", pa.array([7])), tmp_path / "c.csv")
+    names = [tmp_path / name for name in ("a.parquet", "b.parquet", "c.csv")]
+    ran = cli("write", table, *names)
+    assert (ran.code, ran.out) == (3, "")
+    assert "a.parquet: extra column wind; the table has" in ran.err
+    assert cli("settings", "set", table, "schema_growth=add").code == 0
+    assert cli("write", table, *names).code == 0
+    found = cli("scan", table, "--starts-with", "Aa", "--columns", "wind,code", "--json").lines
+    assert sorted(map(str, found)) == sorted(
+        ["{'wind': 3, 'code': None}", "{'wind': 4, 'code': None}", "{'wind': None, 'code': '7'}"]
+    )
+    shown = cli("table", "show", table, "--json").json["schema"]["values"][-2:]
+    assert [(field["name"], field["type"], field["nullable"]) for field in shown] == [
+        ("wind", "int64", True),
+        ("code", "string", True),
+    ]
+
+
 def test_a_key_is_a_word_for_each_field(cli: Cli, table: str) -> None:
     assert [row["note"] for row in cli("get", table, "Ulm", "1", "--json").lines] == ["x", None]
     assert [row["note"] for row in cli("get", table, "Ulm", "-2", "--json").lines] == ["y"]

@@ -86,16 +86,17 @@ def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_partition_is_
     assert planned(state, **basic) == ["1 waits: 1 jobs are open there; with others before it at most 1"]
 
 
-def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first():
+def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first(monkeypatch):
+    monkeypatch.setattr(compaction_plan, "JOBS_MAX", 1)
     state = step(table("m"), ProposeFiles(tuple(new_file(f"a{n}", "a") for n in range(2))))
     state = step(state, ProposeFiles(tuple(new_file(f"z{n}", "z") for n in range(3))))
-    assert planned(state, compaction_jobs_max=1) == [
+    assert planned(state) == [
         "2: z0 z1 z2 (3 runs, 3 rows)",
         "1 waits: 0 jobs of the table are open; with others before it at most 1",
     ]
     state = step(state, OpenJob(job("job-1", "z0", keys=EncodedRange(key("m"), None))))
     waiting = "1 waits: 1 jobs of the table are open; with others before it at most 1"
-    assert waiting in planned(state, compaction_jobs_max=1)
+    assert waiting in planned(state)
 
 
 def test_partitions_are_merged_whole_on_demand_even_of_a_single_run():

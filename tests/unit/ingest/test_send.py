@@ -106,7 +106,8 @@ def test_files_that_are_proposed_twice_stay(monkeypatch):
     table = made("ab")
     proposals = []
     monkeypatch.setattr(
-        "lakebed.ingest.run.commit_files", lambda to, proposal: proposals.append(proposal) or to.log.commit(proposal)
+        "lakebed.ingest.run.commit_files",
+        lambda to, proposal, _again: proposals.append(proposal) or to.log.commit(proposal),
     )
     table.write(rows("c"))
     assert "in the table already" in commit_files(table, proposals[0]).reason

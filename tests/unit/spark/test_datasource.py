@@ -296,6 +296,39 @@ def test_rows_that_do_not_fit_are_refused_before_any_is_computed(table, change, 
         source(table).writer(spark, overwrite=False)
 
 
+def test_new_columns_are_added_in_the_entry_of_the_rows_of_all_tasks(instance):
+    table = instance.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
+    part = pa.table({"k": ["a"], "x": [1], "items": [[1.5]], "n": pa.nulls(1, pa.int32())})
+    before = table.version
+    write(table, part, part.set_column(0, "k", [["b"]]))
+    assert table.state().version == before + 1
+    assert [f"{field.name}: {field.type}" for field in table.schema.values] == [
+        "x: int64", "items: list<item: double>", "n: int32",
+    ]  # fmt: skip
+    assert table.scan(columns=["k", "x"]).read_all().to_pylist() == [{"k": "a", "x": 1}, {"k": "b", "x": 1}]
+    with pytest.raises(SchemaMismatchError, match="column x is string; the table has int64"):
+        write(table, pa.table({"k": ["c"], "x": ["t"]}))
+
+
+def test_a_writer_that_is_used_again_or_overtaken_takes_the_field_that_is_there(instance):
+    """A streaming query has one writer for all of its batches."""
+    table = instance.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
+    spark = spark_columns.spark_schema(Schema({"k": "string"}, values={"x": "int64"}), ["k", "x"])
+    writer = source(table).writer(spark, overwrite=False)
+    given = spark_columns.arrow_of(spark)
+    table.write(pa.table({"k": ["a"], "x": [0], "y": [0]}))
+    for number in (1, 2):
+        (batch,) = pa.table({"k": ["a"], "x": [number]}).to_batches()
+        writer.commit([writer.write(iter([spark_columns.to_spark(batch, given)]))])
+    table.state()
+    assert table.schema.names == ("k", "x", "y")
+    assert [row["x"] for row in table.get("a").to_pylist()] == [0, 1, 2]
+    table.alter(lakebed.RenameField("x", "z"))
+    with pytest.raises(lakebed.RejectedError, match="the schema was changed while its rows were written"):
+        writer.commit([writer.write(iter([spark_columns.to_spark(batch, given)]))])
+    assert table.count().rows == 3
+
+
 def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance):
     table = instance.create_table("t", Schema({"k": "int64"}, {}, {"small": "uint8"}))
     made = pa.table({"k": [1], "small": pa.array([300], pa.int16())})

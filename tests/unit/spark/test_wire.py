@@ -1,5 +1,8 @@
 """What travels between driver and tasks arrives as it was sent."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
 from lakebed import errors
@@ -8,6 +11,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.parquet.layout import Layout
 from lakebed.settings import Settings
 from lakebed.spark import wire
+from lakebed.state.transactions.schema_growth import new_field
 from tests.unit.state.cases import SCHEMA, key, new_file
 
 
@@ -29,7 +33,8 @@ def test_a_merge_task_arrives():
 
 
 def test_new_files_arrive_with_their_summaries():
-    files = (new_file("f1", "abc"), new_file("f2", "xyz", "run"))
+    added = new_field("x", pa.list_(pa.int8()), ()), new_field("y", "timestamp[us, tz=UTC]", ())
+    files = (new_file("f1", "abc"), replace(new_file("f2", "xyz", "run"), added=added))
     assert wire.decode_new_files(sent(wire.encode_new_files(files))) == files
 
 

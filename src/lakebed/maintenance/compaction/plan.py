@@ -44,8 +44,11 @@ COMMITS_WAITING_MAX = 256
 REQUESTS_OPEN_MAX = 1_000
 """More open requests than this are ten ingest jobs or more, which need the cores before any merge does."""
 
+JOBS_MAX = 10_000
+"""Open jobs of one table: the state holds them, and no cluster works on more at a time."""
+
 PARTITION_JOBS_MAX = 100
-"""Open jobs of one partition: more would leave none of ``compaction_jobs_max`` to a hundred partitions like it."""
+"""Open jobs of one partition: more would leave none of ``JOBS_MAX`` to a hundred partitions like it."""
 
 CONCATENATED_SHARE = 8
 """Runs that do not overlap stay as they are if their files average this fraction of ``file_bytes``: rewriting them
@@ -135,7 +138,7 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     chosen = settings.compaction_strategy if strategy is None else strategy
     jobs = _jobs_by_partition(state)
     sums = partition_sums(state)
-    room = max(0, settings.compaction_jobs_max - len(state.jobs))
+    room = max(0, JOBS_MAX - len(state.jobs))
     several = [partition for partition in state.partitions.ids if partition in sums and sums[partition].runs > 1]
     together = _whole_files(state, several, chosen, settings)[:room]
     claimed = {file.id for merge in together for file in merge.inputs}
@@ -146,9 +149,7 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     found.sort(key=lambda one: -one.runs)
     merges = list(chain.from_iterable(one.merges for one in found))
     room -= len(together)
-    reason = (
-        f"{len(state.jobs)} jobs of the table are open; with others before it at most {settings.compaction_jobs_max}"
-    )
+    reason = f"{len(state.jobs)} jobs of the table are open; with others before it at most {JOBS_MAX}"
     left = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
     return CompactionPlan(
         tuple(merges[:room]),

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code
+from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.growth import Growth
 from lakebed.spark import wire
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
@@ -57,15 +59,18 @@ class Sender:
     value_bytes_max: int
     cuts: tuple[bytes, ...]
     base_version: int
+    grows: bool
 
     @classmethod
     def of(cls, options: Options, spark: StructType) -> Sender:
         """Look at the table. Raises UsageError, NotFoundError; SchemaMismatchError if the columns do not fit."""
         table = options.open_table()
         state = table.state()
-        layout = table.layout()
-        spark_columns.check_given(spark, layout.schema, SOURCE)
-        limits = table.settings_in_force()
+        layout, limits = table.layout(), table.settings_in_force()
+        growth = Growth.of(state, limits)
+        if growth is not None:
+            layout = growth.layout(layout, [(SOURCE, spark_columns.arrow_of(spark))])
+        spark_columns.check_given(spark, Conformer(layout.schema, grows=growth is not None), SOURCE)
         return cls(
             options.place,
             table.id,
@@ -74,17 +79,17 @@ class Sender:
             limits.value_bytes_max,
             state.partitions.boundaries,
             state.version,
+            growth is not None,
         )
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> bytes:
         """Sort the rows into one run and send it. Raises SchemaMismatchError, BadKeyError, StorageError."""
         from lakebed import clock
-        from lakebed.ingest.conformer import Conformer
         from lakebed.ingest.send import send_run
         from lakebed.sorting.sort import sort_runs
 
         on_one_core()
-        conformer = Conformer(self.layout.schema, value_bytes_max=self.value_bytes_max)
+        conformer = Conformer(self.layout.schema, value_bytes_max=self.value_bytes_max, grows=self.grows)
         rows = (spark_columns.from_spark(batch, conformer, SOURCE) for batch in batches if batch.num_rows)
         with task_scratch() as scratch:
             run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)

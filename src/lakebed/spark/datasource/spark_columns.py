@@ -94,9 +94,9 @@ def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def check_given(spark: StructType, schema: Schema, source: str) -> None:
+def check_given(spark: StructType, conformer: Conformer, source: str) -> None:
     """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed."""
-    Conformer(schema).check(pa.schema([_meant(field, schema) for field in arrow_of(spark)]), source)
+    conformer.check(pa.schema([_meant(field, conformer.schema) for field in arrow_of(spark)]), source)
 
 
 def from_spark(rows: pa.RecordBatch, conformer: Conformer, source: str) -> pa.RecordBatch:

@@ -100,8 +100,8 @@ REFERENCES_MAX = 2_000_000
 """References that one transaction may add: some seconds of work for every reader, and half a gigabyte of memory."""
 
 
-def resolve(proposal: Proposal, state: TableState) -> Transaction | Refusal:
-    """The transaction that the proposal means in this state, or why there is none.
+def resolve(proposal: Proposal, state: TableState) -> Transaction | tuple[Transaction, ...] | Refusal:
+    """The transaction that the proposal means in this state, several that belong into one entry, or why there is none.
 
     Called again after every lost race, so a writer with an old snapshot is never rejected for its age.
     """
@@ -121,8 +121,10 @@ def resolve(proposal: Proposal, state: TableState) -> Transaction | Refusal:
     return resolved
 
 
-def _references_added(resolved: Transaction | Refusal) -> int:
+def _references_added(resolved: Transaction | tuple[Transaction, ...] | Refusal) -> int:
     match resolved:
+        case tuple():
+            return sum(map(_references_added, resolved))
         case AddFiles() | Replace() | SplitPartitions() | JoinPartitions():
             return len(resolved.references)
         case RemoveRange():

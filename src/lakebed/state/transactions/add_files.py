@@ -25,6 +25,7 @@ from lakebed.state.fields import Hex, Id, Positive, Whole
 from lakebed.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.state.table_state import Answer
 from lakebed.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld, count_of
+from lakebed.state.transactions.schema_growth import grown
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lakebed.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
     from lakebed.state.table_state import TableState
     from lakebed.state.transactions.ingest import Request
+    from lakebed.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2
 """Partitions in which one commit of files looks for too many runs: it may reach 100,000, and should take 1 ms."""
@@ -43,7 +45,7 @@ class ProposeFiles(Struct, frozen=True):
 
     ``base_version`` is the head when the request was first proposed, in any process; 0 is older than any.
     ``requests`` are the open requests that the files carry out, all of which it closes. The files are refused if a
-    partition has more than ``runs_max`` runs; 0: no limit.
+    partition has more than ``runs_max`` runs; 0: no limit. Fields that files bring along are added with them.
     """
 
     files: tuple[NewFile, ...]
@@ -52,8 +54,10 @@ class ProposeFiles(Struct, frozen=True):
     requests: tuple[str, ...] = ()
     runs_max: int = 0
 
-    def resolve(self, state: TableState) -> AddFiles | Rejected | Repeated | TooOld | TooManyRuns:
-        """The files with their references."""
+    def resolve(
+        self, state: TableState
+    ) -> AddFiles | tuple[AlterSchema, AddFiles] | Rejected | Repeated | TooOld | TooManyRuns:
+        """The files with their references; before them the change of the schema that their new fields need."""
         first = None if self.request_key is None else state.answered(self.request_key)
         if first is not None:
             return Repeated(first)
@@ -61,11 +65,15 @@ class ProposeFiles(Struct, frozen=True):
             return TooOld(self.base_version, state.request_watermark)
         if refused := self._refused(state):
             return refused
-        references = [r for new in self.files for r in references_to(new, state, ALL_KEYS)]
+        fitted = grown(self.files, state)
+        if isinstance(fitted, Rejected):
+            return fitted
+        references = [r for new in fitted.files for r in references_to(new, state, ALL_KEYS)]
         if self.runs_max and (crowded := _crowded(references, state, self.runs_max)):
             return crowded
-        files = tuple(new.file for new in self.files)
-        return AddFiles(files, tuple(references), self.request_key, self.base_version, self.requests)
+        files = tuple(new.file for new in fitted.files)
+        added = AddFiles(files, tuple(references), self.request_key, self.base_version, self.requests)
+        return added if fitted.change is None else (fitted.change, added)
 
     def _refused(self, state: TableState) -> Rejected | None:
         base: Facts = {"base_version": self.base_version}
@@ -220,7 +228,7 @@ def refused_files(files: Sequence[NewFile], state: TableState) -> Rejected | Non
     if len(set(names)) != len(names):
         return Rejected(Code.FILE_ALREADY_ADDED, "a file is there twice in one transaction")
     for new in files:
-        name, version = new.file.id, new.file.schema_version
+        name, version = new.file.id, new.file.schema_version - bool(new.added)
         # Any version that the table had will do: readers find fields by their ids.
         if not 1 <= version <= len(state.schemas):
             return Rejected(

@@ -25,7 +25,7 @@ from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.partitions import Partitions
-from lakebed.model.schema import Field, Schema, check_field
+from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.state.transactions.resolution import Description, Rejected, count_of
 
@@ -133,7 +133,9 @@ class ProposeSchema(Struct, frozen=True):
     def resolve(self, state: TableState) -> AlterSchema | Rejected:
         """The next schema after those of the table, with all changes made in their order."""
         newest = state.schemas[-1]
-        next_id = 1 + max(field.id for schema in state.schemas for field in schema.fields)
+        used = {field.id for schema in state.schemas for field in schema.fields}
+        # Not after those that writers chose, which lie anywhere above.
+        next_id = 1 + max(id_ for id_ in used if id_ < FIRST_CHOSEN_ID)
         schema = Schema(newest.row_key, newest.sort_key, newest.values, version=newest.version + 1)
         for change in self.changes:
             if refused := _refusal(schema, change):
