@@ -15,12 +15,12 @@ from lakebed.cli.run import EXIT_CODES, HELP_SETTINGS
 _OPENING = """\
 # The command line
 
-Generated from the code; to change it, change `src/lakebed/cli` and run `python -m lakebed.cli.reference > docs/cli.md`.
+This page is generated from the commands. To change it, change `src/lakebed/cli` and run
+`python -m lakebed.cli.reference > docs/cli.md`.
 
-Data go to stdout; messages and progress go to stderr. With `--json` the answer is JSON whose shape is a promise
-([cli-json.md](cli-json.md)). A command imports only what it needs: one that only reads a table's state imports neither
-pandas nor an engine.
-Shells complete commands, options and choices: see `lakebed completion`."""
+A command prints its answer to stdout; messages and progress go to stderr. With `--json` the answer is JSON, which
+[cli-json.md](cli-json.md) specifies. Commands, options, JSON and exit codes are stable interfaces. `lakebed completion`
+prints a script with which bash, zsh or fish completes commands, options and choices."""
 
 
 def reference() -> str:
