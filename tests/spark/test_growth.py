@@ -1,11 +1,12 @@
-"""Columns that a table lacks, brought by Spark: imports, shuffled ingest jobs, and the data source."""
+"""Columns that a table lacks, brought by Spark: frames, shuffled ingest jobs, and the data source.
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+What needs no JVM: tests/unit/spark/test_growth.py.
+"""
+
 import pytest
 
-from lakebed import RejectedError, Schema, SchemaMismatchError
-from lakebed.spark import bulk_import
+from lakebed import Schema
+from tests.unit.ingest.columns import fields, put, read, rows
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -13,44 +14,6 @@ SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 @pytest.fixture
 def table(instance):
     return instance.create_table("t", SCHEMA, settings={"schema_growth": "add"})
-
-
-def rows(keys, **columns):
-    return pa.table({"k": list(keys), **columns})
-
-
-def put(folder, *tables):
-    folder.mkdir()
-    for number, data in enumerate(tables):
-        pq.write_table(data, folder / f"{number}.parquet")
-    return str(folder)
-
-
-def fields(table):
-    table.state()
-    return [f"{field.name}: {field.type}" for field in table.schema.values]
-
-
-def read(table):
-    every = table.scan().read_all().to_pylist()
-    return [" ".join(f"{name}={value}" for name, value in row.items() if value is not None) for row in every]
-
-
-def test_an_import_adds_the_columns_of_its_files_in_the_entry_of_its_rows(pipeline, table, tmp_path):
-    source = put(
-        tmp_path / "in", rows("b", x=pa.array([1], pa.int32())), rows("a", x=[2], y=["t"]), rows("c", n=pa.nulls(1))
-    )
-    before = table.version
-    report = pipeline.bulk_import(table, source)
-    assert (report.rows, report.version) == (3, before + 1)
-    assert fields(table) == ["v: int64", "x: int64", "y: string"]
-    assert read(table) == ["k=a x=2 y=t", "k=b x=1", "k=c"]
-    with pytest.raises(SchemaMismatchError, match="column x is string; the table has int64"):
-        pipeline.bulk_import(table, put(tmp_path / "bad", rows("d", x=["t"], z=[1])))
-    table.set(schema_growth="refuse")
-    with pytest.raises(SchemaMismatchError, match="extra column z"):
-        pipeline.bulk_import(table, put(tmp_path / "extra", rows("d", z=[1])))
-    assert fields(table) == ["v: int64", "x: int64", "y: string"]
 
 
 def test_a_frame_and_a_csv_are_imported_with_their_columns(pipeline, table, spark, tmp_path):
@@ -63,25 +26,6 @@ def test_a_frame_and_a_csv_are_imported_with_their_columns(pipeline, table, spar
     assert (report.rows, report.rejected) == (1, 1)
     assert fields(table) == ["v: int64", "d: double", "word: string"]
     assert read(table) == ["k=a v=1 d=1.5", "k=b v=2 word=3"]
-
-
-def test_an_import_that_is_overtaken_takes_the_field_that_won_or_adds_nothing(pipeline, table, tmp_path, monkeypatch):
-    source = put(tmp_path / "in", rows("b", x=[1], y=[2]))
-    commit, meanwhile = bulk_import.commit_files, []
-
-    def overtaken(to, proposal):
-        to.write(meanwhile.pop())
-        return commit(to, proposal)
-
-    monkeypatch.setattr(bulk_import, "commit_files", overtaken)
-    meanwhile.append(rows("a", x=[0]))
-    pipeline.bulk_import(table, source)
-    assert read(table) == ["k=a x=0", "k=b x=1 y=2"]
-    meanwhile.append(rows("c", z=["t"]))
-    with pytest.raises(RejectedError, match="column z is int64; the table has string by now"):
-        pipeline.bulk_import(table, put(tmp_path / "late", rows("d", z=[1])))
-    assert fields(table) == ["v: int64", "x: int64", "y: int64", "z: string"]
-    assert read(table)[-1] == "k=c z=t"
 
 
 def test_requests_that_are_shuffled_add_the_columns_of_their_files(pipeline, table, tmp_path):

@@ -47,7 +47,7 @@ STALL_S = 60.0
 PAUSE_S, PAUSE_MAX_S = 0.1, 2.0
 
 REWRITES_MAX = 5
-"""How often rows are written anew for a schema that was changed meanwhile. Each time somebody else's change won."""
+"""How often rows are written again for a schema that was changed meanwhile; each time another change has won."""
 
 Rewrite = Callable[[tuple[NewFile, ...]], tuple[NewFile, ...]]
 """Writes the rows of files that were sent as files of the newest schema."""
