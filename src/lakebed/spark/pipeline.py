@@ -225,8 +225,8 @@ class Pipeline:
 
         Raises:
             UsageError: an unknown method, or ``shuffle`` without Spark.
-            StorageError: a store did not answer, or a disk is full; the other requests were carried out, these stay
-            open.
+            StorageError: a store did not answer, or a disk is full; the requests concerned stay
+                open, the others were carried out.
         """
         asked: Any = method
         if asked is not None and not (isinstance(asked, str) and asked in tuple(Method)):
