@@ -141,9 +141,10 @@ class Conformer:
         twice = sorted(name for name, count in given.items() if count > 1)
         for what, names in (("missing", missing), ("extra", extra), ("duplicate", twice)):
             if names:
+                remedy = "; set schema_growth=add to add new columns as fields" if what == "extra" else ""
                 raise Code.COLUMN_MISSING(
                     f"{source}: {what} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
-                    f"the table has {', '.join(self.schema.names)}" + self._said_of_columns(),
+                    f"the table has {', '.join(self.schema.names)}{self._said_of_columns()}{remedy}",
                     columns=names,
                     source=source,
                 )
