@@ -1,14 +1,13 @@
-"""Long chains of OR, in a form that the engine plans in little time: lists of values, and balanced trees. Pure.
+"""Rewrites long chains of OR as lists of values and balanced trees, which the engine plans fast. Pure.
 
 * Equalities of a column and a literal become one list: ``… OR a = 1 OR a = 2 OR …`` is ``… OR a IN (1, 2) OR …``. IN
   is defined as that OR, nulls included. The literals of a list are of one kind, because the engine casts a column once
   for all items of a list, but for each literal where it is compared with one.
 * What remains is a balanced tree: its depth is the logarithm of its length. OR is associative.
 
-Only an operand between two ORs is taken, so that nothing else can bind to it, and so that an expression becomes the
-same one wherever it stands (in SELECT and in GROUP BY). The first and the last operand stay as they are.
-
-Core: :func:`listed`, :func:`halves`. A text whose meaning is unclear is left as it is, for the engine to refuse.
+Rules: only operands between two ORs are rewritten, so that nothing else can bind to them, and so that equal expressions
+stay equal (in SELECT and in GROUP BY). The first and the last operand stay as they are. Text that cannot be parsed
+stays as it is, for the engine to refuse. Core: :func:`listed`, :func:`halves`.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ _DIGITS_MAX = 18
 
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _TYPED = frozenset({"date", "timestamp"})
-"""Words before a text that say its type."""
+"""Words before a text that give its type."""
 
 
 class _Operand(NamedTuple):
-    """What stands between two ORs; ``list_key`` is its column and the kind of its literal, None if no equality."""
+    """The operand between two ORs; ``list_key`` has its column and the kind of its literal, None if no equality."""
 
     start: int
     end: int
@@ -41,7 +40,7 @@ class _Operand(NamedTuple):
 
 
 def listed(text: str) -> str:
-    """The text with long runs of equalities as lists: the same in meaning."""
+    """The text with long runs of equalities as lists, with the same meaning."""
     if len(_OR.findall(text)) <= CHAIN_MIN:
         return text
     pieces, done = [], 0
@@ -54,7 +53,7 @@ def listed(text: str) -> str:
 
 
 def halves(operands: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where parentheses begin and end that make a balanced tree of the operands."""
+    """The begin and end of each pair of parentheses that makes a balanced tree of the operands."""
     pending = [range(len(operands))]
     while pending:
         some = pending.pop()

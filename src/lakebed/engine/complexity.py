@@ -1,17 +1,17 @@
-"""Bounds on SQL text before the engine reads it, and long chains of OR as lists and balanced trees. Pure.
+"""Limits the complexity of SQL text before the engine parses it, and rewrites long chains of OR. Pure.
 
-The engine reads ``a OR b OR c OR …`` as a tree that is as deep as the chain is long. It walks, copies and drops such a
-tree by recursion, and a stack that overflows ends the process. So the depth of the tree is estimated from the tokens:
+The engine parses ``a OR b OR c OR …`` into a tree as deep as the chain is long. It walks, copies and drops the tree by
+recursion, and a stack overflow ends the process. So the depth of the tree is estimated from the tokens:
 
-* A long chain of OR becomes lists of values and a balanced tree (:mod:`lakebed.engine.alternatives`). The engine
-  evaluates every operand that is left for every row: their number is limited.
-* Other chains (``+``, ``||``, ``::``, ``IS NULL``) keep their meaning only as they are: their length is limited.
-* The engine rebuilds conditions joined by AND, however nested, as one chain, and so those that NOT makes of OR: their
-  number is limited.
-* What the engine needs quadratic or exponential time for is limited as well: queries in one statement, joins,
+* Long chains of OR become lists of values and balanced trees (:mod:`lakebed.engine.alternatives`). The engine evaluates
+  every remaining operand for every row, so their number is limited.
+* Other chains (``+``, ``||``, ``::``, ``IS NULL``) cannot be rewritten, so their length is limited.
+* The engine rebuilds conditions joined by AND, however nested, as one chain, and those joined by OR inside NOT, so
+  their number is limited.
+* Constructs that take the engine quadratic or exponential time are limited as well: queries in one statement, joins,
   expressions, grouping sets. A WITH query counts as often as it is used.
 
-The estimate may be too high, never too low. Core: :func:`fitted`. Raises UsageError. Measured on DataFusion 55.
+Core: :func:`fitted`. Rule: the estimate may be too high, never too low. Errors: UsageError. Measured on DataFusion 55.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ CONDITIONS_MAX = 500
 """Conditions joined by AND, or by OR inside NOT."""
 
 ALTERNATIVES_MAX = 10_000
-"""Conditions joined by OR in one statement, without equalities that became a list: as many ranges of a key are found
-in 10 s, and time grows with the square, since more conditions are evaluated for more rows."""
+"""Conditions joined by OR in one statement, without equalities that became a list. This many ranges of a key take 10 s,
+and time grows with the square, since more conditions are evaluated for more rows."""
 
 QUERIES_MAX = 500
 """SELECTs of one statement, WITH queries counted as often as they are used."""
@@ -51,20 +51,20 @@ VALUES_MAX = 200_000
 """Items of all IN lists and VALUES of one statement: 0.8 KiB each in the engine."""
 
 GROUPING_SETS_MAX = 4_096
-"""What CUBE, ROLLUP and GROUPING SETS come to: CUBE of 12 columns."""
+"""The grouping sets of CUBE, ROLLUP and GROUPING SETS: a CUBE of 12 columns."""
 
 EXPLAIN_MAX = 10
-"""The parser has no limit of its own on these."""
+"""EXPLAIN one inside another, which the parser does not limit."""
 
 NESTING_MAX = 100
-"""Brackets, and CASE, one inside another. The engine's parser takes half as many of most kinds."""
+"""Brackets and CASE one inside another. The engine's parser accepts half as many of most kinds."""
 
 FLAT_MAX = 12
-"""Depth that any stack holds on which Python runs at all."""
+"""The depth that fits on any stack on which Python runs."""
 
 _FOR_ALTERNATIVES = "Use IN for equalities, or put the values or ranges into a table, and join it"
 _COUNT_MAX = 10**9
-_REMEMBERED_MAX = 4096
+_CACHED_CHARACTERS_MAX = 4096
 
 _OPENING = {"(": ")", "[": "]", "{": "}", "case": "end"}
 _CLOSING = frozenset({")", "]", "}"})
@@ -73,7 +73,7 @@ _INFIX = frozenset((
     "is", "isnull", "notnull", "like", "ilike", "in", "between", "similar", "div", "xor", "collate", "at", "rlike",
     "regexp", "glob", "overlaps", "operator", "mod",
 ))  # fmt: skip
-"""Words that make an expression deeper by one. NOT as a prefix is limited by the parser."""
+"""Words that make an expression deeper by one. The parser limits NOT as a prefix."""
 
 _CLAUSES = frozenset((
     "select", "from", "where", "group", "order", "having", "qualify", "window", "limit", "offset", "fetch", "on",
@@ -83,7 +83,7 @@ _CLAUSES = frozenset((
     "set", "returning", "tablesample", "pivot", "unpivot", "match_recognize", "cluster", "distribute", "sort",
     "recursive", "explain", "analyze", "verbose", "describe", "show", "xor",
 ))  # fmt: skip
-"""Words that end one expression and begin another: no chain of OR goes on beyond them."""
+"""Words that end one expression and begin another, and so end a chain of OR."""
 
 _QUERIES = frozenset({"select", "values", "table"})
 _JOINS = frozenset({"join", "intersect", "except", "minus", "pivot", "unpivot", "match_recognize"})
@@ -95,21 +95,21 @@ _GROUPINGS = frozenset({"cube", "rollup", "sets"})
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Text for the engine, the same in meaning, and how deep its expressions and its plan nest at most."""
+    """Text for the engine, with the same meaning, and the greatest depth of its expressions and its plan."""
 
     text: str
     depth: int
 
     @property
     def flat(self) -> bool:
-        """Whether the engine may read it on any stack."""
+        """Whether the engine may parse it on any stack."""
         return self.depth <= FLAT_MAX
 
 
 def fitted(text: str, what: str) -> Fitted:
-    """The statement, predicate or expression as the engine takes it; ``what`` names it in messages.
+    """The statement, predicate or expression in the form for the engine; ``what`` names it in messages.
 
-    Raises UsageError if it is longer, deeper or wider than the engine is known to hold.
+    Raises UsageError if it is longer, deeper or wider than the limits.
     """
     if len(text) > TEXT_MAX:
         raise Code.SQL_TOO_COMPLEX(
@@ -120,17 +120,17 @@ def fitted(text: str, what: str) -> Fitted:
         text.encode()
     except UnicodeEncodeError as error:
         raise Code.SQL_TOO_COMPLEX(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from error
-    return _remembered(text, what) if len(text) <= _REMEMBERED_MAX else _Pass(listed(text), what).read()
+    return _cached(text, what) if len(text) <= _CACHED_CHARACTERS_MAX else _Pass(listed(text), what).read()
 
 
 @lru_cache(maxsize=256)
-def _remembered(text: str, what: str) -> Fitted:
+def _cached(text: str, what: str) -> Fitted:
     return _Pass(listed(text), what).read()
 
 
 @dataclass(slots=True)
 class _Operands:
-    """What was read of the operands of one operator: how many, how deep, and how many conditions AND and OR join."""
+    """The operands of one operator so far: their number, depth, and the conditions that AND and OR join."""
 
     count: int = 0
     deepest: int = 0
@@ -138,7 +138,7 @@ class _Operands:
     marks: list[Token] = field(default_factory=list)
 
     def add(self, depth: int, conditions: int) -> None:
-        """Take one more operand."""
+        """Add one operand."""
         self.count += 1
         self.deepest = max(self.deepest, depth)
         self.joined += conditions
@@ -146,7 +146,7 @@ class _Operands:
 
 @dataclass(slots=True)
 class _Bracket:
-    """What stands inside one bracket, CASE, or the whole text, as far as it was read."""
+    """The content of one bracket, one CASE, or the whole text so far."""
 
     closing: str
     opener: str
@@ -172,7 +172,7 @@ class _Bracket:
 
 
 class _Pass:
-    """One pass over the tokens of a text."""
+    """One pass over the tokens of a text, which counts what the limits apply to."""
 
     def __init__(self, text: str, what: str) -> None:
         self._text = text
@@ -188,7 +188,7 @@ class _Pass:
         self._matched = True
 
     def read(self) -> Fitted:
-        """The text, checked."""
+        """Check the text. Raises UsageError."""
         for token in tokens_of(self._text):
             self._take(token)
             self._before = token
@@ -209,7 +209,7 @@ class _Pass:
         self._check("operators in one chain", whole.depth, DEPTH_MAX, "Use IN for equalities, or a join, or split it")
         if self._opens and not self._matched:
             raise Code.SQL_TOO_COMPLEX(f"the brackets of {self._what}, or its CASE and END, do not match")
-        # Plans are walked as expressions are.
+        # The engine walks plans by recursion as well.
         return Fitted(self._balanced() if self._opens else self._text, max(whole.depth, whole.queries, whole.joins))
 
     def _check(self, kind: str, found: int, allowed: int, remedy: str) -> None:
@@ -234,7 +234,7 @@ class _Pass:
         touches = self._before.end == token.start
         self._run = self._run + 1 if touches and self._before.kind == "sign" else 0
         if sign in _OPENING:
-            # An element of a list, which may be one of lists.
+            # An element of a list, or of a list of lists.
             group.operators += self._before.text in _CLOSING or (sign == "[" and self._before.kind != "sign")
             self._open(sign)
         elif sign in _CLOSING:
@@ -270,7 +270,7 @@ class _Pass:
         elif word in _CLAUSES:
             self._clause(group, word)
         else:
-            # A repeated word may be a prefix of a prefix.
+            # A repeated word may be a prefix operator of a prefix operator.
             group.operators += word in _INFIX or self._before.says(word)
             group.betweens += word == "between"
             group.negated |= word == "not"
@@ -292,7 +292,7 @@ class _Pass:
         group.in_from = word == "from" or (group.in_from and word not in _AFTER_FROM)
 
     def _name(self, group: _Bracket, name: str) -> None:
-        """A WITH query is put in wherever its name stands, though that may be a column's."""
+        """Count a WITH query wherever its name occurs, even if it is the name of a column."""
         queries, joins = self._sizes.get(name, (0, 0))
         group.queries += queries
         group.joins += joins
@@ -361,7 +361,7 @@ class _Pass:
         group.negated = False
 
     def _end_or(self, group: _Bracket) -> None:
-        """An operand of OR ends here, and so does the last one of AND in it."""
+        """An operand of OR ends here, and the last operand of AND in it."""
         self._end_and(group)
         ands, group.ands = group.ands, _Operands()
         self._conditions = max(self._conditions, ands.joined)
@@ -369,7 +369,7 @@ class _Pass:
         group.ors.add(ands.count - 1 + ands.deepest, group.disjuncts_here if ands.count == 1 else 1)
 
     def _end_segment(self, group: _Bracket) -> None:
-        """An expression ends here, or what might be one."""
+        """An expression, or what may be one, ends here."""
         self._end_or(group)
         ors, group.ors = group.ors, _Operands()
         depth = ors.count - 1

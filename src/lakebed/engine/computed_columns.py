@@ -1,8 +1,8 @@
-"""Computes columns from columns in DataFusion: generated fields, and casts that find the values they cannot convert.
+"""Computes columns from columns in DataFusion: generated fields, and casts that are null for unconvertible values.
 
-An expression of a generated field is SQL over one row, and must give the same for the same row for ever: rows are
-sorted and found by it. So the dialect has only scalar functions that are deterministic, and no aggregates, windows or
-subqueries. Times are in UTC unless their type says otherwise, whatever the machine's time zone.
+The expression of a generated field is SQL over one row. It must always give the same value for a row, because rows are
+sorted and found by it, so only deterministic scalar functions are registered: no aggregates, windows or subqueries.
+Times are in UTC unless their type says otherwise, whatever the time zone of the machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import column, expression_context, forget_more_than_a_row
+from lakebed.engine.datafusion import column, drop_non_row_functions, expression_context
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
@@ -35,10 +35,10 @@ _local = threading.local()
 
 
 def checked(schema: Schema) -> Schema:
-    """The same schema with the inputs of its generated fields.
+    """The schema with the inputs of its generated fields.
 
-    Raises UsageError for an expression that is not SQL, names no field or a field that there is not, is not
-    deterministic, or gives another type than its field's.
+    Raises UsageError for an expression that is not SQL, names no field or an unknown one, is not deterministic, or has
+    another type than its field.
     """
     fields = {field.id: _checked(field, schema) for field in schema.generated}
     groups = [tuple(fields.get(f.id, f) for f in group) for group in (schema.row_key, schema.sort_key, schema.values)]
@@ -52,7 +52,7 @@ def generate(field: Field, rows: pa.RecordBatch) -> pa.Array:
     """
 
     def failed(error: BaseException) -> Error:
-        text = f"field {field.name} cannot be computed as {field.expression}: {_said(error)}"
+        text = f"field {field.name} cannot be computed as {field.expression}: {_reason(error)}"
         return Code.VALUE_NOT_REPRESENTABLE(text, column=field.name)
 
     with translate_errors(failed):
@@ -68,7 +68,7 @@ def _checked(field: Field, schema: Schema) -> Field:
             f"{types.canonical(found)}; cast it, or change the type of the field",
             column=field.name,
         )
-    # What it cannot do without is what it is computed from.
+    # Its inputs are the fields without which it is invalid.
     inputs = tuple(f.name for f in plain if not _is_type_of(field, [other for other in plain if other is not f]))
     if not inputs:
         raise Code.GENERATED_FIELD_INVALID(
@@ -79,12 +79,12 @@ def _checked(field: Field, schema: Schema) -> Field:
 
 
 def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
-    """What the expression gives over no rows of these fields."""
+    """The type of the expression, from its evaluation over no rows."""
     rows = pa.RecordBatch.from_pylist([], schema=pa.schema([f.arrow for f in plain]))
 
     def refused(error: BaseException) -> Error:
         return Code.GENERATED_FIELD_INVALID(
-            f"generated field {field.name} cannot be computed as {field.expression}: {_said(error)}. The fields are: "
+            f"generated field {field.name} cannot be computed as {field.expression}: {_reason(error)}. The fields are: "
             f"{', '.join(f.name for f in plain)}; functions are DataFusion's that always give the same for a row",
             column=field.name,
         )
@@ -111,8 +111,8 @@ def _is_type_of(field: Field, plain: list[Field]) -> bool:
     return True
 
 
-def _said(error: BaseException) -> str:
-    """DataFusion's words, without its suggestions."""
+def _reason(error: BaseException) -> str:
+    """DataFusion's message, without its suggestions."""
     lines = str(error).removeprefix("DataFusion error: ").splitlines() or [type(error).__name__]
     return lines[0].rstrip(".")[:300]
 
@@ -121,15 +121,16 @@ def _said(error: BaseException) -> str:
 
 
 def try_cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The values as ``wanted``, null where that cannot keep one: text that does not say it, a number that would be
-    rounded or does not fit, a time finer than the unit.
+    """The values as ``wanted``; null for those it cannot represent.
+
+    These are texts of another form, numbers that would be rounded or are out of range, and times finer than the unit.
     """
     plain = values.cast(types.canonical(values.type))
     cast = _cast(plain, wanted)
     finer = _finer(wanted) if pa.types.is_string(plain.type) else plain.type
     if finer is None or pa.types.is_string(wanted):
         return cast
-    # Cast back, or in finer steps: a value that lost something differs. (NaN is unlike itself, and kept.)
+    # Cast back, or to a finer type: a value that lost something differs. NaN differs from itself, and is kept.
     back, exact = _cast(cast, finer), _cast(plain, finer)
     lost = pc.fill_null(pc.not_equal(back, exact), fill_value=False)
     if pa.types.is_floating(finer):
@@ -145,7 +146,7 @@ def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _finer(wanted: pa.DataType) -> pa.DataType | None:
-    """A type that keeps what ``wanted`` would drop of a text; None if it drops nothing."""
+    """A finer type, for what ``wanted`` would drop of a text; None if it drops nothing."""
     if pa.types.is_date32(wanted):
         return pa.timestamp("us")
     if pa.types.is_timestamp(wanted):
@@ -173,10 +174,10 @@ def _computed(rows: pa.RecordBatch, expression: Callable[[DataFrame], Expr]) -> 
 
 
 def _engine() -> SessionContext:
-    """This thread's engine: it knows no table but the rows, and no function but those that a row decides."""
+    """This thread's session, which has only functions that depend on one row alone."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = expression_context()
-        forget_more_than_a_row(engine)
+        drop_non_row_functions(engine)
         _local.engine = engine
     return engine

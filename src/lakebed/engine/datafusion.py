@@ -74,22 +74,20 @@ _RULES_NOT_NEEDED = (
 )  # fmt: skip
 """Logical rules that the plan of a scan does not need: the physical rules push down what can be pushed down."""
 
-_NOT_OF_A_ROW = "select distinct routine_name from information_schema.routines where not is_deterministic"
+_NON_DETERMINISTIC = "select distinct routine_name from information_schema.routines where not is_deterministic"
 
 
 def claim_one_core() -> None:
-    """Keep this process to about one core, for a worker whose host gives it one (a Spark task).
+    """Limit this process to about one core, for a worker that has one (a Spark task).
 
-    Call it before anything else: DataFusion makes its threads at its first plan.
-
-    And to small pages of memory, on Linux: the allocators ask for huge ones, of which a sort touches a part, and the
-    kernel spent a third of a map task on clearing them.
+    Call it first: DataFusion starts its threads with its first plan. On Linux it also disables huge pages: the
+    allocators request them, a sort touches a part of each, and the kernel spent a third of a map task on clearing them.
     """
     os.environ["TOKIO_WORKER_THREADS"] = "1"
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if sys.platform == "linux":
-        # Where it is refused, huge pages stay.
+        # If the system refuses, huge pages stay.
         ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
@@ -127,10 +125,10 @@ def expression_context() -> SessionContext:
     return SessionContext(SessionConfig().with_target_partitions(1))
 
 
-def forget_more_than_a_row(engine: SessionContext) -> None:
-    """Leave the engine the functions that one row decides: no chance, no time, no aggregates, no windows."""
+def drop_non_row_functions(engine: SessionContext) -> None:
+    """Deregister functions that do not depend on one row alone: random values, the time, aggregates, windows."""
     engine.sql("SET datafusion.catalog.information_schema = 'true'")
-    for name in engine.sql(_NOT_OF_A_ROW).to_arrow_table().column(0).to_pylist():
+    for name in engine.sql(_NON_DETERMINISTIC).to_arrow_table().column(0).to_pylist():
         engine.deregister_udf(name)
     for name in engine.udafs():
         engine.deregister_udaf(name)
@@ -145,9 +143,9 @@ def column(name: str) -> Expr:
 
 
 def read_as(field: Field, stored: pa.Field | None) -> Expr:
-    """A field as a file's column gives it: under the field's name, widened, or null where the file has no column of it.
+    """A field from the column of a file: renamed and widened, or null if the file has no column of it.
 
-    In the form that Parquet has for its type, so that files written with different schemas can be put together.
+    Its type is the one that Parquet has for the field's type, so that files of different schemas can be united.
     """
     if stored is None:
         return lit(None).cast(types.in_parquet(field.type)).alias(field.name)
@@ -160,23 +158,23 @@ def read_as(field: Field, stored: pa.Field | None) -> Expr:
 
 
 def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
-    """The rows for which the predicate is true. It is evaluated in the types of the schema, not in those of Parquet.
+    """The rows for which the predicate is true, in the types of the schema and not in those of Parquet.
 
-    Parquet has milliseconds for seconds: half a second could be found among them.
+    Parquet stores seconds as milliseconds, which could be compared with half a second.
     """
-    asked = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
-    if not asked:
+    cast = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
+    if not cast:
         return frame.filter(where.alone)
     names = frame.schema().names
-    # The stored columns are kept beside, under unused names, because the engine does not know that casts are sorted.
-    beside = {name: max(names, key=len) + name for name in asked}
-    seen = [column(n).cast(asked[n]).alias(n) if n in asked else column(n) for n in names]
-    found = frame.select(*seen, *(column(n).alias(beside[n]) for n in asked)).filter(where.alone)
-    return found.select(*(column(beside[n]).alias(n) if n in asked else column(n) for n in names))
+    # The stored columns stay, under unused names, because the engine does not know that casts keep the order.
+    beside = {name: max(names, key=len) + name for name in cast}
+    visible = [column(n).cast(cast[n]).alias(n) if n in cast else column(n) for n in names]
+    found = frame.select(*visible, *(column(n).alias(beside[n]) for n in cast)).filter(where.alone)
+    return found.select(*(column(beside[n]).alias(n) if n in cast else column(n) for n in names))
 
 
 def sort_order(schema: Schema) -> list[SortExpr]:
-    """Row key, then sort key, ascending. Keys are never null, so where nulls go does not matter."""
+    """Row key, then sort key, ascending. Keys are never null."""
     return [column(name).sort() for name in schema.sort_names]
 
 
@@ -186,7 +184,7 @@ def url(path: Path) -> str:
 
 
 def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequence[pa.Scalar] | None) -> Expr | None:
-    """Rows whose leading fields are at or above ``low`` and below ``high``; None if neither bounds anything."""
+    """The condition that the leading fields are in ``[low, high)``; None if neither bounds anything."""
     parts = []
     if low:
         parts += _beyond(fields, low, above=True, inclusive=True)
@@ -196,7 +194,7 @@ def between(fields: Sequence[Field], low: Sequence[pa.Scalar] | None, high: Sequ
 
 
 def inside(schema: Schema, key_range: EncodedRange | None) -> Expr | None:
-    """Rows whose key lies in the range; None if that is every row."""
+    """The condition that the key is in the range; None if that is every row."""
     if key_range is None:
         return None
     parts = []
@@ -222,9 +220,9 @@ def scalars(fields: Sequence[Field], values: Sequence[int | str | bytes]) -> lis
 
 
 def _beyond(fields: Sequence[Field], values: Sequence[pa.Scalar], *, above: bool, inclusive: bool) -> list[Expr]:
-    """Conditions that together hold of the rows above (or below) the values, field by field from the left.
+    """Conditions, joined by AND, that the leading fields are above (or below) the values, compared from the left.
 
-    With several fields the first condition is implied by the second: it is what statistics can prune by.
+    With several fields, the first condition is implied by the second: statistics can prune by it.
     """
     nested: Expr | None = None
     for field, value in reversed(list(zip(fields, values, strict=False))):

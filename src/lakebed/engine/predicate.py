@@ -1,12 +1,12 @@
 """Predicates: conditions in SQL on the columns of one row.
 
-The dialect is DataFusion's, and columns are named as they are written. Nothing but an expression gets in: the engine's
-parser takes no statement here, the functions that a row does not decide (chance, the time, aggregates) are not there
-under any name, and a predicate that reads more than the row is found by its plan. So a predicate gives the same for
-a row on every machine and at any time.
+The dialect is DataFusion's; names of columns are case-sensitive. Only expressions are accepted: the engine parses no
+statement here, functions that do not depend on the row alone (random values, the time, aggregates) are not registered,
+and the plan of a predicate shows whether it reads more than one row. So a predicate has the same value for a row on
+every machine and at any time.
 
-A predicate is checked once, against no rows. The engine evaluates it in its plans, or
-:func:`keep` for a few that are in memory.
+:func:`check_where` checks a predicate once, over no rows. The engine evaluates it in its plans, :func:`keep` over rows
+in memory. Core type: :class:`Predicate`. Errors: UsageError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
 from lakebed.engine.complexity import fitted
-from lakebed.engine.datafusion import context, forget_more_than_a_row
+from lakebed.engine.datafusion import context, drop_non_row_functions
 from lakebed.engine.stack import on_deep_stack
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.checks import is_text, shown
@@ -36,27 +36,26 @@ if TYPE_CHECKING:
     from lakebed.engine.complexity import Fitted
 
 _OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
-"""Operators of a plan that filters and does nothing else."""
+"""The operators of a plan that only filters rows."""
 
 _RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation")
 
 _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192
-_REMEMBERED_MAX = 16_384
-"""Characters: longer predicates are checked each time, because 256 of them in a cache would take gigabytes."""
+_CACHED_CHARACTERS_MAX = 16_384
+"""The most characters of a cached predicate: 256 longer ones would take gigabytes."""
 
 _local = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A predicate that was checked against a schema, and the columns that it names: at least one.
+    """A predicate that was checked against a schema, and the columns that it names, at least one.
 
     ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
-    stack. ``parts`` are all true of a row of which it is true: the predicate as the engine understands it, types made
-    alike.
-    ``alone`` is it as a filter of sorted rows, which says nothing of their order: of ``k = lower(k)`` the engine
-    concludes that rows sorted by one are sorted by the other, and then cannot plan.
+    stack. ``parts`` is the predicate as the engine's optimizer rewrites it: conditions joined by AND, with equal types.
+    ``alone`` is the form for filters of sorted rows, from which the engine cannot conclude an order: from
+    ``k = lower(k)`` it concludes that rows sorted by one are sorted by the other, and then cannot plan.
     """
 
     text: str
@@ -68,18 +67,18 @@ class Predicate:
 
     def evaluation_error(self, error: BaseException) -> Error:
         """The error for a row for which the engine cannot evaluate it, such as a division by zero."""
-        said = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
-        return Code.EXPRESSION_FAILED(f"cannot evaluate predicate {self.text!r}: {said}", where=self.text)
+        reason = str(error).partition("\n")[0].removeprefix("DataFusion error: ")
+        return Code.EXPRESSION_FAILED(f"cannot evaluate predicate {self.text!r}: {reason}", where=self.text)
 
 
 def check_where(where: Any, schema: pa.Schema) -> Predicate:
-    """The predicate over rows of these columns. Raises UsageError, which names a column that there is not."""
+    """Check a predicate over rows of these columns. Raises UsageError, which names an unknown column."""
     if not is_text(where):
         raise Code.PREDICATE_INVALID(
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
     bounds = fitted(where, "the predicate")
-    check = _checked if len(where) <= _REMEMBERED_MAX else _checked.__wrapped__
+    check = _checked if len(where) <= _CACHED_CHARACTERS_MAX else _checked.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
     if isinstance(found, str):
         raise Code.PREDICATE_INVALID(
@@ -90,9 +89,9 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
 
 
 def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
-    """The rows for which it is true, in their order; ``rows`` have its columns.
+    """The rows for which the predicate is true, in their order; ``rows`` have its columns.
 
-    Raises UsageError for a row for which it cannot be evaluated, such as a division by zero.
+    Raises UsageError if it cannot be evaluated for a row, as for a division by zero.
     """
     with translate_errors(predicate.evaluation_error):
         return _keep(rows, predicate) if predicate.flat else on_deep_stack(_keep, rows, predicate)
@@ -106,9 +105,9 @@ def _keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:
 
 @lru_cache(maxsize=256)
 def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
-    """The predicate, or what is wrong with it."""
+    """The predicate, or the reason why it is invalid."""
     try:
-        with translate_errors(lambda error: Code.PREDICATE_INVALID(_said(error))):
+        with translate_errors(lambda error: Code.PREDICATE_INVALID(_reason(error))):
             frame = _engine().from_arrow(schema.empty_table())
             wanted = frame.filter(bounds.text)
             operators = _operators(wanted.execution_plan().display_indent())
@@ -122,7 +121,7 @@ def _checked(where: str, bounds: Fitted, schema: pa.Schema) -> Predicate | str:
 
 
 def _parts(wanted: DataFrame) -> Iterator[Expr]:
-    """What the filters of a plan ask of a row."""
+    """The conditions of the filters of a plan."""
     pending = [wanted.optimized_logical_plan()]
     while pending:
         one = pending.pop()
@@ -133,7 +132,7 @@ def _parts(wanted: DataFrame) -> Iterator[Expr]:
 
 
 def _equates(expression: Expr) -> bool:
-    """Whether it requires that two things are equal, neither of them a constant."""
+    """Whether it requires that two expressions are equal, neither of them a constant."""
     waiting = [expression]
     while waiting:
         one = waiting.pop()
@@ -147,8 +146,8 @@ def _equates(expression: Expr) -> bool:
     return False
 
 
-def _said(error: BaseException) -> str:
-    """The engine's last message, without its guesses, and without the generated names of frames."""
+def _reason(error: BaseException) -> str:
+    """The engine's last message, without its suggestions and the generated names of frames."""
     if "RecursionLimitExceeded" in str(error):
         return "it nests brackets, CASE or NOT too deep"
     text = str(error).rpartition("caused by\n")[2].partition("\n")[0].removeprefix("DataFusion error: ")
@@ -160,7 +159,7 @@ def _operators(plan: str) -> set[str]:
 
 
 def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns that it names, also those on which nothing depends: its parser needs them."""
+    """The columns that it names, even if its value does not depend on them: the engine's parser needs them."""
     engine = context(partitions=1, batch_rows=1, pool_bytes=_POOL_BYTES)
     for rule in _RULES_THAT_DROP_COLUMNS:
         engine.remove_optimizer_rule(rule)
@@ -176,9 +175,9 @@ def _columns(where: str, schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _engine() -> SessionContext:
-    """This thread's engine: it has only the functions that one row decides."""
+    """This thread's session, which has only functions that depend on one row alone."""
     engine: SessionContext | None = getattr(_local, "engine", None)
     if engine is None:
         engine = _local.engine = context(partitions=1, batch_rows=_BATCH_ROWS, pool_bytes=_POOL_BYTES)
-        forget_more_than_a_row(engine)
+        drop_non_row_functions(engine)
     return engine

@@ -1,8 +1,8 @@
-"""Work on a thread whose stack is known to be large: the engine walks expressions by recursion, on its caller's thread.
+"""Runs code on a thread with a large stack: the engine walks expressions by recursion, on the thread of its caller.
 
-A thread of a host program may have a stack of 256 KiB, and an overflow ends the process. A statement that is known to
-be flat (:mod:`lakebed.engine.complexity`) needs no such thread. What is made on such a thread is dropped there too,
-because a deep expression is dropped by recursion as well.
+A thread of a host program may have a stack of 256 KiB, and a stack overflow ends the process. A flat statement
+(:mod:`lakebed.engine.complexity`) needs no such thread. Objects made on the thread are dropped there as well, because a
+deep expression is dropped by recursion.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STACK_BYTES = 32 * 1024 * 1024
-"""Address space: pages that are not touched cost nothing. The deepest text that is let through needs 1 MiB of it."""
+"""Address space: untouched pages cost nothing. The deepest accepted text needs 1 MiB of it."""
 
 _size_lock = threading.Lock()
 _END: Any = object()
@@ -33,7 +33,7 @@ class DeepStack(AbstractContextManager["DeepStack"]):
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "lakebed-deep")
         with _size_lock:
-            # The size is the process's own: a thread that another starts meanwhile gets a large stack, too.
+            # The size is global: a thread that is started elsewhere meanwhile gets a large stack, too.
             before = threading.stack_size(STACK_BYTES)
             try:
                 self._thread.submit(int).result()
@@ -41,7 +41,7 @@ class DeepStack(AbstractContextManager["DeepStack"]):
                 threading.stack_size(before)
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the function returns or raises, run there."""
+        """Run the function there, and return or raise its result."""
         return self.start(function, *args, **kwargs).result()
 
     def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -51,13 +51,13 @@ class DeepStack(AbstractContextManager["DeepStack"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the thread end when it has done what was started."""
-        # Not waited for: after a Ctrl-C the engine may take long to come back.
+        """Let the thread end after the work that was started."""
+        # Do not wait: after a Ctrl-C the engine may take long to return.
         self._thread.shutdown(wait=False)
 
 
 def on_deep_stack(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function returns or raises, run on a thread of its own with a large stack."""
+    """Run the function on a thread of its own with a large stack, and return or raise its result."""
     with DeepStack() as stack:
         return stack.call(function, *args, **kwargs)
 
@@ -76,7 +76,7 @@ def _run(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     try:
         return function(*args, **kwargs)
     except BaseException as error:
-        # A traceback holds the frames, and they what was made here.
+        # A traceback refers to frames, and these to objects made here.
         seen: BaseException | None = error
         while seen is not None:
             traceback.clear_frames(seen.__traceback__)

@@ -1,7 +1,7 @@
-"""The tokens of SQL text: words, quoted names, texts, numbers and signs, without blanks and comments. Pure.
+"""Splits SQL text into tokens: words, quoted names, texts, numbers and signs, without blanks and comments. Pure.
 
-A token is what the engine's parser reads as one, so that words inside a text or a comment are not taken for words of
-the statement. A sign is one character: operators of several characters are several signs that touch.
+Tokens are those of the engine's parser, so that words inside a text or a comment are not words of the statement. A sign
+is one character: an operator of several characters is several adjacent signs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# A text of n characters takes n steps: nothing here is tried again in another way.
+# Linear in the length of the text: the pattern never backtracks.
 _TOKEN = re.compile(
     r"""(?P<blank>\s+|--[^\n]*)
     |(?P<comment>/\*)
@@ -27,7 +27,7 @@ _COMMENT_MARK = re.compile(r"/\*|\*/")
 
 
 class Token(NamedTuple):
-    """One token: its kind (text, other, quoted, word, number, sign), itself, and where it begins."""
+    """One token: its kind (text, other, quoted, word, number, sign), its text, and its position."""
 
     kind: str
     text: str
@@ -35,11 +35,11 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The position after it."""
         return self.start + len(self.text)
 
     def says(self, text: str) -> bool:
-        """Whether it is this word or sign, in lower case, however it is written."""
+        """Whether it is this lower-case word or sign, in any case."""
         return self.text.lower() == text
 
 
@@ -55,7 +55,7 @@ def tokens_of(text: str) -> Iterator[Token]:
                 position = _comment_end(text, found.end())
                 break
             if kind == "dollar":
-                # Where one is not closed, the engine refuses the whole text: the others are not looked for.
+                # The engine refuses a text with an unclosed one, so no further one is searched for.
                 closed = text.find(found[0], found.end()) if dollars else -1
                 dollars = closed >= 0
                 position = closed + len(found[0]) if dollars else found.start() + 1
@@ -70,12 +70,12 @@ def tokens_of(text: str) -> Iterator[Token]:
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
-    """The statements in a text that end with a semicolon, without it, and what is left behind the last."""
+    """The statements in a text that end with a semicolon, without it, and the rest after the last one."""
     whole = []
     begin = 0
     for token in tokens_of(text):
         if token.text in ("'", '"'):
-            # Not closed yet: what follows is inside.
+            # An unclosed text or name includes everything that follows.
             break
         if token.text == ";":
             whole.append(text[begin : token.start])
@@ -84,7 +84,7 @@ def split_statements(text: str) -> tuple[list[str], str]:
 
 
 def _comment_end(text: str, position: int) -> int:
-    """Where the comment ends that was begun; comments nest."""
+    """The end of a comment; comments nest."""
     depth = 1
     while depth:
         found = _COMMENT_MARK.search(text, position)
