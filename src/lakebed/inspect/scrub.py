@@ -24,7 +24,7 @@ from lakebed.inspect.rows_check import Problem, RowsCheck
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.findings import Deep, Finding, damage
 from lakebed.model.key_summaries import Summary
-from lakebed.parquet.damage import located
+from lakebed.parquet.damage import locate_damage
 from lakebed.storage.digests import digest_file
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, how: _How) -> It
         with storage.fetch(name) as path:
             amiss = _bytes_amiss(path, file, name)
             if amiss is not None:
-                error = located(Code.DATA_FILE_DAMAGED(amiss), storage, state.table, file)
+                error = locate_damage(Code.DATA_FILE_DAMAGED(amiss), storage, state.table, file)
                 yield damage("file_damaged", error.message, _RESTORE_OR_REMOVE)
                 return
             if how.rows:

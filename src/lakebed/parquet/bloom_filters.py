@@ -1,13 +1,16 @@
-"""Whether files may hold a key, by the filters in them: a look at 32 bytes a row group.
+"""Probes the Bloom filters of data files: whether a row group may hold a key, for 32 bytes read.
 
-The engine could ask them too, but reads a whole filter, up to megabytes, for one answer. Parquet's filter is a
-split-block bloom filter over XXH64 of a value. Where a key has one field, the filter of its column is one over keys.
-Where it has several, their own filters say little, for a field of few values is in every file: those files have a
-filter over whole keys, as they are encoded (docs/format.md, section 7). Source: Parquet format, "Bloom Filter".
+Parquet's filter is a split-block Bloom filter over XXH64 of a value. If a key has one field, the filter of its column
+is a filter over keys. If it has several, the filters of single fields exclude little, because a field of few values is
+in every file: such files have a filter over whole keys, as they are encoded (docs/format.md, section 7). The engine
+could probe filters as well, but reads a whole filter, up to megabytes, for one answer.
 
-One file is asked in place. Files that overlap are asked together (:class:`Overlap`): one look by NumPy is at a block of
-each filter. Only that block is read the first time, for a process may ask for no second key; from the second time on
-filters are kept whole.
+Core types: :class:`HashedKey` is one key. It probes one file in place, or, for files that overlap, all filters of an
+:class:`Overlap` at once with NumPy. The first probe of a filter reads a single block, because a process may look up one
+key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are many keys, probed at once.
+
+Rule: a probe may return true for a key that is not there, and never false for one that is. A filter of an unknown kind
+has every key. Source: Parquet format, "Bloom Filter".
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from lakebed.parquet.read_cache import CacheKind, ReadCache
 if TYPE_CHECKING:
     from lakebed.parquet.pages import PagedFile
 
-KEY = 0
-"""Stands where a field's id would, for the filter over whole keys; no field has it."""
+WHOLE_KEY = 0
+"""In place of a field id, for the filter over whole keys: no field has this id."""
 
 _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 64
@@ -40,37 +43,39 @@ _SIZE_FOLLOWS = 0x15
 _KIND = bytes.fromhex("1c1c0000 1c1c0000 1c1c0000 00")
 _SALTS_OF_ONE = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
 _SALTS = np.array(_SALTS_OF_ONE, np.uint32)
-_ANY = b"\xff" * _BLOCK_BYTES
-"""Stands for a filter of a kind that this does not know: it has every key."""
+_EVERY_KEY = b"\xff" * _BLOCK_BYTES
+"""In place of a filter of an unknown kind: it has every key."""
 
-_ASKED_ONCE = b""
-"""Is kept for a filter of which one block was read, in place of all of them."""
+_PROBED_ONCE = b""
+"""The cached value of a filter of which one block was read."""
 
-_ASKED_ONCE_BYTES = 200  # of Python, for its name
+_PROBED_ONCE_BYTES = 200  # of Python, for the cache entry
 _SPARSE_BYTES = 64 * 1024
-"""A filter with more bytes than that for each key that is asked for is read block by block."""
+"""A filter with more bytes than this for each key of a probe is read block by block."""
 
 _PART_BYTES = 400  # of Python, for each row group of an overlap
 
+Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+FilterBlocks = np.ndarray[Any, np.dtype[np.uint32]]
 ReadFilter = Callable[[int, ByteRange], bytes]
-"""Reads these (offset, length) bytes of the file at a position."""
+"""Reads (offset, length) bytes of the file at a position in an overlap."""
 
 
-class Membership:
-    """One row key, hashed once and asked of many row groups. Never says no of a key that is there."""
+class HashedKey:
+    """One row key, hashed once and probed in many row groups."""
 
     def __init__(self, fields: Sequence[Field], values: Sequence[Value], key: bytes) -> None:
-        """``values`` are one for each row key field; ``key`` is what they are encoded to."""
+        """``values`` has one value for each row key field; ``key`` is their encoding."""
         self._key = key
         self._hashes: dict[int, int] = {}
         for field, value in zip(fields, values, strict=True):
             self._hashes[field.id] = xxhash.xxh64_intdigest(_plain(field, value))
-        self._hashes[KEY] = xxhash.xxh64_intdigest(key)
+        self._hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(key)
 
     def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
         """Whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.
 
-        ``sizes`` keeps the sizes of the file's filters, by offset, from one look to the next.
+        ``sizes`` caches the sizes of the file's filters, by offset.
         """
         for field, byte_range in filters_of(group, self._hashes):
             hashed = self._hashes[field]
@@ -78,179 +83,172 @@ class Membership:
                 return False
         return True
 
-    def among(self, overlap: Overlap, filters: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
-        """The positions of files of an overlap that may have the key, ascending. So many threads read filters."""
-        reached = [i for i, part in enumerate(overlap.parts) if part.low <= self._key < part.high]
-        asked = [i for part in reached for i in overlap.parts[part].filters]
-        missing = self._missing(overlap, asked, filters, cache, threads)
-        if missing:
-            reached = [part for part in reached if missing.isdisjoint(overlap.parts[part].filters)]
-        return sorted({overlap.parts[part].file for part in reached})
+    def files_of(self, overlap: Overlap, read_filter: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
+        """The positions of the files of an overlap that may have the key, ascending; ``threads`` read filters."""
+        parts = [part for part in overlap.parts if part.low <= self._key < part.high]
+        filters = [one for part in parts for one in part.filters]
+        owners = [index for index, part in enumerate(parts) for _ in part.filters]
+        excluded = {owners[i] for i in self._excluding(filters, read_filter, cache, threads)}
+        return sorted({part.file for index, part in enumerate(parts) if index not in excluded})
 
-    def _missing(
-        self, overlap: Overlap, asked: Sequence[int], filters: ReadFilter, cache: ReadCache, threads: int
-    ) -> set[int]:
-        """Which of these filters do not know the key."""
-        if not asked:
-            return set()
-        kept = cache.get_many(CacheKind.FILTERS, [overlap.names[i] for i in asked])
+    def _excluding(
+        self, filters: Sequence[OverlapFilter], read_filter: ReadFilter, cache: ReadCache, threads: int
+    ) -> list[int]:
+        """The indices of the filters that do not have the key."""
+        if not filters:
+            return []
+        cached = cache.get_many(CacheKind.FILTERS, [one.cache_key for one in filters])
 
-        def read(i: int, one: bytes | None) -> bytes:
-            if one is None:
-                # One block is a filter too.
-                return overlap.look(i, self._hashes[overlap.fields[i]], filters, cache)
-            return one or overlap.load(i, filters, cache)
+        def blocks_of(one: OverlapFilter, known: bytes | None) -> bytes:
+            if known is None:
+                # A single block is a filter as well.
+                return one.read_block(self._hashes[one.field], read_filter, cache)
+            return known or one.read_all(read_filter, cache)
 
-        if all(kept) or threads < 2:
-            found = list(map(read, asked, kept))
+        if all(cached) or threads < 2:
+            contents = list(map(blocks_of, filters, cached))
         else:
             with ThreadPoolExecutor(threads, "lakebed-filters") as pool:
-                found = list(pool.map(read, asked, kept))
-        fields = [overlap.fields[i] for i in asked]
-        uppers = {field: hashed >> 32 for field, hashed in self._hashes.items()}
-        starts = [(uppers[field] * (len(one) >> 5) >> 32) << 5 for field, one in zip(fields, found, strict=True)]
-        blocks = b"".join([one[at : at + _BLOCK_BYTES] for one, at in zip(found, starts, strict=True)])
-        rows = {field: row for row, field in enumerate(self._hashes)}
-        lows = np.array([hashed & 0xFFFFFFFF for hashed in self._hashes.values()], np.uint32)
-        masks = (np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27)))[[rows[field] for field in fields]]
-        known = ((np.frombuffer(blocks, "<u4").reshape(-1, 8) & masks) == masks).all(axis=1)
-        return {asked[i] for i in np.flatnonzero(~known).tolist()}
+                contents = list(pool.map(blocks_of, filters, cached))
+        hashes = [self._hashes[one.field] for one in filters]
+        begins = [((h >> 32) * (len(c) >> 5) >> 32) << 5 for h, c in zip(hashes, contents, strict=True)]
+        blocks = b"".join([c[at : at + _BLOCK_BYTES] for c, at in zip(contents, begins, strict=True)])
+        known = _have(np.frombuffer(blocks, "<u4").reshape(-1, 8), np.array(hashes, np.uint64))
+        found: list[int] = np.flatnonzero(~known).tolist()
+        return found
 
 
-class Memberships:
-    """Many row keys, to be asked at once of row groups, one by one. Never says no of a key that is there.
+class HashedKeys:
+    """Many row keys, probed at once in one row group after another.
 
     Safe to use from many threads, which may hash the keys twice.
     """
 
     def __init__(self, fields: Sequence[Field], values: pa.RecordBatch, keys: Sequence[bytes]) -> None:
-        """``values`` are columns of these row key fields, ``keys`` what their rows are encoded to."""
+        """``values`` has the columns of the row key fields; ``keys`` are the encodings of its rows."""
         self._fields = fields
         self._values = values
         self._keys = keys
-        self._hashes: dict[int, np.ndarray[Any, np.dtype[np.uint64]]] = {}
+        self._hashes: dict[int, Hashes] = {}
 
     def may_be_in(
         self, file: PagedFile, group: RowGroup, among: range, cache: ReadCache
     ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Whether each of some keys may be in the row group of a file; None if it has no filter over whole keys.
+        """Whether each key of a range of indices may be in a row group; None if it has no filter over whole keys.
 
         Raises OSError if the file cannot be read.
         """
-        asked = filters_of(group, [field.id for field in self._fields])
-        if len(asked) != 1 or (len(self._fields) > 1 and asked[0][0] != KEY):
+        filters = filters_of(group, [field.id for field in self._fields])
+        if len(filters) != 1 or (len(self._fields) > 1 and filters[0][0] != WHOLE_KEY):
             return None
-        ((field, byte_range),) = asked
+        ((field, byte_range),) = filters
         hashes = self._hashed(field)[among.start : among.stop]
         blocks = _blocks(file, byte_range, hashes >> np.uint64(32), cache)
-        if blocks is None:
-            return None
-        lows = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-        masks = np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27))
-        known: np.ndarray[Any, np.dtype[np.bool_]] = ((blocks & masks) == masks).all(axis=1)
-        return known
+        return None if blocks is None else _have(blocks, hashes)
 
-    def _hashed(self, field: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        """The hashes of all keys, for a filter over a field or over keys; made at first use."""
-        found = self._hashes.get(field)
-        if found is None:
-            values = self._keys if field == KEY else _plain_all(self._fields[0], self._values.column(0))
-            found = self._hashes[field] = np.fromiter(map(_hashed, values), np.uint64, len(self._keys))
-        return found
+    def _hashed(self, field: int) -> Hashes:
+        """The hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
+        hashes = self._hashes.get(field)
+        if hashes is None:
+            values = self._keys if field == WHOLE_KEY else _plain_all(self._fields[0], self._values.column(0))
+            hashes = np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, len(self._keys))
+            self._hashes[field] = hashes
+        return hashes
 
 
 @dataclass(frozen=True, slots=True)
-class FilterPart:
-    """A row group of an overlap: the position of its file, bounds of its keys, and its filters among all of them."""
+class OverlapFilter:
+    """One filter of an overlap: the position of its file, its bytes there, its field, and its key in the cache."""
+
+    file: int
+    byte_range: ByteRange
+    field: int
+    cache_key: tuple[CacheKind, tuple[str, int]]
+
+    def read_block(self, hashed: int, read_filter: ReadFilter, cache: ReadCache) -> bytes:
+        """The block of a hash, from the file; the cache notes the probe."""
+        cache.keep(CacheKind.FILTERS, self.cache_key[1], _PROBED_ONCE, _PROBED_ONCE_BYTES)
+        return _block(partial(read_filter, self.file), self.byte_range, hashed, {})
+
+    def read_all(self, read_filter: ReadFilter, cache: ReadCache) -> bytes:
+        """All blocks of the filter, from the file; cached from now on."""
+        data = read_filter(self.file, self.byte_range)
+        size = _filter_bytes(data[:_HEADER_BYTES_MAX])
+        blocks = _EVERY_KEY if size is None or size > len(data) else data[len(data) - size :]
+        cache.keep(CacheKind.FILTERS, self.cache_key[1], blocks, len(blocks))
+        return blocks
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapPart:
+    """A row group of an overlap: the position of its file, the bounds ``[low, high)`` of its keys, and its filters."""
 
     file: int
     low: bytes
     high: bytes
-    filters: tuple[int, ...]
+    filters: tuple[OverlapFilter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Files that overlap, as a lookup meets them: their row groups, and where filters over parts of the key lie.
+    """The row groups of files that overlap, in the order of the files, and the bytes of all their filters together."""
 
-    Of each filter: the position of its file, its place there, the field it is over, and its name in the cache.
-    """
-
-    parts: tuple[FilterPart, ...]
-    files: tuple[int, ...]
-    byte_ranges: tuple[ByteRange, ...]
-    fields: tuple[int, ...]
-    names: tuple[tuple[CacheKind, tuple[str, int]], ...]
+    parts: tuple[OverlapPart, ...]
+    filter_bytes: int
 
     @classmethod
     def of(cls, files: Sequence[tuple[str, Footer]], key_fields: Sequence[Field]) -> Overlap:
-        """Of files by footer, and the name under which things of each are kept."""
+        """Of files, each with its name in the cache and its footer."""
         fields = [field.id for field in key_fields]
-        parts: list[FilterPart] = []
-        owners: list[int] = []
-        byte_ranges: list[ByteRange] = []
-        over: list[int] = []
-        names: list[tuple[CacheKind, tuple[str, int]]] = []
-        for position, (name, footer) in enumerate(files):
-            fences = footer.fences
-            for group, low, high in zip(footer.groups, fences.starts, fences.ends, strict=True):
-                first = len(byte_ranges)
-                for field, byte_range in filters_of(group, fields):
-                    owners.append(position)
-                    byte_ranges.append(byte_range)
-                    over.append(field)
-                    names.append((CacheKind.FILTERS, (name, byte_range[0])))
-                parts.append(FilterPart(position, low, high, tuple(range(first, len(byte_ranges)))))
-        return cls(tuple(parts), tuple(owners), tuple(byte_ranges), tuple(over), tuple(names))
+        parts = [
+            OverlapPart(
+                position,
+                low,
+                high,
+                tuple(
+                    OverlapFilter(position, byte_range, field, (CacheKind.FILTERS, (name, byte_range[0])))
+                    for field, byte_range in filters_of(group, fields)
+                ),
+            )
+            for position, (name, footer) in enumerate(files)
+            for group, low, high in zip(footer.groups, footer.fences.starts, footer.fences.ends, strict=True)
+        ]
+        return cls(tuple(parts), sum(one.byte_range[1] for part in parts for one in part.filters))
 
     @property
     def size_bytes(self) -> int:
         """Estimated, without the filters."""
         return _PART_BYTES * len(self.parts)
 
-    @property
-    def filter_bytes(self) -> int:
-        """Of all filters together."""
-        return sum(length for _, length in self.byte_ranges)
-
-    def look(self, index: int, hashed: int, filters: ReadFilter, cache: ReadCache) -> bytes:
-        """The one block of a filter that a hash leads to, from its file; that it was asked is kept."""
-        cache.keep(CacheKind.FILTERS, self.names[index][1], _ASKED_ONCE, _ASKED_ONCE_BYTES)
-        return _block(partial(filters, self.files[index]), self.byte_ranges[index], hashed, {})
-
-    def load(self, index: int, filters: ReadFilter, cache: ReadCache) -> bytes:
-        """A filter's blocks, from its file; kept from then on."""
-        data = filters(self.files[index], self.byte_ranges[index])
-        size = _filter_bytes(data[:_HEADER_BYTES_MAX])
-        blocks = _ANY if size is None or size > len(data) else data[len(data) - size :]
-        cache.keep(CacheKind.FILTERS, self.names[index][1], blocks, len(blocks))
-        return blocks
-
 
 def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[tuple[int, ByteRange]]:
-    """What to ask of a row group: its filter over keys, else those over these of its fields that have one."""
+    """The filters of a row group to probe, with their fields: the one over whole keys, or else those over fields."""
     if group.key_filter is not None:
-        return [(KEY, group.key_filter)]
-    found = []
+        return [(WHOLE_KEY, group.key_filter)]
+    filters = []
     for field in fields:
         chunk = group.chunks.get(field)
         if chunk is not None and chunk.bloom_filter:
-            found.append((field, chunk.bloom_filter))
-    return found
+            filters.append((field, chunk.bloom_filter))
+    return filters
+
+
+def _have(blocks: FilterBlocks, hashes: Hashes) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether each block has the bits of its hash: one bit of each of its eight words, by the hash's lower half."""
+    lows = (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    masks = np.uint32(1) << (lows[:, None] * _SALTS >> np.uint32(27))
+    known: np.ndarray[Any, np.dtype[np.bool_]] = ((blocks & masks) == masks).all(axis=1)
+    return known
 
 
 def _may_hold(hashed: int, block: bytes) -> bool:
-    """Whether a block has one bit of each of its eight words, which the lower half of a hash leads to."""
+    """As :func:`_have`, for one block without NumPy, which takes longer for few."""
     low = hashed & 0xFFFFFFFF
     for index, salt in enumerate(_SALTS_OF_ONE):
         bit = (low * salt & 0xFFFFFFFF) >> 27
         if not block[4 * index + (bit >> 3)] >> (bit & 7) & 1:
             return False
     return True
-
-
-def _hashed(data: bytes) -> int:
-    return xxhash.xxh64_intdigest(data)
 
 
 def _plain(field: Field, value: Value) -> bytes:
@@ -262,19 +260,17 @@ def _plain(field: Field, value: Value) -> bytes:
 
 
 def _plain_all(field: Field, column: pa.Array) -> list[bytes]:
-    """As :func:`_plain`, of each value of a column."""
+    """As :func:`_plain`, for each value of a column."""
     if not field.width:
-        found: list[bytes] = column.cast(pa.binary()).to_pylist()
-        return found
+        values: list[bytes] = column.cast(pa.binary()).to_pylist()
+        return values
     kind = np.dtype(f"<i{field.width}")
     data = (np.frombuffer(column.buffers()[1], kind, len(column)) * kind.type(per_unit(field))).tobytes()
     return [data[begin : begin + field.width] for begin in range(0, len(data), field.width)]
 
 
-def _blocks(
-    file: PagedFile, byte_range: ByteRange, uppers: np.ndarray[Any, np.dtype[np.uint64]], cache: ReadCache
-) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
-    """The blocks of a filter that the upper halves of some hashes lead to; None for a filter of an unknown kind."""
+def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes, cache: ReadCache) -> FilterBlocks | None:
+    """The blocks of a filter for the upper halves of some hashes; None for a filter of an unknown kind."""
     offset, length = byte_range
     data: bytes | None = cache.get(CacheKind.FILTERS, (file.name, offset)) or None
     size = len(data) if data is not None else _filter_bytes(file.read((offset, min(length, _HEADER_BYTES_MAX))))
@@ -288,27 +284,27 @@ def _blocks(
         read = {byte_range: file.read(byte_range) for byte_range in dict.fromkeys(byte_ranges)}
         return np.frombuffer(b"".join([read[byte_range] for byte_range in byte_ranges]), np.uint32).reshape(-1, 8)
     whole = np.frombuffer(file.read((begin, size)) if data is None else data, np.uint32)
-    found: np.ndarray[Any, np.dtype[np.uint32]] = whole.reshape(-1, 8)[numbers]
-    return found
+    blocks: FilterBlocks = whole.reshape(-1, 8)[numbers]
+    return blocks
 
 
 def _block(
     read: Callable[[ByteRange], bytes], byte_range: ByteRange, hashed: int, sizes: dict[int, int | None]
 ) -> bytes:
-    """The block of a filter that the upper half of a hash leads to. ``sizes`` keeps what headers say, by offset."""
+    """The block of a filter for the upper half of a hash. ``sizes`` caches the sizes of filters, by offset."""
     offset, length = byte_range
     if offset not in sizes:
         sizes[offset] = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
     size = sizes[offset]
     if size is None or size > length:
-        return _ANY
+        return _EVERY_KEY
     block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32
     words = read((offset + length - size + block * _BLOCK_BYTES, _BLOCK_BYTES))
-    return words if len(words) == _BLOCK_BYTES else _ANY
+    return words if len(words) == _BLOCK_BYTES else _EVERY_KEY
 
 
 def _filter_bytes(header: bytes) -> int | None:
-    """How many bytes the filter behind this header has; None for one of a kind that this does not know."""
+    """The size of the filter behind this header, in bytes; None for a filter of an unknown kind."""
     if not header or header[0] != _SIZE_FOLLOWS:
         return None
     number = shift = 0

@@ -1,6 +1,6 @@
-"""Where in a file that is damaged the damage is, as far as its pages tell: each has a checksum of its own.
+"""Locates the damage in a file by the checksums of its pages, for the message of an error.
 
-Read for an error's sake only, after a read that failed. A flipped bit may lie where no page is.
+Only called after a failed read. A flipped bit may lie outside of all pages.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 
-def located(damage: Error, storage: Storage, table_id: str, file: DataFile) -> Error:
-    """The error, and the first row group and column that cannot be read, if there are any."""
+def locate_damage(damage: Error, storage: Storage, table_id: str, file: DataFile) -> Error:
+    """The error with the first row group and column that cannot be read, if any."""
     from pyarrow import ArrowException
 
     place: tuple[int, str] | None = None
-    # A name in a damaged footer need not be UTF-8.
+    # Names in a damaged footer may be invalid UTF-8.
     with suppress(Error, OSError, ArrowException, ValueError), storage.fetch(data_name(table_id, file)) as path:
         place = _first_damaged(path)
     if place is None:

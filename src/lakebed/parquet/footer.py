@@ -1,8 +1,9 @@
-"""What a Parquet footer says of a file: its row groups, where their keys lie, and where the bytes of each column are.
+"""Decodes Parquet footers: the row groups of a file, their key bounds, and the byte ranges of their columns.
 
-Decoded here and not by Arrow, which does not say where page indexes are. Columns go by the ids of their fields, so that
-it does not matter which name one had when the file was written. Statistics of key columns are whole values
-or shortened outwards, so a bound made of them is always on the safe side. Pure: no I/O. Source: ``parquet.thrift``.
+Core types: :class:`Footer`, :class:`RowGroup`, :class:`Chunk`, :class:`Fences`. PyArrow does not expose the positions
+of page indexes. Columns are identified by field id, whatever their names were when the file was written. Statistics of
+key columns are whole values, or shortened outwards, so bounds made of them include all keys. Pure: no I/O. Errors:
+DamagedError. Source: ``parquet.thrift``.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ BEYOND = b"\xff" * (KEY_BYTES_MAX + 1)
 _TAIL_BYTES = 8  # the footer's length and the magic
 _REPEATED = 2
 _KINDS = {4: 1, 8: 2, 0: 6}
-"""Of a key column by the width of its field: Parquet's INT32, INT64 and BYTE_ARRAY."""
+"""The physical type of a key column by the width of its field: Parquet's INT32, INT64 and BYTE_ARRAY."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One flat column of one row group. Places are (offset, length) in the file; None where there is no such part.
+    """One flat column of one row group. Byte ranges are (offset, length) in the file; None for a missing part.
 
-    ``element`` and ``head`` are pieces of the file's own metadata, to be copied into that of a page's own little file:
-    the schema element, and the column's type, encodings, path and codec.
+    ``element`` and ``head`` are parts of the file's metadata, which the page decoder copies: the schema element, and
+    the type, encodings, path and codec of the column.
     """
 
     element: bytes
@@ -52,11 +53,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group: ``size_bytes`` as it is stored, ``content_bytes`` decompressed. Its keys lie in ``keys``.
+    """One row group: ``size_bytes`` stored, ``content_bytes`` decompressed. ``keys`` includes all of its keys.
 
-    ``start`` is a lower bound of its first row's sort key, as values: as many leading fields as the statistics tell
-    exactly. ``chunks`` has the flat columns, by field id; ``key_filter`` is the place of a filter over whole keys,
-    where there is one. ``extents`` has the places of all pages of each column, nested ones too, by field id.
+    ``start`` is a lower bound of the sort key of its first row, as the values of the leading fields that the statistics
+    bound. ``chunks`` has the flat columns by field id; ``key_filter`` is the byte range of a filter over whole keys, if
+    there is one. ``extents`` has the byte ranges of all columns, also nested ones, by field id.
     """
 
     rows: int
@@ -71,9 +72,9 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class Fences:
-    """Where the keys of successive parts of a sorted file lie: part ``i`` has keys in ``[starts[i], ends[i])``.
+    """Key bounds of successive parts of a sorted file: part ``i`` has keys in ``[starts[i], ends[i])``.
 
-    Both ascend. They may overlap, where they were made of fewer fields than a key has.
+    Both ascend. Parts may overlap if their bounds have fewer fields than a key.
     """
 
     starts: tuple[bytes, ...]
@@ -81,8 +82,8 @@ class Fences:
 
     @classmethod
     def of(cls, parts: Sequence[EncodedRange]) -> Fences:
-        """From a range for each part, as wide as its statistics leave it."""
-        # The rows ascend, so what bounds an earlier part from below bounds the later ones too, and the reverse.
+        """From a range for each part that includes its keys."""
+        # The rows ascend, so a lower bound of a part bounds the later ones too, and an upper bound the earlier ones.
         starts = accumulate((part.min for part in parts), max)
         ends = accumulate((BEYOND if part.max is None else part.max for part in reversed(parts)), min)
         return cls(tuple(starts), tuple(ends)[::-1])
@@ -92,16 +93,17 @@ class Fences:
         return bisect_right(self.ends, key), bisect_right(self.starts, key)
 
     def reaching(self, keys: EncodedRange) -> range:
-        """The parts that may have such keys."""
+        """The parts that may have keys in the range."""
         high = len(self.starts) if keys.max is None else bisect_left(self.starts, keys.max)
         return range(bisect_right(self.ends, keys.min), high)
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's row groups in order, and its columns by field id: their names in this file, and those that can be read
-    by pages (none, if keys cannot be found so). ``indexes`` is where all page indexes are, and ``blocks`` where the
-    digests of the file's blocks are.
+    """The row groups of a file in order, and the names of its columns by field id.
+
+    ``paged`` has the columns that can be read by pages: none if a key column has no page index. ``indexes`` is the byte
+    range of all page indexes, ``blocks`` that of the block digests.
     """
 
     groups: tuple[RowGroup, ...]
@@ -129,11 +131,11 @@ class Footer:
         return cls(tuple(groups), Fences.of([group.keys for group in groups]), names, frozenset(paged), indexes, blocks)
 
     def gives_pages(self, fields: Iterable[Field]) -> bool:
-        """Whether the fields can be read by pages. One that the file does not have is null, and read from nowhere."""
+        """Whether the fields can be read by pages. A field that the file does not have is null, and needs none."""
         return bool(self.paged) and all(f.id in self.paged or f.id not in self.names for f in fields)
 
     def content_bytes_of(self, rows: int) -> int:
-        """What so many rows take, decompressed, if they are as wide as those of the widest row group."""
+        """The decompressed size of this many rows, if they are as wide as those of the widest row group."""
         return rows * max((group.content_bytes // max(1, group.rows) for group in self.groups), default=0)
 
     @property
@@ -142,7 +144,7 @@ class Footer:
         return any(group.content_bytes >= WIDE_ROW_BYTES * group.rows > 0 for group in self.groups)
 
     def byte_ranges_of(self, numbers: Iterable[int], groups: Iterable[RowGroup] | None = None) -> list[tuple[int, int]]:
-        """The pages of some columns, by field id, in some row groups (all if none is given), and all page indexes."""
+        """The byte ranges of some columns, by field id, in some row groups (None: all), and of the page indexes."""
         wanted = list(numbers)
         among = self.groups if groups is None else groups
         return [
@@ -152,22 +154,22 @@ class Footer:
 
 
 def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None = None) -> Footer:
-    """What these bytes, the end of a file, say. Raises DamagedError naming the file if they are no footer.
+    """Decode the end of a file. Raises DamagedError naming the file if it is no footer.
 
-    Of the schema only ids and types of key fields count: these are the same in all schemas of a table. Without the
-    size of the file its block digests are left out.
+    Only the ids and types of key fields of the schema are used, which are the same in all schemas of a table. Without
+    the size of the file its block digests are ignored.
     """
     try:
         metadata = decode_struct(footer[:-_TAIL_BYTES])
         columns = list(_columns(metadata[2]))
         names = {element[9]: element[4].decode("utf-8") for element, _ in columns}
         leaves = [(element[9], leaf) for element, parts in columns for leaf in parts]
-        said = {pair[1]: pair[2] for pair in metadata.get(5, ()) if 2 in pair}
-        listed = _blocks(said)
+        metadata_pairs = {pair[1]: pair[2] for pair in metadata.get(5, ()) if 2 in pair}
+        listed = _blocks(metadata_pairs)
         if listed is not None and size_bytes is not None and not listed.fits(size_bytes, len(footer)):
-            # Another program wrote this file and copied the metadata of the one that it read.
-            listed, said = None, {}
-        filters = _key_filters(said, schema) or [None] * len(metadata[4])
+            # Another program wrote this file, and copied the metadata of the file that it read.
+            listed, metadata_pairs = None, {}
+        filters = _key_filters(metadata_pairs, schema) or [None] * len(metadata[4])
         groups = [
             _row_group(group, leaves, schema, byte_range)
             for group, byte_range in zip(metadata[4], filters, strict=True)
@@ -181,7 +183,7 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
 
 
 def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any], list[dict[int, Any] | None]]]:
-    """Each column's schema element, and those of its physical columns: itself, or None for a part of a nested one."""
+    """Each column's schema element, and those of its leaves: itself, or None for each leaf of a nested column."""
     position = 1
     for _ in range(elements[0][5]):
         element = elements[position]
@@ -199,21 +201,21 @@ def _columns(elements: Sequence[dict[int, Any]]) -> Iterator[tuple[dict[int, Any
         yield element, [None] * parts
 
 
-def _key_filters(said: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
-    """Where the filter over keys of each row group is; None where there is none, or it is over other fields.
+def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
+    """The byte range of each row group's filter over whole keys; None if there is none, or it is over other fields.
 
     An attached file may come from a table whose keys are of other fields.
     """
-    if KEY_FILTERS.encode() not in said:
+    if KEY_FILTERS.encode() not in metadata_pairs:
         return None
-    filters = load(said[KEY_FILTERS.encode()])
+    filters = load(metadata_pairs[KEY_FILTERS.encode()])
     if filters["fields"] != [field.id for field in schema.row_key]:
         return None
     return [(int(offset), int(length)) for offset, length in filters["byte_ranges"]]
 
 
-def _blocks(said: Mapping[bytes, bytes]) -> BlockList | None:
-    text = said.get(BLOCK_DIGESTS.encode())
+def _blocks(metadata_pairs: Mapping[bytes, bytes]) -> BlockList | None:
+    text = metadata_pairs.get(BLOCK_DIGESTS.encode())
     return None if text is None else BlockList.parse(text)
 
 
@@ -250,7 +252,7 @@ def _row_group(
         kind = head[1]
         chunks[number], statistics[number] = _chunk(leaf[RAW], column), column[3].get(12, {})
         if kind != kinds.get(number, kind):
-            # What an attached file says of times of 96 bits, say, is not said in the bytes that are compared here.
+            # Statistics of other physical types, such as INT96 in attached files, cannot be compared here.
             chunks[number] = replace(chunks[number], column_index=None, bloom_filter=None)
             statistics[number] = {}
     bounds = [_bounds(field, statistics[field.id].get(6), statistics[field.id].get(5)) for field in fields]
@@ -276,7 +278,7 @@ def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:
 
 @lru_cache(maxsize=4096)
 def _head(kind: int, encodings: tuple[int, ...], path: tuple[bytes, ...], codec: int) -> bytes:
-    """The same for a column of all files that were written alike."""
+    """Cached, because it is the same for a column of all files with the same layout."""
     return (
         integer(1, kind, bits=32)
         + items(1, I32, len(encodings), b"".join(varint(encoding << 1) for encoding in encodings))
@@ -301,7 +303,7 @@ def encode_plain(field: Field, data: bytes) -> bytes:
 
 
 def _plain_value(field: Field, data: bytes) -> Value:
-    """A key column's value from Parquet's plain encoding, as the column holds it: dates and times are integers."""
+    """A key column's value from Parquet's plain encoding; dates and times are integers, as in the column."""
     if field.width:
         return int.from_bytes(data, "little", signed=True) // per_unit(field)
     # One that was shortened inside a character cannot be a bound: it becomes a ValueError, hence damage. The writer
@@ -310,14 +312,14 @@ def _plain_value(field: Field, data: bytes) -> Value:
 
 
 def per_unit(field: Field) -> int:
-    """How many of the file's units one of the column's has: Parquet has no seconds, so those are milliseconds there."""
+    """Units of the file per unit of the column: Parquet has no seconds and stores milliseconds instead."""
     return 1000 if str(field.type).startswith("timestamp[s") else 1
 
 
 def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """Lower and upper bounds of sorted rows, as leading values, from bounds of each column in order.
+    """Lower and upper bounds of sorted rows, as values of leading fields, from the bounds of each column.
 
-    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    They end with the first field that varies: the minimum of the next field need not be in the first row.
     """
     lows: list[Value] = []
     highs: list[Value] = []
@@ -332,6 +334,6 @@ def _leading(bounds: Sequence[tuple[Value, Value] | None]) -> tuple[tuple[Value,
 
 
 def _key_bounds(schema: Schema, bounds: Sequence[tuple[Value, Value] | None]) -> EncodedRange:
-    """A range that holds the keys of sorted rows, from bounds of each row key column in order."""
+    """A range that includes the keys of sorted rows, from the bounds of each row key column."""
     lows, highs = _leading(bounds[: len(schema.row_key)])
     return EncodedRange(schema.codec.encode(lows), successor(schema.codec.encode(highs)) if highs else None)

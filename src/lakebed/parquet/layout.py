@@ -1,7 +1,4 @@
-"""How a run is written, and what comes out: the two values that callers of the kernels hold.
-
-No I/O here, and no import of an engine, so that plans may name these types.
-"""
+"""Values of writing a run: the layout of its files, and the files written. Pure: plans may import it."""
 
 from __future__ import annotations
 

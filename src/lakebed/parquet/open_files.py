@@ -1,18 +1,19 @@
-"""Data files made ready for queries: found, verified, their footers read, and kept while in use.
+"""Opens data files: locates and verifies them, reads their footers, and caches them.
 
-Files are immutable, so what was learnt at the first open holds for ever. Opening verifies the size and the digest of
-the Parquet footer (a flipped bit there loses rows without an error); the footer then gives the row groups, by which
-scans are sliced and membership filters found. Where the bytes come from:
+Opening verifies the size and the digest of the Parquet footer, because a flipped bit there loses rows without an error.
+The bytes of files come from:
 
-* ``file://``: read in place by path. Each block is verified once by a process, before its first use. The summary of a
-  file that was attached has its block digests. A file without any is verified whole when it is opened;
-* other stores, files of at most 16 MiB, and all files where the engine cannot go (``memory://``): fetched whole in one
-  request, verified, and kept in a folder of this process, which goes at exit;
-* larger files elsewhere: by ranges of whole blocks, each verified when it arrives, after one request for the footer and
-  the page indexes before it.
+* ``file://``: read in place. A process verifies each block once, before its first use. The block digests of an attached
+  file are in its summary. A file without block digests is verified whole when it is opened.
+* Other stores, files of at most 16 MiB, and all files of ``memory://``: fetched whole in one request, verified, and
+  kept in a folder of this process, which is deleted at exit.
+* Larger files on other stores: fetched in ranges of whole blocks, each verified on arrival, after one request for the
+  footer and the page indexes before it.
 
-What is open is kept in the process's read cache (:mod:`lakebed.parquet.read_cache`). A copy goes with the last query
-that holds it, so an open file never vanishes under a query.
+Open files are kept in the read cache of the process (:mod:`lakebed.parquet.read_cache`); files are immutable, so they
+stay valid. A local copy is deleted with the last reference to it, so a query never loses an open file.
+
+Core types: :class:`OpenFiles`, :class:`OpenFile`. Errors: NotRetainedError, NotFoundError, DamagedError, StorageError.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageErro
 from lakebed.model.files import DataFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Schema
-from lakebed.parquet.damage import located
+from lakebed.parquet.damage import locate_damage
 from lakebed.parquet.footer import Footer, read_footer
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
@@ -46,20 +47,20 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
-"""Up to this size one request for everything beats several for parts: at 100 MB/s it is 0.16 s, five round trips."""
+"""Up to this size one request for the whole file is faster than several: 0.16 s at 100 MB/s, five round trips."""
 
 TAIL_BYTES = 512 * 1024
-"""So much of a larger file is fetched with its footer: the page indexes of a few million rows, in 5 ms at 100 MB/s."""
+"""The bytes of a larger file fetched with its footer: page indexes of a few million rows, in 5 ms at 100 MB/s."""
 
 OPENED_AT_ONCE = 16
-"""Files opened side by side on a store, where each takes a round trip: so many copies of 16 MiB are under way."""
+"""Files opened concurrently on a store, where each takes a round trip: up to this many copies of 16 MiB at a time."""
 
 _FOOTER_TIMES = 8
-"""A decoded footer takes about so many times the bytes of the stored one."""
+"""The size of a decoded footer, as a multiple of the stored one; an estimate."""
 
 
 class LocalCopy:
-    """A fetched file; it is deleted when nothing refers to this object any more."""
+    """A fetched file; it is deleted with the last reference to this object."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,9 +72,9 @@ _folders_lock = threading.Lock()
 
 
 def copies_folder() -> Path:
-    """The folder of this process for fetched files; made at first use, removed at exit."""
+    """The folder of this process for fetched files; created at first use, deleted at exit."""
     with _folders_lock:
-        # By process id: a forked child must neither fill nor remove its parent's.
+        # By process id: a forked child must neither use nor delete the folder of its parent.
         if os.getpid() not in _folders:
             from tempfile import mkdtemp
 
@@ -91,7 +92,7 @@ def _remove_folder(process: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileTail:
-    """The last bytes of a file that stays on its store, from an offset on."""
+    """The last bytes of a file on a store, from an offset on."""
 
     offset: int
     content: bytes
@@ -99,11 +100,11 @@ class FileTail:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class OpenFile:
-    """A file ready to be read: at a ``path``, or on its store, of which the ``tail`` is known.
+    """A file ready to be read: at a ``path``, or on its store, with its ``tail``.
 
-    ``name`` tells it from files of other tables in the read cache. ``blocks`` verifies what is read; None if the whole
-    file was verified, or cannot be. ``filter_sizes`` has the size in bytes of each bloom filter whose header was read,
-    by offset.
+    ``name`` identifies it in the read cache. ``blocks`` verifies what is read; it is None if the whole file was
+    verified, or has no digests. ``filter_sizes`` has the size in bytes of each Bloom filter whose header was read, by
+    offset.
     """
 
     file: DataFile
@@ -117,64 +118,64 @@ class OpenFile:
     filter_sizes: dict[int, int | None] = field(default_factory=dict)
 
     def part(self, descriptor: int, byte_range: ByteRange) -> bytes:
-        """These bytes of a file at a path, verified; fewer where a file without blocks ends. Raises OSError."""
+        """These bytes of a local file, verified; fewer at the end of a file without blocks. Raises OSError."""
         if self.blocks is None:
             return os.pread(descriptor, byte_range[1], byte_range[0])
         return self.blocks.read(descriptor, byte_range)
 
     def verify(self, byte_ranges: Iterable[ByteRange]) -> None:
-        """Verify these (offset, length) parts of a file at a path, each once. Raises OSError if one is damaged."""
+        """Verify these (offset, length) parts of a local file, each once. Raises OSError if one is damaged."""
         if self.blocks is not None and self.path is not None:
             self.blocks.verify(self.path, byte_ranges)
 
     def verify_all(self) -> None:
-        """The same for the whole file."""
+        """As :meth:`verify`, for the whole file."""
         if self.blocks is not None and self.path is not None:
             self.blocks.verify_all(self.path)
 
     @property
     def url(self) -> str:
-        """Where the engine reads it."""
+        """The URL by which the engine reads the file."""
         return self.object_url if self.path is None else self.path.as_uri()
 
 
 class OpenFiles:
-    """The open files of one table; safe to use from many threads."""
+    """The open files of one table. Safe to use from many threads."""
 
     def __init__(self, storage: Storage, table_id: str, keeps: Callable[[DataFile], bool], cache: ReadCache) -> None:
         self._storage = storage
         self._keeps = keeps
         self._table_id = table_id
         self._cache = cache
-        # Two stores in memory may have one URL.
+        # Two stores in memory may have the same URL.
         self.scope = f"{storage.url if storage.shared else random_token()}/{table_id}"
         self._folder = Path(unquote(urlsplit(storage.url).path)) if storage.url.startswith("file://") else None
         self._is_ranged = self._folder is None and _reads_ranges(storage)
 
     @property
     def at_once(self) -> int:
-        """How many files are best read side by side."""
+        """The number of files to read concurrently."""
         return 1 if self._folder is not None else OPENED_AT_ONCE
 
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
         """The file, opened at first use; ``schema`` is any of the table's.
 
         Raises:
-            NotRetainedError: its object is not there, nor does the table keep it any more.
-            NotFoundError: its object is not there, and should be.
-            DamagedError: it is not what was written; names the object.
+            NotRetainedError: its object is missing, and the table does not retain it any more.
+            NotFoundError: its object is missing, and the table needs it.
+            DamagedError: it is damaged; names the object.
             StorageError: it cannot be read.
         """
         found: OpenFile | None = self._cache.get(CacheKind.FILES, self._name(file))
         if found is not None:
             return found
-        # Two threads may open it at once; the later one's stays, and the other's goes with its query.
+        # If two threads open it at once, the later one is cached, and the other is released by its query.
         opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
         self._keep(opened)
         return opened
 
     def open_all(self, files: Sequence[DataFile], schema: Schema) -> list[OpenFile]:
-        """As :meth:`open`, side by side where each takes a round trip."""
+        """As :meth:`open` for each file, concurrently on a store."""
         if self.at_once < 2 or len(files) < 2:
             return [self.open(file, schema) for file in files]
         with ThreadPoolExecutor(min(self.at_once, len(files)), "lakebed-open") as threads:
@@ -182,19 +183,16 @@ class OpenFiles:
 
     def read(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
         """These (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
-        return self._part(opened, byte_range)
-
-    def _part(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
         if opened.path is None:
             return self.fetch(opened, [byte_range])[0]
         with opened.path.open("rb", buffering=0) as stream:
             return opened.part(stream.fileno(), byte_range)
 
     def fetch(self, opened: OpenFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
-        """Parts of a file on a store, in one round trip or, if all are in its tail, none. Raises as :meth:`read`."""
+        """Parts of a file on a store, in one round trip, or none if all are in its tail. Raises as :meth:`read`."""
         assert opened.tail is not None
         tail, blocks = opened.tail, opened.blocks
-        # Behind the blocks are their digests and the footer, which were verified and are in the tail.
+        # After the blocks come their digests and the footer, which are verified and in the tail.
         spans = [
             byte_range if blocks is None or blocks.ends_before(byte_range) else blocks.around(byte_range)
             for byte_range in byte_ranges
@@ -213,7 +211,7 @@ class OpenFiles:
         return [found[span][at - span[0] : at - span[0] + length] for (at, length), span in pairs]
 
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
-        """As :meth:`open`, but with a ``path`` in any case."""
+        """As :meth:`open`, but always with a ``path``."""
         opened = self.open(file, schema)
         if opened.path is None:
             opened = self._make(file, schema, ranged=False)
@@ -221,9 +219,9 @@ class OpenFiles:
         return opened
 
     def verify(self, file: DataFile) -> None:
-        """Read all of the file. Raises as :meth:`open`, and DamagedError if any byte of it is not what was written.
+        """Read the whole file. Raises as :meth:`open`, and DamagedError if any byte of it has changed.
 
-        The error says in which row group and column the damage is, where that can be told.
+        The error names the damaged row group and column, if it lies in a page.
         """
         name = data_name(self._table_id, file)
         try:
@@ -232,10 +230,10 @@ class OpenFiles:
         except NotFoundError as error:
             raise self._missing(file) from error
         except DamagedError as damage:
-            raise located(damage, self._storage, self._table_id, file) from damage
+            raise locate_damage(damage, self._storage, self._table_id, file) from damage
 
     def drop(self, *files: DataFile) -> None:
-        """Drop all that is kept of the files, so that the next use looks at them anew."""
+        """Drop all that is cached of the files, so that the next use opens them again."""
         self._cache.drop(*map(self._name, files))
 
     def _keep(self, opened: OpenFile) -> None:
@@ -256,7 +254,7 @@ class OpenFiles:
         path: Path | None = None
         tail: FileTail | None = None
         if ranged:
-            tail = self._look(file)
+            tail = self._fetch_tail(file)
             footer = tail.content[-file.footer_bytes :]
         else:
             if self._folder is not None:
@@ -276,11 +274,11 @@ class OpenFiles:
         return replace(opened, blocks=blocks)
 
     def _blocks(self, opened: OpenFile) -> Blocks | None:
-        """Out of the file, or from its summary; None if neither has block digests."""
+        """The block digests, from the file or its summary; None if neither has them."""
         file, listed = opened.file, opened.footer.blocks
         try:
             if listed is not None:
-                return Blocks(listed, self._part(opened, listed.byte_range))
+                return Blocks(listed, self.read(opened, listed.byte_range))
             name = summary_name(self._table_id, file)
             data = self._storage.get(name) if file.summarised else None
             digests = b"" if data is None else Summary.from_ipc(data, name).blocks
@@ -292,7 +290,7 @@ class OpenFiles:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
         try:
             with self._storage.fetch(name, digest=file.digest) as fetched:
-                # A second name for the same bytes costs nothing, and outlives the block.
+                # A hard link copies nothing, and outlives the ``with`` block.
                 try:
                     os.link(fetched, path)
                 except OSError:
@@ -326,9 +324,9 @@ class OpenFiles:
                 f"cannot read {path}: {error.strerror}", name=str(path), errno=error.errno, transient=False
             ) from error
 
-    def _look(self, file: DataFile) -> FileTail:
-        """Of a file on a store what must be known before any of it is read: one request."""
-        # The block digests are in it, and it begins with a block.
+    def _fetch_tail(self, file: DataFile) -> FileTail:
+        """The footer of a file on a store and what lies before it, in one request."""
+        # It includes the block digests, and begins with a block.
         digests = DIGEST_BYTES * (file.size_bytes // BLOCK_BYTES + 1)
         offset = max(0, file.size_bytes - max(TAIL_BYTES, file.footer_bytes) - digests) // BLOCK_BYTES * BLOCK_BYTES
         length = file.size_bytes - offset
@@ -348,7 +346,7 @@ class OpenFiles:
         except StorageError as error:
             if error.transient:
                 raise
-            # It may be an object that has not so many bytes: whoever reads finds out what is wrong with the file.
+            # The object may be too short: the caller attributes the error to the file.
             raise OSError(str(error)) from error
 
     def _check_footer(self, footer: bytes, file: DataFile) -> None:
@@ -357,7 +355,7 @@ class OpenFiles:
             raise self.damaged(file, f"the digest of its footer is {found}, {file.footer_digest} was written")
 
     def damaged(self, file: DataFile, reason: str) -> Error:
-        """The error for a file that is not what was written."""
+        """The error for a damaged file."""
         name = data_name(self._table_id, file)
         return Code.DATA_FILE_DAMAGED(
             f"{self._storage.object_url(name)} is damaged: {reason}; restore the object", name=name, file=file.id
@@ -379,8 +377,8 @@ class OpenFiles:
 
 
 def _reads_ranges(storage: Storage) -> bool:
-    """Whether the engine can read this storage by itself."""
+    """Whether byte ranges of this storage are fetched, and not whole files."""
     from lakebed.storage.object_store import ObjectStorage
 
-    # A storage that wraps another one has its reasons, which the engine would go around.
+    # A storage that wraps another one must see every request.
     return isinstance(storage, ObjectStorage) and not storage.url.startswith("memory://")

@@ -1,16 +1,16 @@
-"""Rows of data files: the one way from pages to record batches, for every read that does not go through the engine.
+"""Decodes pages into record batches, for every read that does not go through the engine.
 
-A reader chooses :class:`Cut` values: rows of row groups that may be wanted. :func:`read_rows` decodes their key
-columns, has the reader's search say which rows are wanted, and returns those. Point lookups, multi-gets, page reads and
-sequential scans differ only in the cuts and in the search.
+A reader chooses :class:`Cut` values: row ranges of row groups. :func:`read_rows` decodes their key columns, applies the
+reader's search to them, and returns the rows that it finds. Point lookups, multi-gets, page reads and sequential scans
+differ only in the cuts and in the search.
 
-*Decoding.* The needed pages, and no others, are put together in memory as a little Parquet file, which Arrow decodes:
-their bytes as they are, with the metadata of their columns. All cuts share one such file, because to open one takes as
-long as to decode a page; and one row group of it, for the same reason, where no dictionary is between them. The blocks
-that hold the pages were verified, and page CRCs are checked on the way. Nested columns, and columns without a page
-index, are read for the whole row group.
+*Decoding.* The needed pages, and no others, are copied unchanged into a temporary Parquet file in memory, with the
+metadata of their columns, and Arrow decodes that file. All cuts share one file, because opening one takes as long as
+decoding a page, and for the same reason one row group of it, unless they have dictionaries. The blocks that hold the
+pages are verified before, and page CRCs are checked while decoding. Nested columns, and columns without a page index,
+are read for the whole row group.
 
-Errors: OSError or ArrowException if a page is not what was written.
+Errors: OSError or ArrowException if a page is damaged.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.schema import Field, Schema
 from lakebed.parquet.footer import Chunk, RowGroup
 from lakebed.parquet.open_files import OPENED_AT_ONCE, ByteRange
-from lakebed.parquet.pages import PagedFile, Pages, PickedPages, Spans, gathered, taken
+from lakebed.parquet.pages import PagedFile, Pages, PageSelection, Spans, concatenated_positions, take_rows
 from lakebed.parquet.thrift import STOP, integer, struct, structs_head, text
 
 THREADS_BYTES = 256 * 1024
-"""Of so many bytes the columns are decoded side by side: that takes a millisecond or more, a hop to a thread 0.05."""
+"""From this size on columns are decoded concurrently: decoding takes 1 ms or more, a thread switch 0.05 ms."""
 
 APART_CUTS = 8
-"""In so many cuts columns with a dictionary have a little file of their own, which costs 0.1 ms: pages of the others
-are then decoded as one row group, which takes a quarter less, and those with a dictionary cannot be."""
+"""From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
+pages of the other columns then form one row group, which takes a quarter less time to decode."""
 
 _MAGIC = b"PAR1"
 
@@ -53,7 +53,7 @@ class Cut:
     rows: range | Spans
 
     def part(self, start: int, positions: range | Integers) -> Cut:
-        """The rows at these positions among those of several cuts, where the rows of this one begin at ``start``."""
+        """The rows at these positions among the rows of all cuts, where the rows of this cut begin at ``start``."""
         if isinstance(positions, range) and isinstance(self.rows, range):
             begin = self.rows.start + positions.start - start
             return replace(self, rows=range(begin, begin + len(positions)))
@@ -70,7 +70,7 @@ Search = Callable[[Columns, Sequence[int]], Sequence[range | Integers]]
 begin, and the end of the last. The result has the ascending positions of each cut's wanted rows among all rows."""
 
 
-def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and what is returned of them
+def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which columns are returned
     cuts: Sequence[Cut],
     keys: Sequence[Field],
     fields: Sequence[Field],
@@ -79,10 +79,10 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and wh
     along: bool,
     arrow: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """The rows of some cuts that a search over their key columns finds, in their order; None if there are none.
+    """The rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
 
-    ``keys`` are decoded first, the other ``fields`` for the rows found alone. With ``along`` they are decoded together:
-    quicker if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
+    ``keys`` are decoded first, the other ``fields`` only for the rows found. With ``along`` they are decoded together,
+    which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
     """
     starts = [0]
     for cut in cuts:
@@ -92,7 +92,7 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and wh
     some = [index for index, positions in enumerate(found) if len(positions)]
     if not some:
         return None
-    positions = found[some[0]] if len(some) == 1 else gathered([found[index] for index in some])
+    positions = found[some[0]] if len(some) == 1 else concatenated_positions([found[index] for index in some])
     rest = [field for field in fields if field.name not in held]
     more: Columns = {}
     if rest:
@@ -102,7 +102,7 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and wh
         column = more.get(wanted.name)
         if column is None:
             column = held[wanted.name]
-            # As taken() does: a call less for each column of a lookup.
+            # As take_rows(), but one call less for each column of a lookup.
             if isinstance(positions, range):
                 column = column.slice(positions.start, len(positions))
             else:
@@ -112,10 +112,9 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, and wh
 
 
 def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """All rows of some cuts, one cut after another, by field; null where a file was written without the field.
+    """All rows of some cuts, one cut after another, by field name; null if the file has no such column.
 
-    Of the fields ``along`` those are returned too that cost little beside the others; see
-    :func:`lakebed.parquet.page_decoder.decoded`.
+    The result includes those of the fields ``along`` that cost little besides the others; see :func:`decoded`.
     """
     unpaged: set[int] = set()
     for cut in cuts:
@@ -138,7 +137,7 @@ def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
 
 
 def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
-    """The rows of a cut, out of whole columns of its row group; null where the file has no such column."""
+    """The rows of a cut, from whole columns of its row group; null if the file has no such column."""
     footer = cut.file.footer
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
     found = {field.name: pa.nulls(len(cut.rows), field.type) for field in fields if field.name not in stored}
@@ -159,22 +158,22 @@ def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
 
 
 def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
-    """The row key columns of what was decoded."""
+    """The row key columns of decoded columns."""
     return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
 def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """The rows of some cuts, one after another, by field; null where a file was written without the field.
+    """The rows of some cuts, one after another, by field name; null if the file has no such column.
 
-    Each page that has any of them is read once. Of the fields ``along``, those come too whose pages end where those of
-    the others do: to decode a column more costs less than to begin anew. Raises OSError or ArrowException if a page is
-    not what was written.
+    Each page that has any of them is read once. The result includes those of the fields ``along`` whose pages end at
+    the same rows as those of ``fields``: one more column costs less than another call. Raises OSError or ArrowException
+    if a page is damaged.
     """
     wanted = {one.id: one for one in (*fields, *along)}
     numbers = tuple(wanted)
     needed = {one.id for one in fields}
     pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
-    files: dict[tuple[tuple[int, bytes], ...], _LittleFile] = {}
+    files: dict[tuple[tuple[int, bytes], ...], _MemoryFile] = {}
     apart = len(cuts) >= APART_CUTS
     shapes = [_by_shape(cut, numbers, needed, apart=apart) for cut in cuts]
     _fetch_ahead(cuts, shapes)
@@ -186,8 +185,8 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
             elements = tuple([(pages.number, pages.chunk.element) for pages, _ in columns])
             file = files.get(elements)
             if file is None:
-                file = files[elements] = _LittleFile(dict(elements))
-            piece = _Piece(file, columns[0][1].places_from(file.rows))
+                file = files[elements] = _MemoryFile(dict(elements))
+            piece = _Piece(file, columns[0][1].positions_from(file.rows))
             for pages, _ in columns:
                 pieces[pages.number].append(piece)
             file.add(cut, columns)
@@ -199,19 +198,20 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
 
 def _by_shape(
     cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
-) -> Collection[list[tuple[Pages, PickedPages]]]:
-    """What is read of a cut, columns whose pages end at the same rows together; those not needed only beside others.
+) -> Collection[list[tuple[Pages, PageSelection]]]:
+    """The pages of a cut, in groups of columns whose pages end at the same rows.
 
-    Of these, if ``apart``, those with a dictionary together.
+    If ``apart``, columns with a dictionary form groups of their own. Columns that are not ``needed`` are included only
+    if their pages end as those of a needed one.
     """
-    shared: dict[tuple[object, bool], list[tuple[Pages, PickedPages]]] = {}
+    shared: dict[tuple[object, bool], list[tuple[Pages, PageSelection]]] = {}
     shapes: set[object] = set()
-    picked: PickedPages | None = None
+    picked: PageSelection | None = None
     first_rows = None
     for pages in cut.file.pages(cut.position, cut.group, numbers):
         if picked is None or pages.first_rows is not first_rows:
             first_rows = pages.first_rows
-            picked = PickedPages.of(first_rows, cut.group.rows, cut.rows)
+            picked = PageSelection.of(first_rows, cut.group.rows, cut.rows)
         if pages.number in needed:
             shapes.add(picked.shape)
         if picked.shape in shapes:
@@ -219,12 +219,17 @@ def _by_shape(
     return shared.values()
 
 
-def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, PickedPages]]]]) -> None:
-    """Of files on a store fetch all that will be read, at once, and of several files side by side."""
+def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages, PageSelection]]]]) -> None:
+    """Fetch all pages of files on a store at once, and of several files concurrently."""
     byte_ranges: dict[PagedFile, list[ByteRange]] = {}
     for cut, shaped in zip(cuts, shapes, strict=True):
         if cut.file.is_remote:
-            read = [place for columns in shaped for pages, picked in columns for place in _places(pages, picked.runs)]
+            read = [
+                byte_range
+                for columns in shaped
+                for pages, picked in columns
+                for byte_range in _byte_ranges(pages, picked.runs)
+            ]
             byte_ranges.setdefault(cut.file, []).extend(read)
     if len(byte_ranges) > 1:
         with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
@@ -234,8 +239,8 @@ def _fetch_ahead(cuts: Sequence[Cut], shapes: Sequence[Iterable[list[tuple[Pages
             file.fetch_ahead(read)
 
 
-def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
-    """Where a column's dictionary is, if it has one, and its runs of pages."""
+def _byte_ranges(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
+    """The bytes of a column's dictionary, if it has one, and of its runs of pages."""
     byte_ranges = [] if pages.chunk.dictionary is None else [pages.chunk.dictionary]
     for first, last in runs:
         begin, end = pages.offsets[first], pages.offsets[last - 1] + pages.lengths[last - 1]
@@ -245,9 +250,9 @@ def _places(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange]:
 
 @dataclass(slots=True, eq=False)
 class _FileGroup:
-    """A row group of a little file: of each column the pages of a cut, or of several, one after another.
+    """A row group of a temporary file: for each column the pages of one or more cuts, one after another.
 
-    ``chunks`` are the columns' in the first of them; ``sizes`` and ``begins`` are in bytes, for each column.
+    ``chunks`` has the columns of the first cut; ``sizes`` and ``begins`` are in bytes, one for each column.
     """
 
     chunks: Sequence[Chunk]
@@ -255,20 +260,20 @@ class _FileGroup:
     rows: int = 0
     begins: Sequence[int] = ()
 
-    def goes_on_with(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether pages of these columns can follow: pages of one dictionary cannot follow those of another."""
+    def accepts(self, chunks: Sequence[Chunk]) -> bool:
+        """Whether pages of these columns can be appended: not if they refer to dictionaries."""
         return all(
             before.dictionary is None and chunk.dictionary is None and before.head == chunk.head
             for before, chunk in zip(self.chunks, chunks, strict=True)
         )
 
     def metadata(self) -> bytes:
-        """What the footer says of the row group, once it is known where its columns begin."""
+        """The metadata of the row group in the footer; requires ``begins``."""
         heads = []
         count = integer(1, self.rows)
         for chunk, begin, size_bytes in zip(self.chunks, self.begins, self.sizes, strict=True):
             dictionary = chunk.dictionary
-            # Written twice, as the uncompressed and as the compressed size: the former is for information only.
+            # Both as uncompressed and as compressed size: readers do not use the former.
             size = integer(1, size_bytes)
             begins = integer(2, begin + (dictionary[1] if dictionary else 0))
             if dictionary:
@@ -278,11 +283,11 @@ class _FileGroup:
 
 
 @dataclass(slots=True, eq=False)
-class _LittleFile:
-    """A Parquet file of some flat columns: whole pages of row groups, and the dictionaries before them.
+class _MemoryFile:
+    """A Parquet file in memory of some flat columns: whole pages of row groups, after their dictionaries.
 
-    ``elements`` are the columns' in the schema, by field id, and then ``columns`` their rows. ``reads`` has what lies
-    in it: parts of a file, and in which row group, column and place of that column.
+    ``elements`` has the schema elements of the columns by field id, ``columns`` their rows after :meth:`decode`.
+    ``reads`` has the parts: a file and its byte ranges, and their row group, column and offset in that column.
     """
 
     elements: Mapping[int, bytes]
@@ -291,21 +296,21 @@ class _LittleFile:
     rows: int = 0
     columns: Mapping[int, pa.ChunkedArray] = field(default_factory=dict)
 
-    def add(self, cut: Cut, columns: Sequence[tuple[Pages, PickedPages]]) -> None:
-        """Append these pages of a cut. Raises OSError if they cannot be what the file has."""
+    def add(self, cut: Cut, columns: Sequence[tuple[Pages, PageSelection]]) -> None:
+        """Append these pages of a cut. Raises OSError if they are larger than their row group."""
         chunks = [pages.chunk for pages, _ in columns]
-        if not self.groups or not self.groups[-1].goes_on_with(chunks):
+        if not self.groups or not self.groups[-1].accepts(chunks):
             self.groups.append(_FileGroup(chunks, [0] * len(chunks)))
         group = self.groups[-1]
         for column, (pages, picked) in enumerate(columns):
             for first, last in picked.runs:
                 cut.file.statistics.pages += last - first
-            positions = _places(pages, picked.runs)
+            positions = _byte_ranges(pages, picked.runs)
             size_bytes = 0
             for _, length in positions:
                 size_bytes += length
             if size_bytes > cut.group.size_bytes:
-                raise OSError(f"a page index tells of {size_bytes} bytes in a row group of {cut.group.size_bytes}")
+                raise OSError(f"a page index has {size_bytes} bytes of pages in a row group of {cut.group.size_bytes}")
             self.reads.append((cut.file, positions, group, column, group.sizes[column]))
             group.sizes[column] += size_bytes
         rows = columns[0][1].rows
@@ -313,7 +318,7 @@ class _LittleFile:
         self.rows += rows
 
     def decode(self) -> None:
-        """Make columns of it. Raises ArrowException or OSError if a page is not what was written."""
+        """Read the pages and decode the columns. Raises ArrowException or OSError if a page is damaged."""
         end = len(_MAGIC)
         for group in self.groups:
             *group.begins, end = accumulate(group.sizes, initial=end)
@@ -331,7 +336,7 @@ class _LittleFile:
             )
         )
         tail = metadata + len(metadata).to_bytes(4, "little") + _MAGIC
-        # Read where Arrow will look at it: to put parts together would be to copy them.
+        # Pages are read into the buffer that Arrow decodes, so that nothing is copied.
         content = np.empty(end + len(tail), np.uint8).data
         content[: len(_MAGIC)] = _MAGIC
         for file, run in groupby(self.reads, itemgetter(0)):
@@ -351,15 +356,15 @@ _COLUMN = integer(2, 0) + struct(1, b"")  # a chunk at offset 0 of this file, an
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The rows of one cut: places in the columns of a little file. Without a file, so many nulls."""
+    """The rows of one cut: positions in the columns of a temporary file. Without a file, that many nulls."""
 
-    file: _LittleFile | None
+    file: _MemoryFile | None
     positions: range | Integers
 
 
 def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
     if len(pieces) == 1 and pieces[0].file is not None:
-        return taken(_exactly(pieces[0].file.columns[field.id], field.type), pieces[0].positions)
+        return take_rows(_exactly(pieces[0].file.columns[field.id], field.type), pieces[0].positions)
     parts = []
     exact: dict[int, pa.Array] = {}
     for file, run in groupby(pieces, attrgetter("file")):
@@ -369,7 +374,7 @@ def _joined(pieces: Sequence[_Piece], field: Field) -> pa.Array:
         column = exact.get(id(file))
         if column is None:
             column = exact[id(file)] = _exactly(file.columns[field.id], field.type)
-        parts.append(taken(column, gathered([piece.positions for piece in run])))
+        parts.append(take_rows(column, concatenated_positions([piece.positions for piece in run])))
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 

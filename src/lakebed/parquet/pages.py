@@ -1,9 +1,12 @@
-"""The pages of a file: which of them may hold some keys, where their bytes are, and these bytes.
+"""The pages of data files: finds those that may hold some keys, and reads their bytes.
 
-A file's page index says both, for each row group and column. It is decoded at first use, and kept in the read cache.
-Rows are made of pages by :mod:`lakebed.parquet.page_decoder`.
+The page index of a file has the bounds and the byte ranges of pages, for each row group and column. It is decoded at
+first use and kept in the read cache. :mod:`lakebed.parquet.page_decoder` decodes the pages. Core type:
+:class:`PagedFile`.
 
-Flat columns only: the pages of a nested column's parts need not end at the same rows.
+Rule: flat columns only, because the pages of a nested column's leaves need not end at the same rows.
+
+Errors: OSError if a page index or a page is damaged.
 """
 
 from __future__ import annotations
@@ -33,20 +36,20 @@ if TYPE_CHECKING:
 
 _LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
 GAP_BYTES = 32 * 1024
-"""Pages that lie no further apart are read at once: it takes as long to copy so many bytes as to ask once more."""
+"""Pages with smaller gaps are read at once: copying this many bytes takes as long as another system call."""
 
-RANGES_AT_ONCE = 500  # a call of the system takes 1,024 buffers, and there may be a gap behind each place
+RANGES_AT_ONCE = 500  # preadv takes 1,024 buffers, and each byte range may be followed by a gap
 
-_PAGE_BYTES = 24  # of a kept index: three numbers, one of which may be kept once for several columns
-_BOUND_BYTES = 64  # a bound of keys beside its own bytes: the object, and two places that name it
+_PAGE_BYTES = 24  # in a cached index: three numbers, one of which several columns may share
+_BOUND_BYTES = 64  # a key bound besides its bytes: the object, and two references to it
 _INDEX_BYTES = 300  # any index
 
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of a column of a row group: offset and length in the file, and the first row of each; ascending.
+    """The pages of a column of a row group: their offsets and lengths in the file, and their first rows; ascending.
 
-    Of columns that are asked for together, those whose pages begin at the same rows have the same ``first_rows``.
+    Columns that are decoded together share one ``first_rows`` array if their pages begin at the same rows.
     ``number`` is the id of the column's field.
     """
 
@@ -59,7 +62,7 @@ class Pages:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Rows ``[begins[i], ends[i])`` of a row group; they ascend, and do not overlap."""
+    """Row ranges ``[begins[i], ends[i])`` of a row group; they ascend and do not overlap."""
 
     begins: Integers
     ends: Integers
@@ -68,14 +71,14 @@ class Spans:
         return int((self.ends - self.begins).sum())
 
     def every(self) -> Integers:
-        """Their numbers."""
+        """The numbers of all rows."""
         counts = self.ends - self.begins
-        found: Integers = np.arange(counts.sum()) + np.repeat(self.begins - (np.cumsum(counts) - counts), counts)
-        return found
+        rows: Integers = np.arange(counts.sum()) + np.repeat(self.begins - (np.cumsum(counts) - counts), counts)
+        return rows
 
 
-def gathered(positions: Sequence[range | Integers]) -> range | Integers:
-    """The numbers of some ascending ranges, or numbers: one range, if each begins where the one before it ends."""
+def concatenated_positions(positions: Sequence[range | Integers]) -> range | Integers:
+    """The positions of ascending parts as one: a range, if each part begins where the one before it ends."""
     if len(positions) == 1:
         return positions[0]
     ranges = [one for one in positions if isinstance(one, range)]
@@ -86,8 +89,8 @@ def gathered(positions: Sequence[range | Integers]) -> range | Integers:
     return Spans(np.array([one.start for one in ranges]), np.array([one.stop for one in ranges])).every()
 
 
-def taken(column: pa.Array, positions: range | Integers) -> pa.Array:
-    """The rows at some places; not copied, if they are a range."""
+def take_rows(column: pa.Array, positions: range | Integers) -> pa.Array:
+    """The rows at some positions; a range is not copied."""
     if isinstance(positions, range) and len(positions) == len(column):
         return column
     return (
@@ -98,10 +101,11 @@ def taken(column: pa.Array, positions: range | Integers) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class PickedPages:
-    """The pages of a column that have some rows: runs of such as follow one another, and how many rows they have.
+class PageSelection:
+    """The pages of a column that have some rows: runs of adjacent pages, and their total number of rows.
 
-    ``places`` are those rows among all of the pages. Columns of one ``shape`` have pages that end at the same rows.
+    ``positions`` are the selected rows among the rows of all these pages. Columns of one ``shape`` have pages that end
+    at the same rows.
     """
 
     runs: Sequence[tuple[int, int]]
@@ -109,8 +113,8 @@ class PickedPages:
     rows: int
     positions: range | Integers
 
-    def places_from(self, begin: int) -> range | Integers:
-        """The places, where that of the first row of all the pages is ``begin``."""
+    def positions_from(self, begin: int) -> range | Integers:
+        """The positions, if the first row of all the pages is at ``begin``."""
         positions = self.positions
         return (
             range(begin + positions.start, begin + positions.stop)
@@ -119,7 +123,7 @@ class PickedPages:
         )
 
     @classmethod
-    def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> PickedPages:
+    def of(cls, first_rows: array[int], group_rows: int, rows: range | Spans) -> PageSelection:
         """The pages of some rows of a row group."""
         if isinstance(rows, Spans):
             return cls._scattered(first_rows, group_rows, rows)
@@ -129,7 +133,7 @@ class PickedPages:
         return cls([(first, last)], (begin, end), end - begin, range(rows.start - begin, rows.stop - begin))
 
     @classmethod
-    def _scattered(cls, first_rows: array[int], group_rows: int, spans: Spans) -> PickedPages:
+    def _scattered(cls, first_rows: array[int], group_rows: int, spans: Spans) -> PageSelection:
         firsts = np.append(np.asarray(first_rows, np.int64), group_rows)
         first = np.searchsorted(firsts, spans.begins, side="right") - 1
         picked = np.unique(Spans(first, np.searchsorted(firsts, spans.ends)).every())
@@ -147,25 +151,25 @@ class PickedPages:
 
 @dataclass(frozen=True, slots=True)
 class KeyPages:
-    """The first row of each page of the first key column, and where the keys of their rows lie."""
+    """The first row of each page of the first key column, and the key bounds of the pages."""
 
     first_rows: array[int]
     fences: Fences
 
     def rows(self, keys: EncodedRange, rows: int, limit: int | None) -> RowSpan:
-        """Which rows of a row group of ``rows`` rows may have such keys; with a limit, enough for the first so many."""
+        """Which of ``rows`` rows of a row group may have keys in the range; with a limit, enough for that many."""
         reaching = self.fences.reaching(keys)
         if not reaching:
             return RowSpan(range(0), 0)
         low, high = reaching.start, reaching.stop
         firsts = self.first_rows
         end = firsts[high] if high < len(firsts) else rows
-        # Which pages seem to have such keys is told by looser bounds than which surely have none below them.
+        # From this page on no key is below the range.
         above = max(low, bisect_left(self.fences.starts, keys.min))
-        surely = min(firsts[above], end) if above < len(firsts) else end
+        sure_from = min(firsts[above], end) if above < len(firsts) else end
         if limit is not None:
-            end = min(end, surely + limit)
-        return RowSpan(range(firsts[low], end), end - surely)
+            end = min(end, sure_from + limit)
+        return RowSpan(range(firsts[low], end), end - sure_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +181,17 @@ class RowSpan:
 
 
 class PagedFile:
-    """One open file, read by pages. What is known of its pages is kept by the file's name.
+    """One open file, read by pages; its page indexes are cached by the file's name.
 
-    As a context a local file is held open; outside of one it is opened for each part that is read. Parts of one on a
-    store are fetched by ``files``, and take a round trip each (``is_remote``). For one thread.
+    As a context manager it holds a local file open; otherwise the file is opened for each part that is read. ``files``
+    fetches the parts of a file on a store, each in a round trip (``is_remote``). For one thread.
     """
 
     def __init__(
         self,
         opened: OpenFile,
         schema: Schema,
-        kept: ReadCache,
+        cache: ReadCache,
         statistics: ReadStatistics | None = None,
         files: OpenFiles | None = None,
     ) -> None:
@@ -198,7 +202,7 @@ class PagedFile:
         self.statistics = statistics or ReadStatistics()
         self._files = files
         self.schema = schema
-        self._kept = kept
+        self._cache = cache
         self._descriptor = -1
         self._holders = 0
         self._ahead: dict[ByteRange, bytes] = {}
@@ -215,10 +219,6 @@ class PagedFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def locate(self, position: int, group: RowGroup, keys: EncodedRange, limit: int | None) -> RowSpan:
-        """Which rows of the row group at that position in the file may have such keys."""
-        return self.key_pages(position, group).rows(keys, group.rows, limit)
-
     def read(self, byte_range: ByteRange) -> bytes:
         """These (offset, length) bytes. Raises OSError, or as :meth:`OpenFiles.open`."""
         if self.is_remote:
@@ -231,17 +231,17 @@ class PagedFile:
         self.statistics.size_bytes += len(data)
         return data
 
-    def look(self, byte_range: ByteRange) -> bytes:
-        """The same of a local file, and not noted as a part that was read."""
+    def peek(self, byte_range: ByteRange) -> bytes:
+        """As :meth:`read`, of a local file, and not counted in the statistics."""
         if self._descriptor < 0:
             with self:
                 return self.opened.part(self._descriptor, byte_range)
         return self.opened.part(self._descriptor, byte_range)
 
     def read_into(self, content: memoryview, byte_ranges: Sequence[ByteRange]) -> int:
-        """Read these bytes, one place after another, into the beginning of ``content``; how many they are.
+        """Read these byte ranges, one after another, into ``content``; returns the number of bytes.
 
-        A local file is held open by who calls. Raises as :meth:`read`.
+        The caller holds a local file open. Raises as :meth:`read`.
         """
         at = 0
         if self.is_remote:
@@ -272,7 +272,7 @@ class PagedFile:
 
     @staticmethod
     def _copy(data: memoryview, run: Sequence[ByteRange], content: memoryview, at: int) -> int:
-        """Copy the places of a run out of its bytes into ``content`` from ``at`` on; where that ends."""
+        """Copy the byte ranges of a run from its bytes into ``content`` from ``at`` on; returns where they end."""
         begin = run[0][0]
         for offset, length in run:
             content[at : at + length] = data[offset - begin : offset - begin + length]
@@ -280,51 +280,51 @@ class PagedFile:
         return at
 
     def stored(self) -> pa.NativeFile:
-        """The bytes of a file on a store, as a file for Arrow's readers."""
-        assert self._files is not None, "a file on a store is read by whoever opened it"
+        """A file on a store, for Arrow's readers."""
+        assert self._files is not None, "a file on a store needs the files that opened it"
         return arrow_file(self.opened, self._files)
 
     def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
-        """Fetch parts that are read next, all in one round trip; nothing where reads take none."""
+        """Fetch parts that will be read next, in one round trip; does nothing for a local file."""
         if self.is_remote:
             self._ahead.update(zip(byte_ranges, self._fetch(byte_ranges), strict=True))
 
     def _fetch(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
-        assert self._files is not None, "a file on a store is read by whoever opened it"
+        assert self._files is not None, "a file on a store needs the files that opened it"
         return self._files.fetch(self.opened, byte_ranges)
 
     def pages(self, position: int, group: RowGroup, numbers: tuple[int, ...]) -> tuple[Pages, ...]:
-        """The pages of some columns of the row group at that position in the file; of those that it has."""
+        """The pages of some columns, of those that the file has, of the row group at that position."""
         name = (self.name, position, numbers)
-        found: tuple[Pages, ...] | None = self._kept.get(CacheKind.PAGES, name)
+        found: tuple[Pages, ...] | None = self._cache.get(CacheKind.PAGES, name)
         if found is None:
             firsts: dict[bytes, array[int]] = {}
             chunks = [(number, group.chunks[number]) for number in numbers if number in group.chunks]
             self.fetch_ahead([chunk.offset_index for _, chunk in chunks if chunk.offset_index is not None])
             found = tuple(self._decode_pages(number, chunk, group.rows, firsts) for number, chunk in chunks)
             size_bytes = sum(_INDEX_BYTES + _PAGE_BYTES * len(pages.offsets) for pages in found)
-            self._kept.keep(CacheKind.PAGES, name, found, size_bytes)
+            self._cache.keep(CacheKind.PAGES, name, found, size_bytes)
         return found
 
     def _decode_pages(self, number: int, chunk: Chunk, rows: int, firsts: dict[bytes, array[int]]) -> Pages:
         assert chunk.offset_index is not None
         locations = decode_table(self.read(chunk.offset_index), _LOCATION)
-        # Checked although it was verified: a wrong place would be read as a page.
+        # Checked although its bytes are verified: wrong offsets would be decoded as pages.
         ends = np.append(locations[:, 2], rows)
         if not len(locations) or ends[0] or (np.diff(ends) <= 0).any() or (np.diff(locations[:, 0]) <= 0).any():
-            raise OSError("a page index that makes no sense")
+            raise OSError("a page index is not in order")
         offsets, lengths, first_rows = (array("q", column.tobytes()) for column in locations.T)
         return Pages(number, chunk, offsets, lengths, firsts.setdefault(first_rows.tobytes(), first_rows))
 
     def key_pages(self, position: int, group: RowGroup) -> KeyPages:
-        """Where the keys of the row group at that position in the file lie, page by page."""
+        """The key bounds of the pages of the row group at that position."""
         name = (self.name, position)
-        found: KeyPages | None = self._kept.get(CacheKind.PAGES, name)
+        found: KeyPages | None = self._cache.get(CacheKind.PAGES, name)
         if found is None:
             found = self._decode_key_pages(position, group)
             bounds = (*found.fences.starts, *found.fences.ends)
             size_bytes = _INDEX_BYTES + sum(map(len, bounds)) + _BOUND_BYTES * len(bounds)
-            self._kept.keep(CacheKind.PAGES, name, found, size_bytes)
+            self._cache.keep(CacheKind.PAGES, name, found, size_bytes)
         return found
 
     def _decode_key_pages(self, position: int, group: RowGroup) -> KeyPages:
@@ -335,7 +335,7 @@ class PagedFile:
         self.fetch_ahead([column.chunk.column_index for column in columns if column.chunk.column_index is not None])
         for field, column in zip(fields, columns, strict=True):
             if column.first_rows is not first_rows:
-                # Fields of very different width; the bounds of the fields before must do.
+                # The pages of this field end at other rows: the bounds of the fields before it have to do.
                 break
             assert column.chunk.column_index is not None
             index = decode_struct(self.read(column.chunk.column_index))
@@ -344,7 +344,7 @@ class PagedFile:
 
 
 def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
-    """The places, as runs of such as are read at once."""
+    """The byte ranges, grouped into runs that are read at once."""
     first, end = 0, sum(byte_ranges[0])
     for at, (offset, length) in enumerate(byte_ranges[1:], 1):
         if not 0 <= offset - end <= GAP_BYTES or at - first == RANGES_AT_ONCE:
@@ -355,9 +355,9 @@ def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:
 
 
 def _bounds(fields: Sequence[tuple[Field, Sequence[bytes], Sequence[bytes]]], page: int) -> EncodedRange:
-    """A range that holds the keys of a page, by the least and greatest values of the key fields in all pages.
+    """A range that includes the keys of a page, from the minimum and maximum values of each key field in all pages.
 
-    Where one field varies, the next one's least value need not be in the first row; so it ends with that field.
+    It ends with the first field that varies: the minimum of the next field need not be in the first row.
     """
     low = high = b""
     for field, lows, highs in fields:

@@ -1,14 +1,13 @@
-"""The summary of a sorted file, noted while it is written.
+"""Computes the key summary of a sorted file while it is written.
 
-A file's rows go by in order, so the lower rank of a key (rows with a smaller key) is the position of its first row, and
-its upper rank the position behind its last: both are known exactly. Noted are the keys of the rows at every
-``stride``-th position. A key with many rows has several of these positions and is noted once, with both ranks; so
-between two noted keys lie fewer rows than a stride, however hot a key is. When too many keys are noted the stride
-doubles, and those stay that have one of its positions. At the end it is widened once more, until no more than
-:data:`~lakebed.model.key_summaries.SAMPLES_MAX` keys are left. Beside them the ranks of given keys (*cuts*, the
-partition boundaries) are noted, which makes the row counts of references exact.
+Rows arrive in order, so the lower rank of a key (the number of rows with a smaller key) is the position of its first
+row, and its upper rank is the position after its last row. Keys are recorded at every ``stride``-th position. A key
+with many rows is recorded once, with both ranks, so fewer rows than a stride lie between two recorded keys. When there
+are too many, the stride doubles, and keys without one of its positions are dropped. At the end the stride is widened
+until at most :data:`~lakebed.model.key_summaries.SAMPLES_MAX` keys are left. The ranks of given keys (*cuts*, the
+partition boundaries) are recorded as well, which makes the row counts of references exact.
 
-A key whose rows began in an earlier chunk keeps the rank that it had there. Pure: no I/O.
+A key whose rows began in an earlier chunk keeps its rank from there. Core type: :class:`RankNotes`. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _ENCODE_ALL = 64
 
 
 class RankNotes:
-    """Notes of one file. ``cuts`` are ascending; only those above the file's first key and up to its last count."""
+    """The ranks of one file. ``cuts`` ascend; only those above its first key and up to its last are recorded."""
 
     def __init__(self, codec: KeyCodec, cuts: Sequence[bytes], *, rows_estimate: int) -> None:
         self.rows = 0
@@ -47,18 +46,18 @@ class RankNotes:
         self._cut_notes: list[tuple[bytes, int]] = []
 
     def add(self, keys: pa.Table) -> None:
-        """Note the next rows. Requires row key columns, in order, in one chunk, at least one row."""
+        """Add the next rows. Requires row key columns, in order, in one chunk, with at least one row."""
         first, last = self._codec.encode_row(keys, 0), self._codec.encode_row(keys, keys.num_rows - 1)
         goes_on = self.rows > 0 and first == self.max_key
         if not self.rows:
             self.min_key = first
-            # An estimate that is too high must not make the steps wider than the rows that there are allow.
+            # Too high an estimate must not make the stride too wide for the actual rows.
             self._stride = max(1, min(self._rows_estimate, keys.num_rows) // SAMPLES_MAX)
             self._next_cut = bisect_right(self._cuts, first)
         if goes_on and self._notes and self._notes[-1][0] == first:
             _, low, _ = self._notes.pop()
             above = successor(first)
-            # Only the greatest key that there can be has no successor.
+            # Only the greatest possible key has no successor.
             count = keys.num_rows if above is None else self._ranks(keys, [above])[0]
             self._notes.append((first, low, self.rows + count))
         self._note_samples(keys)
@@ -91,7 +90,7 @@ class RankNotes:
         positions = np.arange(-self.rows % self._stride, count, self._stride)
         if not len(positions):
             return
-        # Where the rows beside have other keys, the position tells both ranks; that is all rows of most tables.
+        # If the neighbouring rows have other keys, the position gives both ranks, as for all rows of most tables.
         places = np.unique(np.clip(np.concatenate([positions - 1, positions, positions + 1]), 0, count - 1))
         encoded = self._encode(keys, places)
         wanted = [encoded[place] for place in np.searchsorted(places, positions).tolist()]
@@ -116,12 +115,12 @@ class RankNotes:
     def _note_cuts(self, keys: pa.Table, last: bytes) -> None:
         end = bisect_right(self._cuts, last, self._next_cut)
         bounds = self._cuts[self._next_cut : end]
-        # All of these are above the last key of the chunk before, so every earlier row counts.
+        # All of these are above the last key of the previous chunk, so all earlier rows are below them.
         self._cut_notes += [(b, self.rows + rank) for b, rank in zip(bounds, self._ranks(keys, bounds), strict=True)]
         self._next_cut = end
 
     def _ranks(self, keys: pa.Table, bounds: Sequence[bytes]) -> list[int]:
-        """For each of these ascending bounds, how many rows of the chunk have a smaller key."""
+        """For each of these ascending bounds, the number of rows of the chunk with a smaller key."""
         if len(bounds) <= _ENCODE_ALL:
             return self._codec.lower_ranks(keys, bounds)
         encoded = self._codec.encode_columns(keys).to_pylist()
@@ -129,7 +128,7 @@ class RankNotes:
 
 
 def _edges(keys: pa.Table) -> np.ndarray:
-    """The positions at which another key begins than that of the row before, the first row's, and the end."""
+    """The position of the first row of each key, and the end."""
     changes = np.zeros(keys.num_rows - 1, bool)
     for column in keys.columns:
         values = column.chunk(0)
@@ -138,5 +137,5 @@ def _edges(keys: pa.Table) -> np.ndarray:
 
 
 def _at_every(stride: int, notes: Sequence[tuple[bytes, int, int]]) -> list[tuple[bytes, int, int]]:
-    """The notes of keys with a row at a position that is a multiple of the stride."""
+    """The recorded keys with a row at a multiple of the stride."""
     return [note for note in notes if -(-note[1] // stride) * stride < note[2]]

@@ -1,18 +1,15 @@
-"""What this process keeps of data files between reads: one cache for all its tables, of a size that it is told.
+"""The read cache of a process, for data files of all its tables, and the statistics of one read.
 
-Files are immutable, so what is kept is right for ever; what is not kept is read again, and no answer depends on it.
-Kept are
+Core types: :class:`ReadCache`, bounded in bytes, which evicts the least recently used entry first;
+:class:`ReadStatistics`, which every read fills in and ``Table.explain`` shows. The cache has three kinds of entries:
 
-* ``files``: decoded footers, and whole copies of small files from stores that are not local disk;
+* ``files``: decoded footers, and copies of small files from object stores;
 * ``pages``: decoded page indexes;
-* ``filters``: the membership filters of files that overlap, and which of them a partition's files have.
+* ``filters``: Bloom filters of files that overlap, and where they lie in these files.
 
-What was used least recently goes first. Sizes are estimates from above: a decoded footer takes some times the bytes
-that it has in the file. Not counted are what a query holds while it runs, and what the engine of wide reads keeps of
-footers (256 MiB at the most for each table).
-
-Core types: :class:`ReadCache`, and :class:`ReadStatistics`, which counts what one read did beside it: the same counters
-on every read, shown by ``Table.explain``.
+Rules: files are immutable, so entries stay valid; an evicted entry is read again, and no result depends on the cache.
+Sizes are upper estimates: a decoded footer takes several times its stored bytes. The memory of running queries is not
+counted, nor are the footers that DataFusion caches (at most 256 MiB for each table).
 """
 
 from __future__ import annotations
@@ -33,10 +30,10 @@ READ_CACHE_BYTES = 1024 * 1024 * 1024
 
 @dataclass(slots=True)
 class ReadStatistics:
-    """Counts of one read, used by one thread. Bytes are those of pages, indexes and dictionaries as they are stored.
+    """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries.
 
-    ``files`` are those that were opened to read rows. ``steps`` has seconds by name, in the order in which the steps
-    began; a repeated step adds to its own.
+    ``files`` are those opened to read rows. ``steps`` has seconds by the name of the step, in the order of the first
+    start; a repeated step adds to its time.
     """
 
     files_by_filter: int = 0
@@ -49,7 +46,7 @@ class ReadStatistics:
     steps: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: ReadStatistics) -> None:
-        """Count what another thread did for the same read, but for its steps, which are this one's."""
+        """Add the counters of another thread of the same read; its steps run inside those of this one."""
         self.files_by_filter += other.files_by_filter
         self.files |= other.files
         self.row_groups += other.row_groups
@@ -59,13 +56,13 @@ class ReadStatistics:
         self.engine |= other.engine
 
     def step(self, name: str) -> _Step:
-        """Time what is done inside the block."""
+        """A context manager that adds the time of its block to a step."""
         return _Step(self.steps, name)
 
 
 @dataclass(slots=True)
 class _Step:
-    """A class, not a generator: a lookup has several steps of microseconds each."""
+    """A class is faster than a generator: a lookup has several steps of microseconds each."""
 
     steps: dict[str, float]
     name: str
@@ -79,7 +76,7 @@ class _Step:
 
 
 class CacheKind(StrEnum):
-    """What is kept."""
+    """The kinds of entries."""
 
     FILES = "files"
     PAGES = "pages"
@@ -88,7 +85,7 @@ class CacheKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KindStats:
-    """What is kept of one kind, and how often it was asked for since the process began."""
+    """The entries of one kind, and its hits and misses since the process started."""
 
     entries: int
     size_bytes: int
@@ -97,14 +94,14 @@ class KindStats:
 
     @property
     def hit_rate(self) -> float:
-        """The share of asks that were answered; 0 where nothing was asked."""
-        asked = self.hits + self.misses
-        return self.hits / asked if asked else 0.0
+        """Hits as a share of all look-ups; 0 if there were none."""
+        lookups = self.hits + self.misses
+        return self.hits / lookups if lookups else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCacheStats:
-    """What this process keeps of data files, and its bound. ``str()`` is for people, :meth:`to_dict` for programs."""
+    """The contents and the bound of the read cache. ``str()`` is for people, :meth:`to_dict` for programs."""
 
     bytes_max: int
     files: KindStats
@@ -113,7 +110,7 @@ class ReadCacheStats:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept in all."""
+        """The size of all entries."""
         return self.files.size_bytes + self.pages.size_bytes + self.filters.size_bytes
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,7 +140,7 @@ class ReadCacheStats:
 
 
 class ReadCache:
-    """Values by kind and name, each with the bytes that it counts for. Safe to use from many threads."""
+    """Values by kind and name, each with a size. Safe to use from many threads."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -154,7 +151,7 @@ class ReadCache:
         self._changing = threading.Lock()
 
     def get(self, kind: CacheKind, name: Hashable) -> Any | None:
-        """The value; None: it is not kept."""
+        """The value; None if it is not cached."""
         key = (kind, name)
         with self._changing:
             found = self._entries.get(key)
@@ -166,7 +163,7 @@ class ReadCache:
             return found[0]
 
     def get_many(self, kind: CacheKind, keys: Sequence[tuple[CacheKind, Hashable]]) -> list[Any | None]:
-        """As :meth:`get` for many of one kind, whose keys the caller has at hand."""
+        """As :meth:`get`, for many names of one kind, as keys of the cache."""
         entries = self._entries
         with self._changing:
             found = [entries.get(key) for key in keys]
@@ -179,7 +176,7 @@ class ReadCache:
         return [None if value is None else value[0] for value in found]
 
     def keep(self, kind: CacheKind, name: Hashable, value: Any, size_bytes: int) -> None:
-        """Keep the value, as what was used last. One that is larger than the bound is not kept."""
+        """Add or replace a value, as the most recently used. A value larger than the bound is not kept."""
         key = (kind, name)
         with self._changing:
             self._drop(key)
@@ -190,7 +187,7 @@ class ReadCache:
             self._shrink()
 
     def drop(self, *names: str) -> None:
-        """Drop all values of these names, and of names that are tuples which begin with one. Linear in what is kept."""
+        """Drop all values of these names, and of tuples that begin with one. Linear in the number of entries."""
         gone = set(names)
         with self._changing:
             for key in list(self._entries):
@@ -198,17 +195,17 @@ class ReadCache:
                     self._drop(key)
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether so much may be kept together without pushing out most of the rest."""
+        """Whether entries of this size together leave room for half of the cache."""
         return size_bytes <= self._bytes_max // 2
 
     def limit(self, bytes_max: int) -> None:
-        """Change the bound; what is above it goes at once."""
+        """Change the bound, and evict at once what exceeds it."""
         with self._changing:
             self._bytes_max = bytes_max
             self._shrink()
 
     def stats(self) -> ReadCacheStats:
-        """What is kept now, and what was asked for so far. Linear in what is kept."""
+        """The statistics of the cache. Linear in the number of entries."""
         with self._changing:
             entries, sizes = dict.fromkeys(CacheKind, 0), dict.fromkeys(CacheKind, 0)
             for (kind, _), (_, size_bytes) in self._entries.items():
@@ -218,8 +215,8 @@ class ReadCache:
             return ReadCacheStats(self._bytes_max, *kinds)
 
     def _drop(self, key: tuple[CacheKind, Hashable]) -> None:
-        gone = self._entries.pop(key, None)
-        self._size_bytes -= 0 if gone is None else gone[1]
+        entry = self._entries.pop(key, None)
+        self._size_bytes -= 0 if entry is None else entry[1]
 
     def _shrink(self) -> None:
         while self._size_bytes > self._bytes_max and self._entries:
@@ -228,13 +225,13 @@ class ReadCache:
 
 
 READ_CACHE = ReadCache(READ_CACHE_BYTES)
-"""The one of this process: memory is the process's, however many instances and tables it opens."""
+"""The cache of this process, for all its instances and tables."""
 
 
 def set_read_cache_bytes(size_bytes: int) -> None:
-    """Bound what this process keeps of data files, of all its tables; 1 GiB unless it is changed. 0 keeps nothing.
+    """Bound the read cache of this process, for all its tables; the default is 1 GiB, and 0 caches nothing.
 
-    See :mod:`lakebed.parquet.read_cache` for what is counted. Raises UsageError.
+    See :mod:`lakebed.parquet.read_cache` for what counts. Raises UsageError.
     """
     if not is_whole(size_bytes):
         raise Code.ARGUMENT_INVALID(f"size_bytes = {shown(size_bytes)}: must be a whole number of bytes, 0 or more")
@@ -242,5 +239,5 @@ def set_read_cache_bytes(size_bytes: int) -> None:
 
 
 def read_cache_stats() -> ReadCacheStats:
-    """What this process keeps of data files, and how often what was asked for was there."""
+    """The contents of the read cache of this process, with its hits and misses."""
     return READ_CACHE.stats()

@@ -1,11 +1,10 @@
-"""Positions of rows in a file: how many rows lie below a key, and where the rows of a key range are.
+"""Positions of rows in sorted files: the rank of a key, and the rows of a key range.
 
-A sorted file with a page index answers without being read: the index says which page may hold a key, the key columns of
-that page are decoded, and the key is searched for among them. So a rank, which counts and samples rest on, costs one
-page.
+The page index of a file gives the page that may hold a key. Its key columns are decoded and searched, so a rank, on
+which counts and samples are based, costs one page.
 
-For many bounds the steps of the search are Arrow's and NumPy's. Each step looks at several rows for each bound, since a
-step costs the same for any number of rows up to thousands. A few bounds are searched for one by one.
+A few bounds are searched one by one. Many bounds are searched together by Arrow and NumPy: each step probes several
+rows for each bound, because a step costs the same for any number of rows up to thousands.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from lakebed.model.keys import KeyCodec
 
 FEW_BOUNDS = 6
-"""Among a thousand rows it takes some 30 us to search for one in Python, and for any number of them at once 200."""
+"""Among 1,000 rows, a search in Python takes about 30 us for one bound, and one for all bounds together 200 us."""
 
 STEP_ROWS = 1_024
 
 
 def rank(file: PagedFile, bound: bytes) -> int:
-    """How many rows of a file have a key below the bound: decodes one page, as a rule."""
+    """The number of rows of a file with a key below the bound; usually decodes one page."""
     fences, groups = file.footer.fences, file.footer.groups
     position = bisect_right(fences.ends, bound)
     passed = sum(group.rows for group in groups[:position])
@@ -55,7 +54,7 @@ def rank(file: PagedFile, bound: bytes) -> int:
 def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
     """The rows at these ascending positions of a file, as a cut for each row group that has any.
 
-    A range, of which each number counts, may be of any length.
+    A range must have step 1; its length does not matter.
     """
     passed = first = 0
     for position, group in enumerate(file.footer.groups):
@@ -68,10 +67,12 @@ def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
         passed, first = passed + group.rows, last
 
 
-def places_within(columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, starts: Sequence[int]) -> list[range]:
-    """Where in sorted stretches of key columns the rows with such keys are.
+def positions_within(
+    columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, starts: Sequence[int]
+) -> list[range]:
+    """The rows with keys in a range, in each of several sorted parts of key columns.
 
-    ``starts`` has where each stretch begins, and the end of the last.
+    ``starts`` has the beginning of each part, and the end of the last.
     """
     bounds = [keys.min] if keys.max is None else [keys.min, keys.max]
     ends = np.array(starts)
@@ -84,9 +85,9 @@ def places_within(columns: pa.RecordBatch, codec: KeyCodec, keys: EncodedRange, 
 def lower_ranks(
     keys: pa.RecordBatch, codec: KeyCodec, bounds: Sequence[bytes], low: Integers, high: Integers
 ) -> Integers:
-    """For each encoded bound, the first place in ``[low, high)`` of a key that is not below it, or ``high``.
+    """For each encoded bound, the first position in its ``[low, high)`` with a key not below it, or ``high``.
 
-    ``keys`` are row key columns; between ``low`` and ``high`` they ascend, each bound with places of its own.
+    ``keys`` are row key columns, which ascend between ``low`` and ``high``.
     """
     if len(bounds) < FEW_BOUNDS:
         ends = zip(bounds, low.tolist(), high.tolist(), strict=True)
@@ -101,7 +102,7 @@ def lower_ranks(
         positions = begin + size * np.arange(1, probes + 1) // (probes + 1)
         found = codec.encode_columns(keys.take(of_integers(positions.ravel())))
         below = booleans(pc.less(found, wanted.take(of_integers(np.repeat(active, probes)))))
-        # The keys ascend, so of the probes the first few are below the bound.
+        # The keys ascend, so the probes below the bound come first.
         count = below.reshape(positions.shape).sum(axis=1)
         rows = np.arange(len(active))
         low[active] = np.where(count, positions[rows, count - 1] + 1, low[active])

@@ -1,12 +1,11 @@
-"""How many bytes rows take once they are decoded, and rows cut into pieces by that.
+"""Sizes of decoded rows, and cutting of rows by size.
 
-A count of rows says nothing about memory: two thousand references to one text of a megabyte are a file of a few
-kilobytes and two gigabytes of rows. Everything that holds rows cuts them here, by the bytes of each row and not by
-their average, so that one wide row among small ones counts too.
+A number of rows says nothing about memory: 2,000 references to one text of a megabyte are a file of a few kilobytes and
+2 GB of rows. Code that holds rows cuts them here, by the bytes of each row and not by their average.
 
-The size of a row is that of its values in plain layout: text and bytes at full length wherever a dictionary would be
-shared, list items and struct members included, plus the offsets of variable values. Slices share memory with what
-they were cut from. Pure: no I/O.
+The size of a row is that of its values in plain layout: text and bytes at full length even if a dictionary shares them,
+with list items, struct members and the offsets of variable-length values. Slices share memory with the rows that they
+were cut from. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from lakebed.model.arrays import Integers, of_binary
 from lakebed.settings import MIB, Settings
 
 BATCH_BYTES = 8 * 1024 * 1024
-"""Decoded bytes of a batch on its way into a table, unless one row alone is larger."""
+"""The decoded size limit of a batch during ingest, unless a single row is larger."""
 
 
 PAGES_BYTES_MIN = 72 * MIB
-"""What the pages that Arrow holds at once may take under any memory limit: a value of 64 MiB, and some others."""
+"""The pages that Arrow may hold at once under any memory limit: a value of 64 MiB, and some more."""
 
 _SHORT_BYTES = 128
 
 
 def pages_bytes_max(memory_limit_bytes: int) -> int:
-    """What the pages of a row group that are held at once may take, under a memory limit."""
-    # A page is held as it is stored, decompressed, and up to twice as rows while their buffer grows.
+    """The bytes of pages of a row group that may be held at once, under a memory limit."""
+    # A page is held stored, decompressed, and up to twice as rows while their buffer grows.
     return PAGES_BYTES_MIN + memory_limit_bytes // 4
 
 
 def limit_for(pages_bytes: int) -> int:
-    """The memory limit under which so many bytes of pages may be held."""
+    """The memory limit under which this many bytes of pages may be held."""
     return 4 * max(0, pages_bytes - PAGES_BYTES_MIN)
 
 
@@ -54,7 +53,7 @@ def row_ends(rows: pa.RecordBatch) -> Integers:
 
 
 def size_of(rows: pa.RecordBatch) -> int:
-    """A size that the rows do not exceed, about."""
+    """An upper estimate of the size of the rows."""
     if all(map(_is_plain, rows.schema.types)):
         return int(rows.nbytes)
     return sum(map(_column_size, rows.columns))
@@ -137,7 +136,7 @@ def decoded_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _looked_up(column: pa.DictionaryArray) -> pa.Array:
-    """The values of a dictionary's indices. Arrow reserves the mean length for each: 60 MB, if one value is so long."""
+    """The values of a dictionary column. Arrow reserves the mean length for each value: too much if one is long."""
     values, kind = column.dictionary, types.canonical(column.type)
     total, mean = int(value_ends(column)[-1]), values.nbytes / max(1, len(values))
     if mean * len(column) <= 2 * total + BATCH_BYTES or not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
@@ -177,13 +176,13 @@ def gather(batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int) -> 
 
 
 def _reach(ends: Integers, begin: int, bytes_max: int, rows_max: int) -> int:
-    """Where the rows from ``begin`` on stop to fit."""
+    """The end of the rows from ``begin`` on that fit."""
     end = int(np.searchsorted(ends, ends[begin] + max(bytes_max, 0), side="right")) - 1
     return max(begin, min(end, begin + rows_max, len(ends) - 1))
 
 
 def _drain(held: list[pa.RecordBatch]) -> pa.Table:
-    """The batches as a table that nobody else holds: a suspended generator keeps whatever it names."""
+    """The batches as a table, with no other reference to them: a suspended generator keeps its variables."""
     table = pa.Table.from_batches(held)
     held.clear()
     return table
@@ -198,7 +197,7 @@ def _column_size(column: pa.Array) -> int:
         return int(column.nbytes)
     if pa.types.is_dictionary(kind) and _is_plain(kind.value_type):
         longest = int(np.diff(value_ends(column.dictionary)).max(initial=0))
-        # Exactly, if not all of the values are short.
+        # Long values are counted exactly.
         if longest <= _SHORT_BYTES:
             return longest * len(column)
     return int(value_ends(column)[-1])

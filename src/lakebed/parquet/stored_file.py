@@ -1,6 +1,6 @@
-"""A data file that stays on its store, as a file object and as a dataset: for readers that choose what to read.
+"""A data file on a store as a Python file, for Arrow's readers, and as a dataset, for engines.
 
-No engine reads such a file by itself, since engines check no digests. Every byte goes through
+Engines do not read such a file by themselves, because they check no digests. Every byte goes through
 :meth:`OpenFiles.fetch`, which verifies it.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StoredFile(io.RawIOBase):
-    """The bytes of a file on a store, verified as they are read. For one thread at a time, as Arrow promises."""
+    """A file on a store, verified as it is read. For one thread at a time, which Arrow guarantees."""
 
     def __init__(self, opened: OpenFile, files: OpenFiles) -> None:
         self._opened = opened
@@ -60,9 +60,9 @@ class StoredFile(io.RawIOBase):
 
 
 def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
-    """A file for engines that take PyArrow's datasets. Its columns have the names that they have in it.
+    """A file as a PyArrow dataset, with the column names of the file.
 
-    Arrow checks the CRCs of pages too: a file without block digests has nothing else to check.
+    Arrow also checks the CRCs of pages, which is the only check of a file without block digests.
     """
     import pyarrow.dataset as pads
 
@@ -73,5 +73,5 @@ def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset
 
 
 def arrow_file(opened: OpenFile, files: OpenFiles) -> pa.NativeFile:
-    """The same bytes, as a file for Arrow's readers."""
+    """A file on a store, for Arrow's readers."""
     return pa.PythonFile(StoredFile(opened, files), mode="r")

@@ -1,13 +1,11 @@
-"""How many rows have certain keys, and rows at random: both from counts in the state, and ranks where a file is cut.
+"""Counts and samples rows, by the row counts in the state, and by ranks where a range cuts a file.
 
-:func:`count` reads no rows: those of a range are what its files have inside, because all rows are kept. A file that
-lies in the range counts whole. Where a file is cut, its summary has bounds for the rank of the cut, and the middle of
-them is the estimate; or the page where the cut lies is read, which gives the exact rank. Estimates in the state are
-counted the same way.
+:func:`count` reads no rows. A file inside the range counts whole. Where the range cuts a file, the file's summary
+bounds the rank of the cut, and their middle is the estimate; for an exact count, the page of the cut is read.
+References with estimated row counts are counted the same way.
 
-:func:`sample` gives rows each as likely as any other, none twice. Rows of a table have an order, partition by partition
-and in each partition file by file, so it is enough to draw numbers: each leads to a partition, a file and a position in
-it, and the page of that position is read.
+:func:`sample` returns random rows without repetition. The rows of a table have positions, partition by partition and in
+each partition file by file, so random positions are drawn, and their pages are read.
 
 Errors: as :meth:`lakebed.read.reader.Reader.scan`.
 """
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number of rows: exact, or an estimate that is off by at most ``error_rows``."""
+    """A row count: exact, or an estimate that is off by at most ``error_rows``."""
 
     rows: int
     exact: bool
@@ -62,9 +60,10 @@ class Count:
 
 
 def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, storage: Storage | None) -> Count:
-    """The rows with a key in any of the ranges, each once.
+    """The number of rows with a key in any of the ranges, each counted once.
 
-    Without a storage no summary is asked, and the count is exact. Raises as :meth:`lakebed.read.reader.Reader.get`.
+    With a ``storage``, summaries are read and the count may be an estimate; without one it is exact. Raises as
+    :meth:`lakebed.read.reader.Reader.get`.
     """
     if ALL_KEYS in ranges:
         rows, error_rows = table_rows(state)
@@ -77,7 +76,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
 
 
 class Cuts:
-    """Ranks of bounds in files of a state: exact, or as summaries tell them if there is a storage to ask for these."""
+    """Ranks of keys in files of a state: exact, or estimated from summaries if there is a storage to read them from."""
 
     def __init__(self, state: TableState, reader: Reader, storage: Storage | None = None) -> None:
         self._state = state
@@ -86,7 +85,7 @@ class Cuts:
         self._summaries: dict[str, Summary | None] = {}
 
     def rows(self, file: DataFile, keys: EncodedRange) -> tuple[range, int]:
-        """Which rows of the file have such keys, and by how many rows that may be off."""
+        """The rows of the file with keys in the range, and the error of their number."""
         low, low_error = self._rank(file, keys.min)
         high, high_error = (file.rows, 0) if keys.max is None else self._rank(file, keys.max)
         return range(low, high), low_error + high_error
@@ -103,7 +102,7 @@ class Cuts:
         return (low + high + 1) // 2, (high - low + 1) // 2
 
     def _summary(self, file: DataFile) -> Summary | None:
-        """None where there is none: that of a small file was never made, and another may be lost."""
+        """The summary of a file; None for a small file, which has none, and for a lost summary."""
         if self._storage is None or not file.summarised:
             return None
         if file.id not in self._summaries:
@@ -131,7 +130,7 @@ def _in_partition(state: TableState, partition: PartitionQuery, keys: EncodedRan
 
 
 def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader, chance: Chance) -> pa.Table | None:
-    """So many rows of the state, in key order; None if there are no more. Raises as :class:`Reader`'s ``get``."""
+    """``rows`` random rows of the state, in key order; None if it has no more than that. Raises as :func:`count`."""
     schema = state.created
     cuts = Cuts(state, reader)
     partitions = list(partition_sums(state).values())
@@ -141,17 +140,17 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
         return None
     wanted = schema.arrow_of(columns)
     needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
-    found = [wanted.empty_table()]
-    for index, positions in _shared_out(sorted(chance.sample(range(sum(held)), rows)), held):
-        placed = _placed(state, partitions[index].partition, positions, cuts)
-        read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in placed])
+    tables = [wanted.empty_table()]
+    for index, positions in _divided(sorted(chance.sample(range(sum(held)), rows)), held):
+        located = _located(state, partitions[index].partition, positions, cuts)
+        read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in located])
         ordered = read.sort_by([(name, "ascending") for name in schema.sort_names])
-        found.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
-    return pa.concat_tables(found)
+        tables.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
+    return pa.concat_tables(tables)
 
 
 def _rows_held(state: TableState, partition: int, cuts: Cuts) -> list[int]:
-    """How many rows each file has in the partition, exactly."""
+    """The exact number of rows of each file in the partition."""
     held = state.held_by(partition)
     return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, partition))[0]) for one in held]
 
@@ -162,18 +161,18 @@ def _range(state: TableState, partition: int) -> EncodedRange:
     return state.partitions.range_at(position)
 
 
-def _placed(
+def _located(
     state: TableState, partition: int, positions: Sequence[int], cuts: Cuts
 ) -> Iterator[tuple[DataFile, list[int]]]:
-    """The files that have any of these rows of a partition, and the rows' places in the file, ascending."""
-    for index, inside in _shared_out(positions, _rows_held(state, partition, cuts)):
+    """The files with any of these rows of a partition, each with the rows' positions in the file, ascending."""
+    for index, inside in _divided(positions, _rows_held(state, partition, cuts)):
         file = state.held_by(partition)[index].file
-        there, _ = cuts.rows(file, _range(state, partition))
-        yield file, [there[place] for place in inside]
+        live, _ = cuts.rows(file, _range(state, partition))
+        yield file, [live[position] for position in inside]
 
 
-def _shared_out(numbers: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Ascending numbers below the sum of the counts: the index of each count that has any, and these from its begin."""
+def _divided(numbers: Sequence[int], counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Divide ascending numbers among consecutive ranges of these lengths: the index of a range, and offsets into it."""
     begins = [0, *accumulate(counts)]
 
     def located() -> Iterable[tuple[int, int]]:

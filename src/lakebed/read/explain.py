@@ -1,4 +1,4 @@
-"""What a read did, as a value: made from the read statistics of a real read, so nothing in it is guessed."""
+"""What a read did, as a value, made from the statistics of a real read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of a read, and the time that it took. Steps do not overlap."""
+    """A step of a read, and the time that it took. Steps do not overlap."""
 
     name: str
     seconds: float
@@ -22,12 +22,11 @@ class Step:
 class Explanation:
     """What one read of a table at ``version`` did. ``str()`` is for people, :meth:`to_dict` for programs.
 
-    ``partitions`` were met by the keys asked for; of the ``files_considered``, which these partitions refer to, some
-    were left out by the bounds of their keys, some by their filters, and the others opened. A file of two partitions
-    counts twice where it is considered or left out, and once where it is opened. ``row_groups`` and ``pages`` are those
-    that were read, ``size_bytes`` as they are stored, page indexes included. ``engine`` tells whether DataFusion read
-    any of it; it counts pages of a key column alone, and a merge of very many files by it counts no row groups, pages
-    or bytes.
+    ``partitions`` overlap the requested keys. Of the ``files_considered``, which these partitions refer to, some were
+    left out by the bounds of their keys and some by their filters; the others were opened. A file of two partitions
+    counts twice as considered or left out, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
+    with page indexes) were read. ``engine`` is true if DataFusion read any of it: the engine counts only pages of a key
+    column, and no row groups, pages or bytes in a merge of very many files.
     """
 
     version: int
@@ -45,7 +44,7 @@ class Explanation:
 
     @classmethod
     def of(cls, version: int, plan: QueryPlan, statistics: ReadStatistics) -> Explanation:
-        """Of a read that has ended."""
+        """The explanation of a finished read."""
         reaching = sum(len(partition.files) for partition in plan.partitions)
         return cls(
             version=version,

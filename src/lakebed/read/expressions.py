@@ -1,8 +1,8 @@
-"""DataFusion's expressions as conditions on the key. Pure: expressions are looked at, not run.
+"""Translates DataFusion's expressions into conditions on the key. Pure: expressions are inspected, not evaluated.
 
-An expression is taken as the optimizer leaves it: both sides of a comparison are of one type, so that a column that is
-cast is cast to the type of the literal beside it; constants are folded, and casts have moved from columns to literals
-wherever that is exact.
+Requires expressions as the optimizer leaves them: both sides of a comparison have one type, so a column with a cast is
+cast to the type of the literal beside it; constants are folded, and casts are moved from columns to literals wherever
+that is exact.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
 
 _DEPTH_MAX = 100
-"""Deeper expressions are unknown. Long chains of one AND or OR are not deep."""
+"""Deeper expressions are UNKNOWN. A long chain of one operator, AND or OR, is not deep."""
 
 
-def narrowed(
-    ranges: Sequence[EncodedRange], parts: Iterable[Expr], schema: Schema
-) -> tuple[list[EncodedRange], KeySet]:
-    """The parts of the ranges with rows for which all parts of a predicate may be true: disjoint, in key order.
+def narrow(ranges: Sequence[EncodedRange], parts: Iterable[Expr], schema: Schema) -> tuple[list[EncodedRange], KeySet]:
+    """Intersect the ranges with the keys for which a predicate, the AND of ``parts``, can be true.
 
-    And the keys of these rows, over all fields that rows are sorted by, for a plan.
+    The result is disjoint and in key order. Also returns the set of these keys, over all fields of the sort order, for
+    a plan.
     """
     keys = keys_of(condition_of(parts), schema.order)
     return list(shared(list(iter_ranges(ranges)), key_ranges(keys, schema.codec))), keys
@@ -64,7 +63,7 @@ def _condition(expression: Expr, depth: int) -> Condition:
         case "Not":
             return Not(_condition(expression.rex_call_operands()[0], depth + 1))
         case "IsTrue":
-            # Not true if the operand is null: nothing is known then.
+            # Also false if the operand is null, so its negation is UNKNOWN.
             return And((_condition(expression.rex_call_operands()[0], depth + 1), UNKNOWN))
         case "Between":
             side, low, high = expression.rex_call_operands()
@@ -115,7 +114,7 @@ def _in_list(expression: Expr) -> Condition:
 
 
 def _starts_with(expression: Expr) -> Condition:
-    """``LIKE 'abc%'``, of which only the beginning is known, and ``starts_with(…, 'abc')``."""
+    """``LIKE 'abc%'``, of which only the prefix counts, and ``starts_with(…, 'abc')``."""
     operator, operands = expression.rex_call_operator(), expression.rex_call_operands()
     if operator not in ("like", "starts_with") or len(operands) != 2 or operands[1].variant_name() != "Literal":
         return UNKNOWN
@@ -148,7 +147,7 @@ def _chain(expression: Expr, operator: str) -> list[Expr]:
 
 
 def _column(side: Expr) -> str | None:
-    """The column that a side of a comparison is, maybe cast to the type of the other side; None: it is none."""
+    """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
     if side.variant_name() == "Cast":
         side = side.rex_call_operands()[0]
     if side.variant_name() != "Column":

@@ -1,16 +1,15 @@
-"""Rows of many keys: the pages that may hold them, of all files, decoded in batches on all cores.
+"""Reads the rows of many keys: decodes the pages of all files that may hold them, in batches, on all cores.
 
-The keys of each row group that its filter does not exclude are assigned to its pages. Pages are gathered, row group
-after row group and file after file, until they are enough for a batch. A batch is read at once (by
-:func:`lakebed.parquet.page_decoder.read_rows`), and only its rows with one of the keys are kept. A call decodes a page
-at most once, ten keys in ten row groups are one batch, and the decoded rows held at a time are few. That is also quick:
-memory that was used just before need not be cleared again.
+In each row group, the keys that its filter does not exclude are assigned to pages. Pages of successive row groups and
+files are gathered until they are enough for a batch. A batch is read at once (by
+:func:`lakebed.parquet.page_decoder.read_rows`), and returns only rows with one of the keys. A call decodes a page at
+most once, ten keys in ten row groups are one batch, and few decoded rows are held at a time. Small batches are also
+fast, because they reuse memory that need not be cleared again.
 
 Row groups without a page index, or with nested columns, are read whole, each as a batch; their files are local, or
-copies. The page indexes of many row groups of a file on a store are fetched side by side, and so are the pages of a
-batch.
+copied. Page indexes of a file on a store are fetched concurrently, and so are the pages of a batch.
 
-Core type: :class:`BatchReader`. Errors: OSError or ArrowException if a file is not what was written.
+Core type: :class:`BatchReader`. Errors: OSError or ArrowException if a file is damaged.
 """
 
 from __future__ import annotations
@@ -45,31 +44,31 @@ if TYPE_CHECKING:
     from lakebed.read.request import KeyList, ReadRequest
 
 BATCH_ROWS_MAX = 65_536
-"""Of decoded pages: some 8 ms of work, beside which the half of one that a batch costs is little."""
+"""The decoded rows of a batch: about 8 ms of work, against 0.5 ms that a batch costs."""
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""The same for wide rows: of pages as they are stored."""
+"""The same for wide rows, in bytes of stored pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReader:
-    """Reads many keys of one table's files; ``files`` fetches parts of those on a store."""
+    """Reads many keys of one table's files; ``files`` fetches parts of files on a store."""
 
     cache: ReadCache
     files: OpenFiles | None = None
 
     def read(self, parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], request: ReadRequest) -> pa.Table:
-        """The rows with one of the keys ``among`` which the request is for, in order, with the requested columns.
+        """The rows with a key of the request's key list, in order, with the requested columns.
 
-        ``opened`` has the parts' files by id, each with a path, or such as give pages of all that is read.
+        ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
         """
         overlap = any(len(part.files) > 1 for part in parts)
         search = _Search(self, request, key_list(request), multi_get_fields(request, sorted_rows=overlap))
-        found = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]).empty_table()]
-        for rows, statistics in _decoded(_batches(_sought(parts, opened, search), search)):
+        tables = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]).empty_table()]
+        for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
             request.statistics.add(statistics)
-            found.append(rows)
-        rows = pa.concat_tables(found)
+            tables.append(rows)
+        rows = pa.concat_tables(tables)
         if overlap:
             sort_key = request.schema.sort_key
             by = [rows.column(0), *(rows.column(rows.column_names.index(field.name, 1)) for field in sort_key)]
@@ -79,13 +78,13 @@ class BatchReader:
 
 
 def key_list(request: ReadRequest) -> KeyList:
-    """The keys that a multi-get is for."""
+    """The keys of a multi-get."""
     assert request.among is not None
     return request.among
 
 
 def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
-    """The requested fields; with those of the sort key, if rows are to be ordered by it."""
+    """The requested fields; with ``sorted_rows``, those of the sort key as well."""
     schema = request.schema
     names = dict.fromkeys((*request.names, *(field.name for field in schema.sort_key if sorted_rows)))
     return [schema.by_name[name] for name in names]
@@ -93,7 +92,7 @@ def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What all parts of one multi-get share: the keys, and the fields to read."""
+    """What all parts of one multi-get have in common: the keys, and the fields to read."""
 
     reader: BatchReader
     request: ReadRequest
@@ -102,31 +101,31 @@ class _Search:
 
     @property
     def schema(self) -> Schema:
-        """That of the rows."""
+        """The schema of the rows."""
         return self.request.schema
 
     def paged(self, opened: OpenFile, statistics: ReadStatistics) -> PagedFile:
-        """A file, to be read by pages."""
+        """A file to be read by pages."""
         return PagedFile(opened, self.schema, self.reader.cache, statistics, self.reader.files)
 
 
 def _decoded(batches: Iterator[_Batch]) -> Iterator[tuple[pa.Table, ReadStatistics]]:
-    """The rows of the batches, in their order; several are decoded side by side."""
+    """The rows of the batches, in their order; several batches are decoded concurrently."""
     first, second = next(batches, None), next(batches, None)
     if first is not None and second is None:
         yield first.read()
     elif first is not None and second is not None:
         with ThreadPoolExecutor(pa.cpu_count(), "lakebed-keys") as threads:
-            # While the first are decoded, the next are gathered.
+            # The next batches are gathered while the first are decoded.
             yield from threads.map(_Batch.read, chain((first, second), batches))
 
 
 @dataclass(frozen=True, slots=True)
-class _Sought:
-    """Some of the keys in one row group: their indices, and for each the pages ``[low, high)`` that it may lie in.
+class _Probe:
+    """Some keys in one row group: their indices, and for each the pages ``[low, high)`` that may hold it.
 
-    ``known`` if a filter was asked for them. Of a row group that is read whole, that is one page. Rows of
-    other keys than those of the ``part`` are not the table's there.
+    ``firsts`` has the first row of each page, and the end of the last; a row group that is read whole counts as one
+    page. ``filtered`` is true if a filter has confirmed the keys. Rows of keys outside the ``part`` are not live there.
     """
 
     part: PartKeys
@@ -136,23 +135,23 @@ class _Sought:
     low: Integers
     high: Integers
     firsts: Integers
-    known: bool
+    filtered: bool
 
     def cut(self, rows: Spans, search: _Search, statistics: ReadStatistics) -> Cut:
-        """Some rows of the row group, to be decoded."""
+        """Rows of the row group to decode."""
         return Cut(search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows)
 
-    def picked(self) -> Integers:
-        """The pages."""
-        found: Integers = np.unique(Spans(self.low, self.high).every())
-        return found
+    def pages(self) -> Integers:
+        """The pages of all keys, ascending."""
+        pages: Integers = np.unique(Spans(self.low, self.high).every())
+        return pages
 
-    def pieces(self, rows_max: int) -> Iterator[tuple[_Sought, int]]:
-        """The same in pieces of about so many rows of pages, none of which two of them have; and how many those are."""
-        picked = self.picked()
-        before = np.append(0, np.cumsum(self.firsts[picked + 1] - self.firsts[picked]))
+    def pieces(self, rows_max: int) -> Iterator[tuple[_Probe, int]]:
+        """Split the probe into pieces of about ``rows_max`` rows that share no page; each with its number of rows."""
+        pages = self.pages()
+        before = np.append(0, np.cumsum(self.firsts[pages + 1] - self.firsts[pages]))
         fresh = np.append(np.flatnonzero(self.low[1:] >= self.high[:-1]) + 1, len(self.low))
-        starts = before[np.append(np.searchsorted(picked, self.low[fresh[:-1]]), len(picked))]
+        starts = before[np.append(np.searchsorted(pages, self.low[fresh[:-1]]), len(pages))]
         begin = passed = 0
         while begin < len(self.low):
             at = min(int(np.searchsorted(starts, passed + rows_max)), len(fresh) - 1)
@@ -163,33 +162,35 @@ class _Sought:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
-    """One row group, and those of the keys, a range of their indices, that its bounds do not leave out."""
+class _Candidate:
+    """One row group, and the indices of the keys within its bounds."""
 
     part: PartKeys
     opened: OpenFile
     position: int
     among: range
 
-    def sought(self, search: _Search) -> tuple[_Sought | None, ReadStatistics]:
-        """The keys assigned to its pages, None if no page may have any; and what was done. Any thread may call it."""
+    def probe(self, search: _Search) -> tuple[_Probe | None, ReadStatistics]:
+        """Assign the keys to pages; None if no page may have any. Also returns the statistics. For any thread."""
         group, statistics = self.opened.footer.groups[self.position], ReadStatistics()
         indices = np.array(self.among)
         if not self.opened.footer.paged:
             low = np.zeros(len(indices), np.int64)
             whole = np.array([0, group.rows])
-            return _Sought(self.part, self.opened, self.position, indices, low, low + 1, whole, known=False), statistics
-        known = None
+            return _Probe(
+                self.part, self.opened, self.position, indices, low, low + 1, whole, filtered=False
+            ), statistics
+        may_be_in = None
         with search.paged(self.opened, statistics) as file:
-            if self._asks_filter(file, group):
-                known = search.keys.members.may_be_in(file, group, self.among, search.reader.cache)
-            if known is not None:
-                indices = indices[known]
+            if self._worth_filtering(file, group):
+                may_be_in = search.keys.hashed.may_be_in(file, group, self.among, search.reader.cache)
+            if may_be_in is not None:
+                indices = indices[may_be_in]
             key_pages = file.key_pages(self.position, group) if len(indices) else None
             if key_pages is None:
                 return None, statistics
             if file.is_remote:
-                # A batch needs the same, of one row group after another.
+                # Fetched here, because a batch fetches them one row group after another.
                 fields = (*search.schema.row_key, *search.fields)
                 file.pages(self.position, group, tuple(dict.fromkeys(field.id for field in fields)))
         around = [key_pages.fences.around(search.keys.encoded[index]) for index in indices.tolist()]
@@ -198,31 +199,34 @@ class _Reached:
         if not some.any():
             return None, statistics
         firsts = np.append(np.asarray(key_pages.first_rows, np.int64), group.rows)
-        return _Sought(
-            self.part, self.opened, self.position, indices[some], low[some], high[some], firsts, known is not None
+        return _Probe(
+            self.part, self.opened, self.position, indices[some], low[some], high[some], firsts, may_be_in is not None
         ), statistics
 
-    def _asks_filter(self, file: PagedFile, group: RowGroup) -> bool:
-        # Of more keys than rows every page has some. A page of a single file on a store is as near as its filter.
+    def _worth_filtering(self, file: PagedFile, group: RowGroup) -> bool:
+        # With more keys than rows every page matches. For a single file on a store, the filter costs the same round
+        # trip as the page.
         return len(self.among) <= group.rows and (len(self.part.files) > 1 or not file.is_remote)
 
 
-def _sought(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Sought]:
-    """The keys assigned to the row groups that may have them, and to their pages."""
-    reached = _reached(parts, opened, search.keys.encoded)
-    assign = partial(_Reached.sought, search=search)
+def _probes(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Probe]:
+    """The keys assigned to the pages of all row groups that may have them."""
+    candidates = _candidates(parts, opened, search.keys.encoded)
+    probe = partial(_Candidate.probe, search=search)
     with ExitStack() as until_end:
-        found: Iterator[tuple[_Sought | None, ReadStatistics]] = map(assign, reached)
+        probes: Iterator[tuple[_Probe | None, ReadStatistics]] = map(probe, candidates)
         if any(one.path is None for one in opened.values()):
             threads = until_end.enter_context(ThreadPoolExecutor(OPENED_AT_ONCE, "lakebed-pages"))
-            found = threads.map(assign, reached)
-        for sought, statistics in found:
+            probes = threads.map(probe, candidates)
+        for one, statistics in probes:
             search.request.statistics.add(statistics)
-            if sought is not None:
-                yield sought
+            if one is not None:
+                yield one
 
 
-def _reached(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Sequence[bytes]) -> Iterator[_Reached]:
+def _candidates(
+    parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Sequence[bytes]
+) -> Iterator[_Candidate]:
     for part in parts:
         for one in (opened[file.id] for file in part.files):
             fences = one.footer.fences
@@ -230,19 +234,19 @@ def _reached(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], keys: Se
                 first = bisect_left(keys, start, part.first, part.last)
                 among = range(first, bisect_left(keys, end, first, part.last))
                 if among:
-                    yield _Reached(part, one, position, among)
+                    yield _Candidate(part, one, position, among)
 
 
-def _batches(sought: Iterator[_Sought], search: _Search) -> Iterator[_Batch]:
-    """What is looked for, gathered until there are enough rows."""
-    gathered: list[_Sought] = []
+def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:
+    """The probes gathered into batches of enough rows."""
+    gathered: list[_Probe] = []
     share = 0.0
-    for one in sought:
+    for one in probes:
         group = one.opened.footer.groups[one.position]
         search.request.statistics.row_groups += 1
         search.request.statistics.files.add(one.opened.file.id)
         if not one.opened.footer.gives_pages(search.fields):
-            # Fields without pages are read for the whole row group, so at once.
+            # Fields without pages are read for the whole row group.
             if gathered:
                 yield _Batch(tuple(gathered), search)
             yield _Batch((one,), search)
@@ -261,53 +265,53 @@ def _batches(sought: Iterator[_Sought], search: _Search) -> Iterator[_Batch]:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is read at once."""
+    """Probes that are read at once."""
 
-    sought: tuple[_Sought, ...]
+    probes: tuple[_Probe, ...]
     search: _Search
 
     def read(self) -> tuple[pa.Table, ReadStatistics]:
-        """The rows with one of the keys: the index of their key, then the fields. And what was done."""
+        """The rows with one of the keys: the index of the key, then the fields. Also returns the statistics."""
         statistics = ReadStatistics()
         schema, fields = self.search.schema, self.search.fields
         cuts, certain = [], True
-        for one in self.sought:
-            pages = one.picked()
+        for one in self.probes:
+            pages = one.pages()
             cuts.append(one.cut(Spans(one.firsts[pages], one.firsts[pages + 1]), self.search, statistics))
-            certain = certain and (one.known or one.opened.path is None or len(one.indices) >= len(pages))
+            certain = certain and (one.filtered or one.opened.path is None or len(one.indices) >= len(pages))
         indices = np.empty(0, np.int64)
 
         def find(held: Columns, starts: Sequence[int]) -> list[Integers]:
             nonlocal indices
-            indices, positions = self._found(row_keys(held, schema), np.array(starts))
+            indices, positions = self._matches(row_keys(held, schema), np.array(starts))
             return np.split(positions, np.searchsorted(positions, starts[1:-1]))
 
-        # The other fields are decoded with the keys if nearly every page has a row to return. For files on a store
-        # always: another round trip takes longer than decoding pages for nothing.
+        # The other fields are decoded with the keys if nearly every page has a row to return, and always for files on
+        # a store, where another round trip takes longer than decoding a page in vain.
         arrow = pa.schema([(field.name, field.type) for field in fields])
         rows = read_rows(cuts, schema.row_key, fields, find, along=certain, arrow=arrow)
         columns = arrow.empty_table().columns if rows is None else rows.columns
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 
-    def _found(self, keys: pa.RecordBatch, starts: Integers) -> tuple[Integers, Integers]:
-        """The rows that have one of the keys: for each the key's index, and its position among all. In this order.
+    def _matches(self, keys: pa.RecordBatch, starts: Integers) -> tuple[Integers, Integers]:
+        """The indices of the keys that rows have, and the positions of these rows, which ascend.
 
-        ``starts`` has where the rows of each row group begin, and the end of the last.
+        ``starts`` has the first position of each row group, and the end of the last.
         """
-        wanted = np.unique(np.concatenate([one.indices for one in self.sought]))
+        wanted = np.unique(np.concatenate([one.indices for one in self.probes]))
         values = self.search.keys.values.take(of_integers(wanted))
-        # Only rows in which each field has a value that some key has are encoded, which takes longer.
+        # Encoding takes longer than this test: whether each field has a value of some key.
         some = (pc.is_in(column, value_set=value) for column, value in zip(keys.columns, values.columns, strict=True))
         positions = np.flatnonzero(booleans(reduce(pc.and_, some)))
         encoded = self.search.schema.codec.encode_columns(keys.take(of_integers(positions)))
-        sought = [self.search.keys.encoded[index] for index in wanted.tolist()]
-        which = pc.index_in(encoded, value_set=of_binary(sought))
+        wanted_keys = [self.search.keys.encoded[index] for index in wanted.tolist()]
+        which = pc.index_in(encoded, value_set=of_binary(wanted_keys))
         positions = positions[booleans(which.is_valid())]
         indices = wanted[integers(which.drop_null().cast(pa.int64()))]
         group = np.searchsorted(starts, positions, side="right") - 1
-        first, last = (np.array([bound(one.part) for one in self.sought])[group] for bound in (_FIRST, _LAST))
-        here = (first <= indices) & (indices < last)
-        return indices[here], positions[here]
+        first, last = (np.array([bound(one.part) for one in self.probes])[group] for bound in (_FIRST, _LAST))
+        live = (first <= indices) & (indices < last)
+        return indices[live], positions[live]
 
 
 _FIRST, _LAST = attrgetter("first"), attrgetter("last")

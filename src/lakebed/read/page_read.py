@@ -1,14 +1,14 @@
-"""Reads by pages of files that may overlap, in key order, without the engine.
+"""Reads files that may overlap by pages, in key order, without the engine.
 
-:class:`PageReader` has two methods. :meth:`PageReader.read` reads up to some thousand rows of key ranges: the pages of
-all files are decoded at once, and their rows are sorted in memory. Page indexes decide before any row is read whether a
-read is that small. Beyond it the engine is no slower: its 2 ms of planning and thread hops come with 20 ms of work.
+Core type: :class:`PageReader`. :meth:`PageReader.read` reads up to some thousand rows: the pages of all files are
+decoded at once, and their rows are sorted in memory. Page indexes show whether a read is that small before any row is
+read. For larger reads the engine is as fast: its 2 ms of planning and thread switches are little beside 20 ms of work.
 
-:meth:`PageReader.scan` reads any number of rows of large files on object stores, and of files with wide rows. No engine
-reads those by itself: it checks no digests, and holds whole column chunks. The key range is cut into slices, and each
-slice is a read of its own. The next slice is fetched while one is returned.
+:meth:`PageReader.scan` reads any number of rows of large files on object stores, and of files with wide rows. The
+engine cannot read these by itself, because it checks no digests and holds whole column chunks. The key range is cut
+into slices, and each slice is a read of its own. The next slice is fetched while one is returned.
 
-Errors: as :meth:`OpenFiles.fetch`, and OSError or ArrowException if a file is not what was written.
+Errors: as :meth:`OpenFiles.fetch`, and OSError or ArrowException if a file is damaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.parquet.page_decoder import Columns, Cut, read_columns, read_rows, row_keys
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import ReadStatistics
-from lakebed.parquet.row_positions import cuts_at, places_within, rank
+from lakebed.parquet.row_positions import cuts_at, positions_within, rank
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 32_768
 BYTES_MAX = 8 * 1024 * 1024
-"""Of pages that are decompressed."""
+"""The most rows and decompressed bytes of the pages of one read."""
 
 AT_ONCE_ROWS_MAX = 8_192
-"""Up to so many rows of a row group, all columns are decoded with the keys. Of more, only pages with a wanted row."""
+"""Up to this many rows of a row group, all columns are decoded with the keys; beyond it, only pages with a result."""
 
 SHARE_FILES = 8
-"""So many files share the rows above. Each is decoded up to a page too far at both ends, 2,000 rows; and for each the
-engine takes a millisecond or two to plan, several times of what a page takes."""
+"""The files that share these limits; more files have multiples of them. Each file decodes up to a page too many at both
+ends, 2,000 rows, and the engine plans for one or two milliseconds per file, several times the cost of a page."""
 
 SHARES_MAX = 16  # 128 MiB
 
 NEAR_FILES = 8
-"""With a limit, so many files that overlap are first read for keys near the first alone."""
+"""With a limit, a read of this many overlapping files first tries the keys near the first one only."""
 
 NEAR_TIMES = 2
 NEAR_ROWS = 8
-"""So many times its share of the limit, and so many rows more, one file has before the others' rows are enough too."""
+"""A file with this many times its share of the limit, plus this many rows, suggests that the others have enough too."""
 
 _SCAN_SHARE = 8
-"""A slice may take this part of the memory limit, decompressed: it is held twice while it is sorted, and so is the
-next."""
+"""The part of the memory limit that a decompressed slice may take: it is held twice while it is sorted, and so is the
+next one."""
 
 _SCAN_SLICES = 4
-"""But no less than so many slices: each file adds a page of keys at both ends of one."""
+"""But a slice has at least this many slices of the engine: each file adds a page of keys at both ends of one."""
 
 Otherwise = Callable[["ReadRequest"], Iterator[pa.RecordBatch]]
 
@@ -71,7 +71,7 @@ class PageReader:
         self._cache = cache
 
     def read(self, files: Sequence[OpenFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
-        """The requested rows, in order, maybe with other columns too; None: too many, or not possible by pages."""
+        """The requested rows, in order, possibly with more columns; None if they are too many, or have no pages."""
         fields = request.fields(with_keys=len(files) > 1)
         if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
@@ -89,10 +89,10 @@ class PageReader:
     def scan(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int, otherwise: Otherwise
     ) -> Iterator[pa.RecordBatch]:
-        """All rows with the requested keys, in order, maybe with other columns too.
+        """All rows with the requested keys, in order, possibly with more columns.
 
-        Limit and predicate are not applied. ``otherwise`` reads what cannot be read by pages in bounded memory: many or
-        large rows with nested columns, very many rows of one key.
+        Limit and predicate are not applied. ``otherwise`` reads what does not fit into bounded memory by pages: many or
+        large rows with nested columns, and very many rows of one key.
         """
         from lakebed.read.slices import SLICE_BYTES
 
@@ -125,7 +125,7 @@ class PageReader:
                 yield from otherwise(replace(request, keys=keys)) if rows is None else rows
 
     def _few(self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int) -> list[pa.RecordBatch] | None:
-        """The rows at once, with nested columns: found by position; None if they are too many or too large."""
+        """The rows with nested columns, read at once by position; None if they are too many or too large."""
         cuts: list[Cut] = []
         for file in (self._paged(one, request, request.statistics) for one in files):
             first = rank(file, request.keys.min)
@@ -147,9 +147,9 @@ class PageReader:
     def _merged(
         self, files: Sequence[OpenFile], request: ReadRequest, fields: Sequence[Field], at_most: tuple[int, int]
     ) -> list[pa.RecordBatch] | None:
-        """The rows in order, with a limit as many of each file; None if pages have more rows or bytes than ``at_most``.
+        """The rows in order, at most ``limit`` of each file; None if pages have more rows or bytes than ``at_most``.
 
-        All columns are decoded with the keys where few rows are: they surely are wanted.
+        If there are few rows, all columns are decoded with the keys, because nearly all pages have results.
         """
         rows_left, bytes_left = at_most
         cuts: list[Cut] = []
@@ -165,7 +165,7 @@ class PageReader:
 
         def search(held: Columns, starts: Sequence[int]) -> list[range]:
             keys = row_keys(held, request.schema)
-            found = places_within(keys, request.schema.codec, request.keys, starts)
+            found = positions_within(keys, request.schema.codec, request.keys, starts)
             return found if request.limit is None else limited(found, cuts, request.limit)
 
         arrow = request.schema.arrow_of([field.name for field in fields])
@@ -180,9 +180,9 @@ class PageReader:
         return [] if rows is None else [rows]
 
     def _near(self, files: Sequence[OpenFile], request: ReadRequest, limit: int) -> EncodedRange | None:
-        """The first requested keys, which probably have as many rows as the limit; None if that is not known.
+        """A range of the first requested keys that probably has ``limit`` rows; None if that cannot be estimated.
 
-        Of many files that overlap each has few of the first rows, and so many of the largest show where these end.
+        Each of many overlapping files has few of the first rows; the largest file shows about where these end.
         """
         largest = max(files, key=lambda opened: opened.file.rows)
         share = largest.file.rows / sum(opened.file.rows for opened in files)
@@ -199,7 +199,7 @@ class PageReader:
         return None if near.empty else near
 
     def _cuts(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[Cut]:
-        """Where rows with the requested keys may be; with a limit, of each file no further than it reaches."""
+        """The row ranges that may have requested keys; with a limit, as far as it reaches in each file."""
         for opened in files:
             file = self._paged(opened, request, request.statistics)
             left = request.limit

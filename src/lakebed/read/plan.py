@@ -1,13 +1,12 @@
-"""Which partitions and files answer a set of key ranges. Pure: no I/O, no storage, no clock.
+"""Query plans: the partitions and files that hold the rows of some key ranges. Pure: no I/O, no clock.
 
-A reference stands for all rows of its file inside its partition, so a partition answers alone: its query is the
-partition's range cut down to what was asked, over the referenced files whose bounds reach that. Partitions do not
-overlap and are taken in key order, so answers are concatenated, never merged, across partitions. The partition range
-matters even for a query over all keys: a file may hold rows outside the partition that were compacted away, or removed,
-there.
+A reference stands for all rows of its file inside its partition, so each partition is queried alone: its range is
+intersected with the requested ranges, and the files are those whose bounds reach the result. Partitions do not overlap
+and come in key order, so their rows are concatenated, never merged. Even a query over all keys needs the ranges of
+partitions, because a file may hold rows of another partition that were compacted away or removed there.
 
-:func:`live_files` says the same for an engine that reads data files by itself: which rows of which files count. A file
-by itself will do only where all of it counts; otherwise key ranges go with it.
+:func:`live_files` gives the same for an engine that reads data files by itself: the files, with the key ranges of their
+live rows.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
 RANGES_MIN = 16
 ROWS_A_RANGE = 4096
-"""A read of one more range takes 0.4 ms or more, in which so many rows are decoded and filtered."""
+"""Reading one more range takes 0.4 ms or more, in which this many rows are decoded and filtered."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionQuery:
-    """What to read in one partition: disjoint ascending ranges inside it, and the files that may hold rows of them.
+    """What to read of one partition: disjoint ascending ranges inside it, and the files that may hold their rows.
 
-    Neither is empty. Files are in the order of arrival.
+    Neither is empty. Files are in commit order.
     """
 
     partition: int
@@ -45,11 +44,10 @@ class PartitionQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """Partition queries in key order; partitions that cannot hold a row of the answer are left out.
+    """Partition queries in key order, without partitions that cannot hold a result.
 
-    Rows are given as ``schema`` has them, whatever schema a file was written with. ``partitions_met`` and
-    ``files_considered`` count what was looked at: the partitions that share a key with the ranges, and what these refer
-    to.
+    Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
+    partitions that overlap the ranges, ``files_considered`` that of their file references.
     """
 
     partitions: tuple[PartitionQuery, ...]
@@ -59,10 +57,10 @@ class QueryPlan:
 
 
 def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
-    """The plan of a query for all rows with a key in any of the ranges; each row counts once.
+    """The plan of a query for all rows with a key in any of the ranges, each row once.
 
-    ``among`` are the keys that the caller's predicate leaves over, over all fields that rows are sorted by
-    (:attr:`Schema.order`): files of which no row can be among them are left out.
+    ``among`` is the key set of the caller's predicate, over all fields of the sort order (:attr:`Schema.order`). Files
+    without a key of it, by their bounds, are left out.
     """
     # A partition may be met by several ranges, and a range by several partitions: both ascend, so equal partitions are
     # neighbours.
@@ -81,7 +79,7 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
 
 
 def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
-    """The files that may have a row among these keys, by the bounds of their fields after the first."""
+    """The files that may have a row with a key of the set, by the bounds of their fields after the first."""
     later = [
         [(position - 1, ranges, [keys.min for keys in ranges]) for position, ranges in box if position]
         for box in keys.boxes
@@ -94,7 +92,7 @@ def _matching(files: Sequence[DataFile], keys: KeySet) -> Sequence[DataFile]:
 
 
 _LaterField = tuple[int, Sequence[EncodedRange], Sequence[bytes]]
-"""A key field after the first, by its place among them; its ranges, which ascend and are disjoint; their minimums."""
+"""A key field after the first: its index among these, its ascending disjoint ranges, and their minimums."""
 
 
 def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[_LaterField]]) -> bool:
@@ -108,7 +106,7 @@ def _may_match(bounds: Sequence[EncodedRange], boxes: Sequence[Sequence[_LaterFi
 
 
 def _meets(bound: EncodedRange, ranges: Sequence[EncodedRange], minimums: Sequence[bytes]) -> bool:
-    """Whether the bound shares a value with a range: if it does, then with the last that begins below its end."""
+    """Whether the bound overlaps a range: if it does, it overlaps the last one that begins below its end."""
     last = (len(ranges) if bound.max is None else bisect_left(minimums, bound.max)) - 1
     return last >= 0 and not bound.intersect(ranges[last]).empty
 
@@ -116,11 +114,10 @@ def _meets(bound: EncodedRange, ranges: Sequence[EncodedRange], minimums: Sequen
 def coarser(
     found: QueryPlan, within: Sequence[EncodedRange] = (ALL_KEYS,), rows_a_range: int = ROWS_A_RANGE
 ) -> QueryPlan:
-    """The plan with fewer ranges for a partition that has many, where to read the rows between them costs less.
+    """The plan with the ranges of a partition joined, where reading the rows between them costs less.
 
-    For who asks each row whether it is wanted: more rows come than those of the ranges, but none outside the ranges
-    ``within``, which the caller asks for and no predicate checks. To begin another range costs as much as
-    ``rows_a_range`` rows.
+    For callers that evaluate their predicate on each row: the joined ranges have more rows, but none outside the ranges
+    ``within``, which the predicate does not check. One more range costs as much as ``rows_a_range`` rows.
     """
     apart = list(iter_ranges(within))
     return replace(found, partitions=tuple(_coarser(partition, apart, rows_a_range) for partition in found.partitions))
@@ -139,7 +136,7 @@ def _coarser(partition: PartitionQuery, apart: Sequence[EncodedRange], rows_a_ra
 
 def _partition_query(partition: int, files: Sequence[DataFile], ranges: list[EncodedRange]) -> Iterator[PartitionQuery]:
     if len(ranges) == 1:
-        # A lookup: of a hundred files each step counts.
+        # The path of a lookup among hundreds of files: few steps for each.
         low, high = ranges[0].min, ranges[0].max
         some = [file for file in files if file.max_key >= low and (high is None or file.min_key < high)]
         if some:
@@ -153,16 +150,16 @@ def _partition_query(partition: int, files: Sequence[DataFile], ranges: list[Enc
 
 
 def at(files: Sequence[DataFile], keys: EncodedRange) -> list[tuple[EncodedRange, tuple[DataFile, ...]]]:
-    """As :func:`successive`, for a range that is of one whole key: all files that reach it overlap there."""
+    """As :func:`successive`, for the range of one whole key, where all files that reach it overlap."""
     key = keys.min
     reaching = tuple([file for file in files if file.max_key >= key >= file.min_key])
     return [(keys, reaching)] if reaching else []
 
 
 def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[EncodedRange, tuple[DataFile, ...]]]:
-    """The range cut into parts in key order, each with files that overlap; files of one run need no merge.
+    """Cut the range into parts in key order, each with a group of overlapping files, so that other files need no merge.
 
-    Files that share no more than a key are in one part, because the rows of that key have an order too.
+    Files that share a single key are in one part, because the rows of that key are sorted as well.
     """
     parts: list[list[DataFile]] = []
     end = b""
@@ -179,20 +176,20 @@ def successive(files: Sequence[DataFile], keys: EncodedRange) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file, and the keys whose rows in it count: sorted disjoint ranges."""
+    """A file, and the key ranges of its live rows: sorted and disjoint."""
 
     file: DataFile
     ranges: tuple[EncodedRange, ...]
 
     @property
     def whole(self) -> bool:
-        """Whether every row of the file counts."""
+        """Whether all rows of the file are live."""
         every = EncodedRange(self.file.min_key, successor(self.file.max_key))
         return any(keys.covers(every) for keys in self.ranges)
 
 
 def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
-    """The files of a plan, each once, with the keys of the plan in it; in the order in which the plan meets them."""
+    """The files of a plan, each once, with the ranges of the plan that reach it; in the order of the plan."""
     found: dict[str, tuple[DataFile, list[EncodedRange]]] = {}
     for partition in plan.partitions:
         for file in partition.files:
@@ -202,7 +199,7 @@ def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
 
 
 def over_partitions(plan: QueryPlan, state: TableState) -> QueryPlan:
-    """The plan over all keys of its partitions: for a reader who asks the rows himself, and need only know which count.
+    """The plan over all keys of its partitions: for an engine that filters rows itself, and needs only the live ones.
 
     Requires a plan of this state.
     """

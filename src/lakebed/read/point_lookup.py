@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.parquet.bloom_filters import Membership, Overlap, filters_of
+from lakebed.parquet.bloom_filters import HashedKey, Overlap, filters_of
 from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind, ReadCache
@@ -70,7 +70,7 @@ class PointLookup:
         if not files:
             return pa.Table.from_batches([], arrow)
         values = schema.codec.decode_bound(encoded).values
-        point = Point(encoded, values, Membership(schema.row_key, values, encoded))
+        point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
         request = ReadRequest(schema, EncodedRange(encoded, successor(encoded)), names, point=point)
         try:
             opened = (
@@ -114,7 +114,7 @@ class PointLookup:
             def read_filter(at: int, byte_range: ByteRange) -> bytes:
                 return self._files.read(self._files.open(files[at], schema), byte_range)
 
-            found = point.member.among(overlap, read_filter, self._cache, self._files.at_once)
+            found = point.hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
         statistics.files_by_filter += len(files) - len(found)
         return [files[position] for position in found]
 
@@ -193,7 +193,7 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
     for position in reached:
         group = file.footer.groups[position]
         # On a store, a probe of the filter costs the same round trip as the page.
-        if not (file.is_remote or point.member.may_be_in(file.look, group, file.opened.filter_sizes)):
+        if not (file.is_remote or point.hashed.may_be_in(file.peek, group, file.opened.filter_sizes)):
             continue
         probed = True
         pages = file.key_pages(position, group)

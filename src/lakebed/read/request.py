@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
-from lakebed.parquet.bloom_filters import Membership, Memberships
+from lakebed.parquet.bloom_filters import HashedKey, HashedKeys
 from lakebed.parquet.read_cache import ReadStatistics
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Point:
 
     key: bytes
     values: tuple[Value, ...]
-    member: Membership
+    hashed: HashedKey
 
 
 def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
@@ -41,7 +41,7 @@ def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
     # A shortened bound decodes like the key that it is a prefix of.
     if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
-    return Point(keys.min, bound.values, Membership(fields, bound.values, keys.min))
+    return Point(keys.min, bound.values, HashedKey(fields, bound.values, keys.min))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class KeyList:
 
     encoded: Sequence[bytes]
     values: pa.RecordBatch
-    members: Memberships
+    hashed: HashedKeys
 
     @classmethod
     def of(cls, schema: Schema, encoded: Sequence[bytes]) -> KeyList:
         """Of encoded keys of the schema."""
         values = schema.codec.decode_columns(encoded)
-        return cls(encoded, values, Memberships(schema.row_key, values, encoded))
+        return cls(encoded, values, HashedKeys(schema.row_key, values, encoded))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""The key summaries of data files: read, derived again, and made exact where files are cut.
+"""The key summaries of data files: loads them, derives lost ones, and adds exact ranks where files are cut.
 
-:func:`load_summaries` reads them. A summary can be derived from its file, so losing one costs a read of the file's
-keys: it is made and stored again. Small files have no stored summary. One that is stored and does not make sense is
-damage, and named: to replace it without a request would hide that the store changes bytes.
+:func:`load_summaries` reads summaries. A lost summary is derived from the keys of its file and stored again. Small
+files have no stored summary. A damaged summary is an error: replacing it silently would hide that the store changes
+bytes.
 
-:func:`exact_at` adds exact ranks. A split and a removal move references, and a reference says how many rows it stands
-for. A summary has the ranks of the partition boundaries that its writer knew, and bounds for those of other keys. So
-where partitions are cut, the ranks of the cut and of the ends of the partition are read in each file: a page a key,
-once, for a count that is right from then on. A file that cannot be read does not stop it: its counts stay estimates,
-and are marked as such. A read of its rows reports the damage; a removal may be what mends it.
+:func:`exact_at` adds exact ranks. A split or a removal changes references, and each reference has a row count. A
+summary has the exact ranks of the partition boundaries that its writer knew, and bounds for other keys. So where
+partitions are cut, the exact ranks of the cut are read from each file, one page for each key; the counts stay exact
+from then on. If a file cannot be read, its counts stay estimates and are marked as such: a read of its rows reports the
+damage, and a removal may be the repair.
 
 Errors: DamagedError naming a summary or a file.
 """
@@ -43,13 +43,13 @@ Bounds = dict[str, tuple["DataFile", list[bytes]]]
 """Files by their id, each with keys at which its rows are counted."""
 
 FILES_AT_ONCE = 16
-"""Files read side by side on a store, where each page takes a round trip."""
+"""Files read concurrently on a store, where each page takes a round trip."""
 
 
 def load_summaries(
     storage: Storage, table_id: str, files: Iterable[DataFile], schema: Schema, *, cuts: Sequence[bytes] = ()
 ) -> dict[str, Summary]:
-    """The summaries of data files, by file id; those that are made again are exact at these ascending ``cuts``.
+    """The summaries of data files, by file id; derived ones are exact at these ascending ``cuts``.
 
     Raises DamagedError naming a summary, or a file, that is damaged.
     """
@@ -58,7 +58,7 @@ def load_summaries(
         name = summary_name(table_id, file)
         data = storage.get(name) if file.summarised else None
         if data is None:
-            found[file.id] = _made_again(storage, table_id, file, schema, cuts)
+            found[file.id] = _derived(storage, table_id, file, schema, cuts)
             if file.summarised:
                 storage.create(name, found[file.id].to_ipc())
         else:
@@ -66,7 +66,7 @@ def load_summaries(
     return found
 
 
-def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema, cuts: Sequence[bytes]) -> Summary:
+def _derived(storage: Storage, table_id: str, file: DataFile, schema: Schema, cuts: Sequence[bytes]) -> Summary:
     import pyarrow.parquet as pq
 
     from lakebed.parquet.ranks import RankNotes
@@ -81,7 +81,7 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
         stored = {stored_id(column): column.name for column in metadata.schema.to_arrow_schema()}
         names = [stored[field.id] for field in schema.row_key]
         for batch in map(decoded_rows, read_row_groups(source, file.id, columns=names)):
-            # Parquet has no seconds: what it gives back are milliseconds.
+            # Parquet has no seconds: they are stored as milliseconds.
             notes.add(pa.Table.from_batches([batch.select(names).rename_columns(keys.names)]).cast(keys))
         sealed = KEY.encode() in (metadata.metadata or {})
         blocks = b"" if sealed or not file.summarised else digests_of(path)
@@ -93,7 +93,7 @@ def _made_again(storage: Storage, table_id: str, file: DataFile, schema: Schema,
 def removal(
     state: TableState, reader: Reader, storage: Storage, ranges: Sequence[EncodedRange], *, fence: bool = False
 ) -> ProposeRemoval:
-    """What takes away the rows in the ranges, with summaries that are exact where it cuts.
+    """The proposal that removes the rows in the ranges, with summaries that are exact where it cuts.
 
     Raises UsageError for no range, or a fence that is neither True nor False; DamagedError naming a summary.
     """
@@ -107,9 +107,9 @@ def removal(
 
 
 def exact_at(bounds: Bounds, summaries: Mapping[str, Summary], reader: Reader, schema: Schema) -> dict[str, Summary]:
-    """The summaries with the exact ranks of these keys; of a file that cannot be read as they are.
+    """The summaries with exact ranks of these keys; unchanged for a file that cannot be read.
 
-    Raises DamagedError naming a file whose summary is not its own.
+    Raises DamagedError naming a file whose summary contradicts it.
     """
 
     def exact(name: str) -> Summary:

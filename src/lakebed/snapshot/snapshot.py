@@ -383,8 +383,8 @@ class Snapshot(Readable):
         if where is None:
             return plan(self.state, ranges), None
         from lakebed.engine.predicate import check_where
-        from lakebed.read.expressions import narrowed
+        from lakebed.read.expressions import narrow
 
         predicate = check_where(where, self.schema.arrow)
-        narrower, keys = narrowed(ranges, predicate.parts, self.schema)
+        narrower, keys = narrow(ranges, predicate.parts, self.schema)
         return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate

@@ -8,7 +8,7 @@ import pytest
 
 from lakebed import Schema
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.parquet.bloom_filters import KEY, Membership, Memberships, Overlap, filters_of
+from lakebed.parquet.bloom_filters import WHOLE_KEY, HashedKey, HashedKeys, Overlap, filters_of
 from lakebed.parquet.file_writer import write_run
 from lakebed.parquet.footer import read_footer
 from lakebed.parquet.open_files import OpenFile
@@ -32,7 +32,7 @@ def written(folder, schema, keys):
 
 
 def member(schema, key):
-    return Membership(schema.row_key, key, schema.codec.encode(key))
+    return HashedKey(schema.row_key, key, schema.codec.encode(key))
 
 
 @pytest.fixture(params=[ONE, TWO], ids=["one field", "two fields"])
@@ -70,8 +70,8 @@ def test_many_files_asked_together_answer_as_each_by_itself(schema, threads, tmp
             (key,) = keys_of(schema, [n])
             asked = member(schema, key if there else (*key[:-1], key[-1] + "x"))
             # The first time by single blocks, the second by whole filters.
-            found = asked.among(overlap, reading(files), ReadCache(1 << 20), threads)
-            assert found == asked.among(overlap, reading(files), cache, threads) == in_place(files, asked)
+            found = asked.files_of(overlap, reading(files), ReadCache(1 << 20), threads)
+            assert found == asked.files_of(overlap, reading(files), cache, threads) == in_place(files, asked)
             having = [position for position, share in enumerate(shares) if there and n in share]
             assert set(having) <= set(found)
             wrong += len(found) - len(having)
@@ -93,10 +93,10 @@ def test_fields_of_few_values_are_asked_as_one_key(tmp_path):
     pairs = [(a, f"b{b}") for a in range(40) for b in range(40)]
     files = [written(tmp_path, TWO, [p for i, p in enumerate(pairs) if i % 2 == half]) for half in (0, 1)]
     for _, footer in files:
-        assert [field for field, _ in filters_of(footer.groups[0], [1, 2])] == [KEY]
+        assert [field for field, _ in filters_of(footer.groups[0], [1, 2])] == [WHOLE_KEY]
     overlap = Overlap.of([(str(path), footer) for path, footer in files], TWO.row_key)
     cache = ReadCache(1 << 20)
-    found = [member(TWO, pair).among(overlap, reading(files), cache) for pair in pairs]
+    found = [member(TWO, pair).files_of(overlap, reading(files), cache) for pair in pairs]
     assert all(i % 2 in positions for i, positions in enumerate(found))
     assert sum(map(len, found)) < len(pairs) * 1.05
 
@@ -121,8 +121,8 @@ def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
     (stranger,) = keys_of(schema, [1])
     asked = member(schema, (*stranger[:-1], stranger[-1] + "x"))
     cache = ReadCache(1 << 20)
-    assert asked.among(overlap, reading([(path, footer)]), cache) == in_place([(path, footer)], asked) == [0]
-    assert cache.get(CacheKind.FILTERS, overlap.names[0][1]) is not None
+    assert asked.files_of(overlap, reading([(path, footer)]), cache) == in_place([(path, footer)], asked) == [0]
+    assert cache.get(CacheKind.FILTERS, overlap.parts[0].filters[0].cache_key[1]) is not None
 
 
 @pytest.mark.parametrize("every", [1, 300])
@@ -134,7 +134,7 @@ def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
     cache = ReadCache(1 << 20)
     opened = OpenFile(None, "name", path.as_uri(), footer, path, None)
     for _ in range(2):
-        members = Memberships(schema.row_key, schema.codec.decode_columns(keys), keys)
+        members = HashedKeys(schema.row_key, schema.codec.decode_columns(keys), keys)
         for position, group in enumerate(footer.groups):
             low, high = footer.fences.starts[position], footer.fences.ends[position]
             among = range(bisect_left(keys, low), bisect_left(keys, high))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.errors import DamagedError
 from lakebed.model.keys import EncodedRange
-from lakebed.parquet.bloom_filters import Membership
+from lakebed.parquet.bloom_filters import HashedKey
 from lakebed.parquet.footer import Fences, read_footer
 from lakebed.parquet.open_files import OpenFile
 from lakebed.parquet.pages import PagedFile
@@ -102,17 +102,19 @@ def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
     pages = PagedFile(OpenFile(None, "file", path.as_uri(), footer, path, None), SCHEMA, ReadCache(1 << 20))
     keys = SCHEMA.codec.encode_columns(table.select(["a", "b"])).to_pylist()
     for row in range(0, 1000, 41):
-        span = pages.locate(0, footer.groups[0], EncodedRange(keys[row], keys[row] + b"\0"), None)
+        span = pages.key_pages(0, footer.groups[0]).rows(EncodedRange(keys[row], keys[row] + b"\0"), 1000, None)
         assert row in span.rows
         assert len(span.rows) <= 100
     for row in range(1000, 3000, 41):
         position = row // 1000
-        span = pages.locate(position, footer.groups[position], EncodedRange(keys[row], keys[row] + b"\0"), None)
+        span = pages.key_pages(position, footer.groups[position]).rows(
+            EncodedRange(keys[row], keys[row] + b"\0"), 1000, None
+        )
         assert row - 1000 * position in span.rows
 
 
 def member_of(values):
-    return Membership(SCHEMA.row_key, values, SCHEMA.codec.encode(values))
+    return HashedKey(SCHEMA.row_key, values, SCHEMA.codec.encode(values))
 
 
 def test_a_filter_knows_every_key_that_is_there_and_few_others(file):
