@@ -1,7 +1,7 @@
-"""Tables as DuckDB relations: DuckDB reads the data files itself, and of each file the live rows.
+"""Tables as DuckDB relations: DuckDB reads the live rows of the data files itself.
 
-A file that is not wholly live is read with a condition on the key, by which statistics prune. DuckDB
-checks no digests: local files are verified before it gets their names, and files on a store come through PyArrow.
+A file with rows that are not live is read with a condition on the key, by which statistics can prune. DuckDB checks no
+digests: local files are verified before DuckDB gets their paths, and files on a store are read through PyArrow.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _held: WeakKeyDictionary[Any, list[OpenFile]] = WeakKeyDictionary()
 
 
 def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnection | None) -> duckdb.DuckDBPyRelation:
-    """All rows of the plan as a relation of the connection, or of DuckDB's own.
+    """All rows of the plan as a relation of the connection, or of DuckDB's default one.
 
-    Raises as :meth:`Reader.get`, and UsageError where DuckDB is missing.
+    Raises as :meth:`lakebed.read.reader.Reader.scan`, and UsageError if DuckDB is not installed.
     """
     with optional_imports():
         import duckdb
@@ -49,7 +49,7 @@ def relation(plan: QueryPlan, reader: Reader, connection: duckdb.DuckDBPyConnect
 
 
 def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
-    """The file as DuckDB names it; one that stays on a store is registered, to be read by PyArrow, which verifies."""
+    """The name of the file for DuckDB; a file on a store is registered as a dataset, which verifies it."""
     if opened.path is not None:
         return f"read_parquet({_text(str(opened.path))})"
     name = f"lakebed-{opened.file.id}"
@@ -59,7 +59,7 @@ def _source(target: Any, opened: OpenFile, reader: Reader) -> str:
 
 
 def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds: dict[int, str]) -> str:
-    """The rows of one file that count, as the schema has them."""
+    """The live rows of one file, in the form of the schema."""
     names = dict(opened.footer.names)
     columns = ", ".join(
         f"{_name(names[f.id]) if f.id in names else 'NULL'}::{kinds[f.id]} AS {_name(f.name)}" for f in schema.fields
@@ -69,7 +69,7 @@ def _select(source: str, opened: OpenFile, live: LiveFile, schema: Schema, kinds
 
 
 def _inside(schema: Schema, names: dict[int, str], keys: EncodedRange) -> str:
-    """The condition that a key is inside the range: fields compared as a row, from the left."""
+    """The condition that the key is in the range; fields are compared from the left."""
     low = schema.codec.decode_bound(keys.min)
     parts = [_beyond(schema, names, low.values, ">" if low.after else ">=")] if low.values else []
     if keys.max is not None:
@@ -86,7 +86,7 @@ def _beyond(schema: Schema, names: dict[int, str], values: tuple[Any, ...], oper
         last = f"{name} {operator} {literal}"
         nested = f"({name} {strict} {literal} OR ({name} = {literal} AND {nested}))" if nested else last
     first = schema.row_key[0]
-    # Implied by the rest; statistics can prune by it.
+    # The first condition is implied by the second; statistics can prune by it.
     return f"{_name(names[first.id])} {strict}= {_literal(first, values[0])} AND {nested}"
 
 

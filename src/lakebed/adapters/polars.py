@@ -1,8 +1,8 @@
-"""Tables as Polars lazy frames: columns, predicate and limit go down to the table.
+"""Tables as Polars lazy frames, with pushdown of columns, predicate and limit.
 
 A predicate becomes a condition on the key (:mod:`lakebed.read.conditions`), and so key ranges. Polars applies the
-predicate itself to the rows of those, so that the answer is Polars' own. Polars shows its expressions only as JSON,
-whose shape may change: an unknown shape is an unknown condition.
+predicate to the rows of these ranges itself, so the result is that of Polars. Polars exposes its expressions only as
+JSON, whose form may change: an unknown form is an UNKNOWN condition.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OPERATORS: dict[str, Operator] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": 
 
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
-    """A lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` gives, in key order."""
+    """A lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` returns, in key order."""
     _polars()
     from polars.io.plugins import register_io_source
 
@@ -58,7 +58,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
                 # With a limit, Polars applies the predicate to the first rows of all.
                 keys = keys_of(condition_of(predicate), schema.order)
                 ranges = key_ranges(keys, schema.codec)
-        # Without columns only their number matters, which some column has to carry.
+        # If only the number of rows is needed, read some column.
         with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
             for batch in reader:
                 given = frame(batch)
@@ -71,7 +71,7 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
 
 
 def frame(rows: Any) -> pl.DataFrame:
-    """Arrow rows as a Polars frame. Raises UsageError where Polars is missing."""
+    """Arrow rows as a Polars frame. Raises UsageError if Polars is not installed."""
     found: pl.DataFrame = _polars().from_arrow(rows)
     return found
 
@@ -83,11 +83,11 @@ def _polars() -> Any:
 
 
 def condition_of(predicate: pl.Expr) -> Condition:
-    """A predicate, as Polars hands it to a source, as a condition on the key."""
+    """The condition on the key of a predicate that Polars pushes down."""
     try:
         return _condition(load(predicate.meta.serialize(format="json")))
     except (ValueError, RecursionError):
-        # Nested too deep, or with a number that JSON does not have: Polars applies it to all rows.
+        # Nested too deep, or with a number that JSON cannot represent: Polars applies it to all rows.
         return UNKNOWN
 
 
@@ -134,7 +134,7 @@ def _comparison(side: Any, operator: Operator, literal: Any) -> Condition:
 
 
 def _column(node: Any) -> str | None:
-    """The column that one side of a comparison is, maybe cast to the type of the other side; None: it is none."""
+    """The column on one side of a comparison, with or without a cast to the type of the other; None if it is none."""
     match node:
         case {"Column": str(name)} | {"Cast": {"expr": {"Column": str(name)}}}:
             return name
@@ -143,9 +143,9 @@ def _column(node: Any) -> str | None:
 
 
 def _literal(node: Any) -> pa.Scalar | None:
-    """A literal in Arrow's terms, by way of Polars: its JSON has some values as bytes of its own.
+    """A literal as an Arrow scalar, converted by Polars, whose JSON has some values in a format of its own.
 
-    None for what it writes and does not read again, such as a float that is no number or infinite.
+    None for values that Polars writes but does not read, such as NaN and infinite floats.
     """
     import io
 

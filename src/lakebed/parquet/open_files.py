@@ -33,7 +33,6 @@ from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageErro
 from lakebed.model.files import DataFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Schema
-from lakebed.parquet.damage import locate_damage
 from lakebed.parquet.footer import Footer, read_footer
 from lakebed.parquet.read_cache import CacheKind, ReadCache
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
@@ -223,6 +222,8 @@ class OpenFiles:
 
         The error names the damaged row group and column, if it lies in a page.
         """
+        from lakebed.parquet.damage import locate_damage
+
         name = data_name(self._table_id, file)
         try:
             with self._storage.fetch(name, digest=file.digest):

@@ -1,17 +1,17 @@
-"""Conditions: what a predicate says of the key, and the keys of the rows for which it can be true. Pure.
+"""Conditions on the key, from predicates of several engines, and the keys for which they can be true. Pure.
 
-Predicates of DataFusion (:mod:`lakebed.read.expressions`), Polars and Spark are translated into one small form, and
-:func:`keys_of` derives the :class:`~lakebed.read.key_ranges.KeySet` of it. Core types: :class:`Comparison`,
-:class:`OneOf`, :class:`StartsWith` and :class:`IsNull` are conditions on one column; :class:`And`, :class:`Or` and
-:class:`Not` combine conditions, by SQL's logic of three values; :class:`Constant` is one of them, and ``UNKNOWN`` is
-any condition that has no form here.
+Predicates of DataFusion (:mod:`lakebed.read.expressions`), Polars and Spark are translated into conditions, and
+:func:`keys_of` derives their :class:`~lakebed.read.key_ranges.KeySet`. Core types: :class:`Comparison`, :class:`OneOf`,
+:class:`StartsWith` and :class:`IsNull` are conditions on one column; :class:`And`, :class:`Or` and :class:`Not` combine
+conditions, by SQL's three-valued logic; :class:`Constant` is one of the three values, and ``UNKNOWN`` stands for any
+other condition.
 
-Rule: a translation may say less than the predicate, never more. UNKNOWN, and a column that is no key field, are true
-for every key.
+Rule: a translation may be weaker than the predicate, never stronger. UNKNOWN, and a condition on a column that is no
+key field, can be true for every key.
 
-*Other types.* An engine compares a column with a literal of another type by casting one of them. Integers, dates and
-times are ordered alike before and after such a cast, so the least integer that passes is found in the integers of the
-column itself: exactly, whatever the literal's fraction or size, and also where a float64 cannot keep the integer.
+*Casts.* An engine compares a column with a literal of another type by casting one of them. Integers, dates and times
+keep their order in such a cast, so the least integer of the column that passes is found by binary search: exactly, for
+any fraction or size of the literal, and even where a float64 cannot represent the integer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Unknown(Enum):
 
 
 UNKNOWN: Final = _Unknown.UNKNOWN
-"""A condition of which nothing is known."""
+"""A condition that may be true, false or null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The contrary of a condition."""
+    """The negation of a condition."""
 
     part: Condition
 
@@ -168,7 +168,7 @@ def _field(codec: KeyCodec, name: str) -> tuple[int, Field] | None:
 
 
 def _passing(operator: Operator, smaller: bytes | None, not_larger: bytes | None) -> list[EncodedRange]:
-    """Ranges of one field; what is smaller than the literal ends at ``smaller``, what is not larger at the other."""
+    """Ranges of one field: values below the literal end at ``smaller``, values up to it at ``not_larger``."""
     below, above = EncodedRange(b"", smaller), EncodedRange(not_larger or b"", None)
     match operator:
         case "<":
@@ -186,7 +186,7 @@ def _passing(operator: Operator, smaller: bytes | None, not_larger: bytes | None
 
 
 def _below_content(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | None] | None:
-    """Where the texts (or bytes) below the literal end, and where those not above it do; None: not comparable."""
+    """The ends of the texts (or bytes) below the literal, and of those up to it; None if not comparable."""
     kind = literal.type
     if field.is_text:
         alike = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
@@ -203,7 +203,7 @@ def _below_content(field: Field, literal: pa.Scalar) -> tuple[bytes | None, byte
 
 
 def _below_integer(field: Field, literal: pa.Scalar) -> tuple[bytes | None, bytes | None] | None:
-    """The same of integers, dates and times: the ends are None where the field's integers end first."""
+    """As :func:`_below_content`, for integers, dates and times; an end is None if all integers are below it."""
     image = _image(field.type, literal.type)
     bound = _number(literal)
     if image is None or bound is None:
@@ -217,7 +217,7 @@ def _below_integer(field: Field, literal: pa.Scalar) -> tuple[bytes | None, byte
 
 
 def _first(field: Field, passes: Callable[[int], bool]) -> int:
-    """The least integer of the field that passes, if every larger one does too; else the one after the greatest."""
+    """The least integer of the field that passes, or the one after the greatest; all larger ones must pass as well."""
     low, high = -(1 << (8 * field.width - 1)), 1 << (8 * field.width - 1)
     while low < high:
         middle = (low + high) // 2
@@ -229,7 +229,7 @@ def _first(field: Field, passes: Callable[[int], bool]) -> int:
 
 
 def _encoded(field: Field, integer: float) -> bytes | None:
-    """Where the field's integers from this one on begin; None: there are none."""
+    """The encoded begin of the field's integers from this one on; None if there are none."""
     half = 1 << (8 * field.width - 1)
     if integer <= -half:
         return b""
@@ -237,7 +237,7 @@ def _encoded(field: Field, integer: float) -> bytes | None:
 
 
 def _number(literal: pa.Scalar) -> Any:
-    """A literal as something that compares exactly with integers; None for what orders in a way of its own."""
+    """A literal as a number that compares exactly with integers; None for other types."""
     kind = literal.type
     if pa.types.is_integer(kind):
         return literal.as_py()
@@ -247,7 +247,7 @@ def _number(literal: pa.Scalar) -> Any:
         return Fraction(literal.as_py())
     if pa.types.is_float64(kind):
         value = literal.as_py()
-        # An engine may tell negative zero from zero, and has NaN above all.
+        # An engine may distinguish negative zero from zero, and sorts NaN above all numbers.
         return None if math.isnan(value) or (value == 0 and math.copysign(1, value) < 0) else value
     return None
 
@@ -268,7 +268,7 @@ def _same(integer: int) -> int:
 
 
 def _image(kind: pa.DataType, wanted: pa.DataType) -> Callable[[int], Any] | None:
-    """What a cast makes of a column's integer, never falling as that rises; None: it is not known to do so."""
+    """A cast as a function of the column's integer that keeps the order; None if it may not keep it."""
     if kind == wanted or (pa.types.is_decimal(wanted) and pa.types.is_integer(kind)):
         return _same
     if pa.types.is_integer(kind):
@@ -289,7 +289,7 @@ def _image_of_time(kind: pa.TimestampType, wanted: pa.DataType) -> Callable[[int
         return lambda integer: integer // (own * _DAY_S)
     if not pa.types.is_timestamp(wanted):
         return None
-    # A zone is only how a time is shown, but local time is another one.
+    # Time zones only affect the display, but a local time has none.
     if (kind.tz is None) != (wanted.tz is None) and not (_is_utc(kind.tz) and _is_utc(wanted.tz)):
         return None
     other = _PER_SECOND[wanted.unit]

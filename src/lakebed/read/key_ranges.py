@@ -1,14 +1,13 @@
-"""Sets of keys, and the key ranges that hold them. Pure.
+"""Sets of keys, and the key ranges that include them. Pure.
 
-Core type: a :class:`KeySet` is a union of *boxes*. A box has, for some of the key's fields, the ranges of that field's
-own encoding, and any value for the others. :func:`both` and :func:`either` intersect and unite sets, as AND and OR do.
-A key's encoding is that of its fields in a row, so :func:`key_ranges` makes ranges of the whole key field by field:
-single values are put before those of the next field, and the first field that has a stretch of values, or no
-condition, ends the range.
+Core type: a :class:`KeySet` is a union of *boxes*. A box has ranges for some of the key's fields, in the encoding of
+that field alone, and any value for the others. :func:`both` and :func:`either` are the intersection and the union of
+sets, as for AND and OR. The encoding of a key is the concatenation of its fields, so :func:`key_ranges` derives ranges
+of the whole key field by field: a single value is a prefix of the next field's ranges, and the first field with a
+longer range, or without a condition, ends the range.
 
-Rule: every function may return more keys than its arguments have, never fewer. A set that would grow beyond
-``RANGES_MAX`` becomes a larger, simpler one. A reader that reads the ranges, and applies the predicate to each row,
-misses no row.
+Rule: every function may return more keys than its arguments have, never fewer. A set that would exceed ``RANGES_MAX``
+becomes a larger, simpler one. A reader that reads the ranges, and applies the predicate to each row, misses no row.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, iter_ranges, su
 from lakebed.model.schema import Field
 
 RANGES_MAX = 10_000
-"""Values of several fields are multiplied; beyond this a range is coarser."""
+"""The most ranges: values of several fields multiply, and beyond this number ranges are joined."""
 
 _FieldRanges = tuple[EncodedRange, ...]
-"""Sorted and disjoint, of the encoding of one field by itself. Values stay apart where they touch."""
+"""Sorted and disjoint ranges of the encoding of one field alone. Adjacent values stay separate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def both(sets: Sequence[KeySet]) -> KeySet:
     """The keys that are in all of the sets, and maybe some that are not."""
     found = list(sets) or [EVERY_KEY]
     while len(found) > 1:
-        # By pairs, for a set grows with what is put into it.
+        # By pairs, which keeps the intermediate sets small.
         found = [reduce(_both, found[begin : begin + 2]) for begin in range(0, len(found), 2)]
     return found[0]
 
@@ -53,7 +52,7 @@ def both(sets: Sequence[KeySet]) -> KeySet:
 def either(sets: Sequence[KeySet]) -> KeySet:
     """The keys that are in any of the sets, and maybe some that are not."""
     boxes = [box for one in sets for box in one.boxes]
-    # Stretches of a single field are one box, however many there are.
+    # All ranges of a single field are one box.
     alone: dict[int, list[EncodedRange]] = {}
     for box in boxes:
         if len(box) == 1:
@@ -74,12 +73,12 @@ def within(position: int, ranges: Iterable[EncodedRange]) -> KeySet:
 
 
 def key_ranges(keys: KeySet, codec: KeyCodec) -> tuple[EncodedRange, ...]:
-    """The set as ranges of the whole key, sorted and disjoint; they hold all of it, and maybe more."""
+    """Ranges of the whole key that include the set, sorted and disjoint."""
     return tuple(iter_ranges([one for box in keys.boxes for one in _spread(dict(box), codec)[0]]))
 
 
 def exact_fields(keys: KeySet, codec: KeyCodec) -> int:
-    """The number of leading key fields for which :func:`key_ranges` holds no more than the set says of them."""
+    """The number of leading key fields for which :func:`key_ranges` is no larger than the set."""
     if not keys.boxes:
         return len(codec.fields)
     return _spread(dict(keys.boxes[0]), codec)[1] if len(keys.boxes) == 1 else 0
@@ -95,7 +94,7 @@ def _both(one: KeySet, other: KeySet) -> KeySet:
 def _crossed(
     one: tuple[tuple[int, _FieldRanges], ...], other: tuple[tuple[int, _FieldRanges], ...]
 ) -> tuple[tuple[int, _FieldRanges], ...] | None:
-    """What two boxes share; None if nothing."""
+    """The intersection of two boxes; None if it is empty."""
     fields = dict(one)
     for position, ranges in other:
         held = fields.get(position)
@@ -106,7 +105,7 @@ def _crossed(
 
 
 def shared(one: Sequence[EncodedRange], other: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
-    """What two lists of sorted disjoint ranges share, sorted."""
+    """The intersection of two lists of sorted disjoint ranges, sorted."""
     i = j = 0
     while i < len(one) and j < len(other):
         found = one[i].intersect(other[j])
@@ -120,7 +119,7 @@ def shared(one: Sequence[EncodedRange], other: Sequence[EncodedRange]) -> Iterat
 
 
 def _united(ranges: Iterable[EncodedRange]) -> Iterator[EncodedRange]:
-    """The ranges in order, those that overlap as one."""
+    """The ranges in order, overlapping ones joined."""
     pending: EncodedRange | None = None
     for following in sorted((keys for keys in ranges if not keys.empty), key=lambda keys: keys.min):
         if pending is None:
@@ -160,14 +159,14 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[Encoded
 
 
 def _joined(ranges: _FieldRanges, ranges_max: int) -> Iterator[EncodedRange]:
-    """The ranges, or at most so many that hold them, each of as many neighbours."""
+    """The ranges, joined with neighbours if there are more than ``ranges_max``."""
     neighbours = -(-len(ranges) // ranges_max)
     for begin in range(0, len(ranges), neighbours):
         yield EncodedRange(ranges[begin].min, ranges[min(begin + neighbours, len(ranges)) - 1].max)
 
 
 def _after(prefix: bytes, keys: EncodedRange) -> EncodedRange:
-    """The keys that begin with the prefix and go on inside the range."""
+    """The keys that begin with the prefix and continue inside the range."""
     return EncodedRange(prefix + keys.min, successor(prefix) if keys.max is None else prefix + keys.max)
 
 
@@ -176,7 +175,7 @@ def _is_value(field: Field, keys: EncodedRange) -> bool:
     if field.width:
         end = 1 << (8 * field.width) if keys.max is None else _unsigned(field, keys.max)
         return end - _unsigned(field, keys.min) == 1
-    # The bound closes the text itself; a prefix leaves it open, and goes on to another text.
+    # The encoding of a whole text ends with a terminator; that of a prefix does not.
     return keys.max is not None and keys.max == successor(keys.min) and keys.min.endswith(b"\x00\x01")
 
 

@@ -1,15 +1,16 @@
-"""Runs a statement with a limit on its memory or its time in a process of its own, which is killed beyond it.
+"""Runs a statement with a limit on memory or time in a worker process, which is killed if it exceeds the limit.
 
-The engine cannot bound every statement: ``repeat('x', 2000000000)`` takes its memory in one piece, and a cross join
-goes on for years. The statement runs in a worker process (:mod:`lakebed.table.sql_worker`). The request goes through
-its stdin, so that no list of processes shows storage options. The answer is an Arrow IPC stream on its stdout, or an
-error as the last line of its stderr. A full pipe stops the worker until the caller reads. While the worker runs, a
-thread of this process watches its memory and its time. The worker ends when its stdin does, so it never outlives this
-process.
+The engine cannot bound every statement: ``repeat('x', 2000000000)`` allocates its memory in one piece, and a cross join
+may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads the request from its stdin, so that no list of
+processes shows storage options. It writes the rows to its stdout as an Arrow IPC stream, and an error as the last line
+of its stderr. A full pipe stops the worker until the caller reads. A thread of this process watches the worker's memory
+and time. The worker ends with its stdin, so it never outlives this process.
 
-Counted is the memory that only the worker has (resident pages without those of files), above what it held when it was
-ready for the statement. RLIMIT_DATA in the worker stops what grows faster than the watcher looks. Where there is no
-/proc the rlimit is the only bound on memory, as far as the system keeps it.
+Memory is counted as the resident pages of the worker, except those of files, above what it held when it was ready for
+the statement. RLIMIT_DATA in the worker stops growth that is too fast for the watcher. Without /proc the rlimit is the
+only bound on memory, as far as the system enforces it.
+
+Core: :func:`run_limited`. Errors: UsageError for a statement that exceeds a limit.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ ERROR_MARK = "lakebed-error: "
 """The beginning of the line with the worker's error."""
 
 POLL_S = 0.02
-"""Memory is taken at one or two GiB a second at most: 20 to 40 MiB between two looks."""
+"""Memory grows by at most one or two GiB a second: 20 to 40 MiB between two checks."""
 
-_TOLD_BYTES_MAX = 1024 * 1024
-_SAID_CHARACTERS = 500
+_STDERR_BYTES_MAX = 1024 * 1024
+_TEXT_CHARACTERS_MAX = 500
 
 _START = """
 import json, sys
@@ -54,21 +55,21 @@ main()
 """Finds modules where this process finds them, and not in the current folder (``-P``)."""
 
 _ALLOCATORS = {"MIMALLOC_ARENA_EAGER_COMMIT": "0"}
-"""Without it allocators claim 2 GiB ahead of use, and RLIMIT_DATA, which counts claims, would bound nothing."""
+"""Without it, allocators reserve 2 GiB ahead of use, which RLIMIT_DATA counts."""
 
-_STARVED = re.compile(
+_OUT_OF_MEMORY = re.compile(
     "Resources exhausted|memory allocation of [0-9]+ bytes failed|MemoryError|malloc of size|bad_alloc"
     "|[Oo]ut of memory|[Cc]annot allocate memory|capacity overflow"
 )
-"""How engines say that they got no more memory, some of them while they abort."""
+"""The messages of engines that run out of memory, some of them while they abort."""
 
-_REFUSED = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
-"""How a process ends to which the system refuses memory, if it prints nothing."""
+_MEMORY_SIGNALS = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
+"""The signals that end a process without memory, if it prints nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a statement may take; None is as much as there is."""
+    """The limits of a statement; None means no limit."""
 
     memory_bytes: int | None
     timeout_s: float | None
@@ -89,12 +90,12 @@ def run_limited(place: Mapping[str, Any], statement: str, limits: Limits) -> pa.
 
 
 class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
-    """The stream of a worker, which ends with it."""
+    """The stream of a worker, which ends when the stream is closed."""
 
     def __init__(self, source: _Source) -> None:
         super().__init__(source)
         self._source = source
-        # The worker sends the columns with a batch of no rows, before it has any.
+        # The worker first sends the columns with an empty batch.
         super().read_next_batch()
 
     def __exit__(self, *_: object) -> None:
@@ -106,15 +107,15 @@ class _Rows(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]
 
 
 class _Source(io.RawIOBase):
-    """The bytes that a worker answers with. Raises what became of the worker instead of an end that is too early."""
+    """The output of a worker. Raises the error of the worker if the output ends too early."""
 
     def __init__(self, worker: _Worker, request: Mapping[str, Any]) -> None:
         super().__init__()
         self._worker = worker
-        # Also without a close: when the reader is dropped, or this process ends.
+        # Ends the worker even without close: when the reader is dropped, or this process ends.
         self._end = weakref.finalize(self, worker.end)
         try:
-            worker.ask(request)
+            worker.send(request)
         except BaseException:
             self._end()
             raise
@@ -159,10 +160,10 @@ class _Worker:
             stderr=subprocess.PIPE,
             bufsize=0,
             env={**_ALLOCATORS, **os.environ},
-            # A Ctrl-C is for this process, which ends the worker.
+            # Ctrl-C interrupts this process only, which ends the worker.
             process_group=0,
         )
-        self._told = b""
+        self._stderr = b""
         self._ready_at: float | None = None
         self._held = self._reached = 0
         self._over: str | None = None
@@ -171,8 +172,8 @@ class _Worker:
         os.set_blocking(self._pipe("stderr").fileno(), False)
         self._watcher.start()
 
-    def ask(self, request: Mapping[str, Any]) -> None:
-        """Hand over the statement, and wait until the worker begins with it."""
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Send the statement, and wait until the worker starts it."""
         text = dump(sys.path) + b"\n" + dump(request) + b"\n"
         with contextlib.suppress(BrokenPipeError):
             rest = memoryview(text)
@@ -188,7 +189,7 @@ class _Worker:
         self._ready_at = clock.monotonic_s()
 
     def read_into(self, data: memoryview) -> int:
-        """Fill the memory, unless the worker's answer ends before; returns how much was."""
+        """Fill the memory from the worker's output; returns the number of bytes, fewer at its end."""
         done = 0
         while done < len(data):
             got = self._pipe("stdout").readinto(data[done:])
@@ -198,7 +199,7 @@ class _Worker:
         return done
 
     def raise_end(self) -> NoReturn:
-        """Raise what became of the worker, whose answer has ended before its time."""
+        """Raise the error of the worker, whose output ended too early."""
         self._watcher.join()
         limit = self._limits.memory_bytes
         facts: Facts = {
@@ -208,25 +209,25 @@ class _Worker:
         }
         if self._over is not None:
             raise Code.STATEMENT_LIMIT_EXCEEDED(self._over, **facts)
-        said, mark, document = self._told.decode(errors="replace").rpartition(ERROR_MARK)
+        before, mark, document = self._stderr.decode(errors="replace").rpartition(ERROR_MARK)
         error = decode_error(load(document.encode())) if mark else None
         text = error.message if error else document
         code = self._process.returncode
         by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        starved = next(filter(_STARVED.search, text.splitlines()), None)
-        if limit is not None and (starved or (code in _REFUSED and "panicked" not in text)):
-            why = _tail(starved) if starved else f"it died with {by}"
+        out_of_memory = next(filter(_OUT_OF_MEMORY.search, text.splitlines()), None)
+        if limit is not None and (out_of_memory or (code in _MEMORY_SIGNALS and "panicked" not in text)):
+            why = _tail(out_of_memory) if out_of_memory else f"it died with {by}"
             raise Code.STATEMENT_LIMIT_EXCEEDED(f"{self._too_much(limit)} ({why})", **facts)
         if error is not None:
             raise error
         more = ", which is most often the system's, short of memory" if code == -signal.SIGKILL else ""
         raise Code.STATEMENT_KILLED(
-            f"the process of the statement died with {by}{more}; nothing was changed. {_tail(said + text)}".rstrip(),
+            f"the process of the statement died with {by}{more}; nothing was changed. {_tail(before + text)}".rstrip(),
             **facts,
         )
 
     def end(self) -> None:
-        """Kill the process, if it is there, and leave nothing of it."""
+        """Kill the process if it runs, and release its pipes."""
         self._stop.set()
         self._kill()
         if threading.current_thread() is not self._watcher:
@@ -241,13 +242,13 @@ class _Worker:
         while not self._stop.wait(POLL_S) and self._process.poll() is None:
             self._drain()
             if self._ready_at is not None and self._over is None:
-                self._over = self._excess(clock.monotonic_s() - self._ready_at)
+                self._over = self._limit_exceeded(clock.monotonic_s() - self._ready_at)
                 if self._over is not None:
                     self._kill()
         self._process.wait()
         self._drain()
 
-    def _excess(self, taken_s: float) -> str | None:
+    def _limit_exceeded(self, taken_s: float) -> str | None:
         """The message for a statement that exceeds a limit; None as long as it does not."""
         limits = self._limits
         if limits.memory_bytes is not None:
@@ -270,10 +271,10 @@ class _Worker:
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while more := self._pipe("stderr").read(65536):
-                self._told = (self._told + more)[-_TOLD_BYTES_MAX:]
+                self._stderr = (self._stderr + more)[-_STDERR_BYTES_MAX:]
 
     def _kill(self) -> None:
-        # Popen kills no process that it has waited for, whose number may be another's by now.
+        # Popen does not kill a process that it has waited for, whose id may be reused.
         self._process.kill()
 
     def _pipe(self, name: str) -> Any:
@@ -281,7 +282,7 @@ class _Worker:
 
 
 def held_bytes(process: int | str) -> int:
-    """The memory that only this process has; 0 if the system does not report it, or there is no such process."""
+    """The private memory of a process in bytes; 0 if the system does not report it, or there is no such process."""
     try:
         fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
     except OSError:
@@ -290,4 +291,4 @@ def held_bytes(process: int | str) -> int:
 
 
 def _tail(text: str) -> str:
-    return " ".join(text.split())[-_SAID_CHARACTERS:]
+    return " ".join(text.split())[-_TEXT_CHARACTERS_MAX:]

@@ -1,18 +1,20 @@
-"""SQL over tables: DataFusion plans a statement twice, the second time over the rows of the keys that it is about.
+"""Runs SQL over tables: DataFusion plans a statement twice, the second time over the rows of the keys it needs.
 
-1. The statement is parsed, which gives the names of its tables. ``"flights@12"`` is a name like any other to the
-   engine; the catalog resolves it to a snapshot.
-2. It is planned over empty tables of the same schemas. The optimizer leaves each scan with the columns it needs, the
-   filters that apply to it, and maybe a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
-3. It is planned again, and run, over what those ranges hold: a few thousand rows at most, read past the engine and
-   handed to it in memory, or else the files that the ranges reach, which the engine reads by itself
-   (:mod:`lakebed.read.datafusion_scan`), pruning by the same filters once more.
+1. The statement is parsed for the names of its tables. The engine treats ``"flights@12"`` as any other name; the
+catalog
+   resolves it to a snapshot.
+2. It is planned over empty tables of the same schemas. The optimizer leaves each scan with its columns, its filters and
+   possibly a limit; the filters become key ranges (:mod:`lakebed.read.key_ranges`).
+3. It is planned again, and run, over the rows of these ranges. Up to a few thousand rows are read without the engine
+   and passed to it in memory. Otherwise the engine reads the files that the ranges reach
+   (:mod:`lakebed.read.datafusion_scan`), and prunes by the same filters once more.
 
-The ranges need only hold every row that matters: the filters are in the second plan too. A table that is named twice is
-read once, for both. Where a scan is hidden inside an expression (an uncorrelated subquery), its table is read whole.
+Core type: :class:`SqlEngine`. Rules: the ranges may include more rows than the filters, which are also in the second
+plan. A table that is named twice is read once. If a scan is inside an expression (an uncorrelated subquery), its table
+is read whole. Only queries are allowed: statements that change data, settings or files are refused. The memory of
+sorts, groups and joins is bounded for all statements of the process together; sorts and groups spill to disk beyond it.
 
-Only queries are allowed: statements that change anything, settings and files are refused. Memory for sorts, groups and
-joins is bounded for all statements of the process together; sorts and groups spill to disk beyond it.
+Errors: UsageError, NotFoundError; :mod:`lakebed.sql.results` has those of running statements.
 """
 
 from __future__ import annotations
@@ -158,28 +160,28 @@ class SqlEngine:
         return self._context
 
     def _tables_of(self, context: SessionContext, text: str) -> list[str]:
-        """The names that the statement may mean as tables: functions, too, are looked up as such."""
+        """The names that may be tables of the statement: functions are looked up as tables as well."""
         with self._lock:
             self._named.tables = {}
-            self._named.asked.clear()
+            self._named.looked_up.clear()
             try:
                 with translate_errors(self._not_planned):
                     context.sql_with_options(text, _options())
             except Error as error:
-                if self._named.asked:
-                    return list(dict.fromkeys(self._named.asked))
+                if self._named.looked_up:
+                    return list(dict.fromkeys(self._named.looked_up))
                 if _AT_CLAUSE.search(text):
                     raise Code.SQL_INVALID(
                         "AT (…) is not supported: name the version, tag or time with the table, as in "
                         '"flights@12", "flights@audited" or "flights@2026-01-31T12:00:00Z"'
                     ) from error
                 raise
-            return list(dict.fromkeys(self._named.asked))
+            return list(dict.fromkeys(self._named.looked_up))
 
     def _planned(
         self, context: SessionContext, text: str, tables: Mapping[str, Table], option: str | None = None
     ) -> DataFrame:
-        """The statement planned over the tables, with one option of the engine switched off."""
+        """Plan the statement over the tables, with one option of the engine switched off."""
         with self._lock:
             self._named.tables = tables
             if option is not None:
@@ -213,7 +215,7 @@ class SqlEngine:
         found: dict[str, _Scans] = {name: _Scans() for name in snapshots}
         seen = sum(_note(scan, filters, found, snapshots) for scan, filters in _scans_of(optimized))
         if seen != optimized.display_indent().count("TableScan: "):
-            # Some are inside expressions, where they cannot be seen.
+            # Some scans are inside expressions, which the bindings do not show.
             return {
                 name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()
             }
@@ -228,17 +230,17 @@ def _options() -> SQLOptions:
 
 
 class _Names(SchemaProvider):
-    """What the names of a statement stand for, and which were looked up: one statement is planned at a time."""
+    """The tables of a statement by name, and the names that were looked up; one statement is planned at a time."""
 
     def __init__(self) -> None:
         self.tables: Mapping[str, Table] = {}
-        self.asked: list[str] = []
+        self.looked_up: list[str] = []
 
     def table_names(self) -> set[str]:
         return set(self.tables)
 
     def table(self, name: str) -> Table | None:
-        self.asked.append(name)
+        self.looked_up.append(name)
         return self.tables.get(name)
 
     def table_exist(self, name: str) -> bool:
@@ -276,19 +278,19 @@ def _scans_of(optimized: LogicalPlan) -> Iterator[tuple[Any, tuple[Expr, ...]]]:
 
 
 def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshots: Mapping[str, Snapshot]) -> int:
-    """Add one scan to those of its table; returns 1. A recursive query scans itself, which is no table."""
+    """Add one scan to those of its table; returns 1. The scan of a recursive query by itself has no table."""
     _, _, name = scan.fqn()
     if name not in found:
         return 1
     snapshot_schema = snapshots[name].schema
     own = tuple(scan.filters())
     filters = (*own, *above)
-    asked = found[name]
-    asked.keys.append(keys_of(condition_of(filters), snapshot_schema.order))
-    asked.columns.update(column for _, column in scan.projection() or enumerate(snapshot_schema.names))
+    scans = found[name]
+    scans.keys.append(keys_of(condition_of(filters), snapshot_schema.order))
+    scans.columns.update(column for _, column in scan.projection() or enumerate(snapshot_schema.names))
     for one in own:
-        asked.columns |= _columns_of(one, snapshot_schema)
-    asked.fetches.append(None if filters else scan.fetch())
+        scans.columns |= _columns_of(one, snapshot_schema)
+    scans.fetches.append(None if filters else scan.fetch())
     return 1
 
 
@@ -309,7 +311,7 @@ def _columns_of(expression: Expr, schema: Schema) -> set[str]:
 
 
 def _few(snapshot: Snapshot, planned: QueryPlan, scans: _Scans) -> pa.Table | None:
-    """The rows that are needed, if they are few; None if they are many, or it is not known.
+    """The rows that the scans need, if they are few; else None.
 
     Nullable columns that the statement does not need are null.
     """

@@ -38,9 +38,7 @@ from lakebed.state.time_travel import moment_in
 from lakebed.state.transactions import CreateTable, DropTable
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.contract import PutOutcome
-from lakebed.storage.disk_space import keep_reserve
 from lakebed.storage.retries import put_until_clear
-from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
@@ -75,6 +73,8 @@ def create(
         UnsafeStoreError: the store ignores create-if-absent.
         StorageError: it cannot be reached or written.
     """
+    from lakebed.storage.disk_space import keep_reserve
+
     storage = connect(url, storage_options)
     instance = clock.new_id()
     logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
@@ -201,6 +201,8 @@ class Instance:
             RejectedError: dropped tables were deleted at the same time; create it again.
             UsageError: a bad name, split point or setting, or an expression that cannot generate its field.
         """
+        from lakebed.table.creation import boundaries_of, check_name, first_schema, own_settings
+
         check_name(name)
         check_flag("online", online)
         if not isinstance(schema, Schema):
@@ -228,6 +230,8 @@ class Instance:
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name; nothing moves. Raises NotFoundError, ExistsError."""
+        from lakebed.table.creation import check_name
+
         check_name(new_name)
         found = self._find(name)
         self._change(RenameTable(found.id, new_name), new_name)
