@@ -1,25 +1,26 @@
-"""Sorted rows in, the data files of one run out: the only writer of data files.
+"""Writes sorted rows as the data files of one run. All data files are written here.
 
-Rows are gathered into row groups, each encoded and compressed column by column as soon as it is whole, so at most one
-row group is held. The form of a file (docs/format.md):
+Rows are gathered into row groups. Each is encoded and compressed column by column as soon as it is complete, so at most
+one row group is held. The layout of a file (docs/format.md):
 
 * zstd level 1: on sorted random keys levels 2 and 3 took 1.3 and 1.8 times the CPU for files no smaller;
 * ``sorting_columns`` names the sort order; field ids are in the Parquet schema;
-* the page index is on and pages are small, because a point read decodes one page per column. Key columns have
+* the page index is on and pages are small, because a point lookup decodes one page per column. Key columns have
   statistics, in pages and chunks; other columns have offsets only, which keeps footers small;
-* a split-block bloom filter per row group over its keys, sized for the rows that are there: Parquet's own, of the
-  column, where the key is one field, and else one over encoded keys, which lies behind the last row group;
+* a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
+  key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
   bytes than plain ones after zstd, and half the CPU to write and to read;
-* pages carry CRCs, which tell where in a damaged file the damage is;
-* a digest of each block of 16 KiB lies before the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify
-  any part of the file.
+* pages have CRCs, which locate the damage in a damaged file;
+* digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
+  of the file.
 
-Writer: Arrow's C++ one. DataFusion's was measured beside it and is as fast, but it writes no CRCs, cannot be fed from
-a stream that is cut into files as it goes, and hides the rows that summaries need.
+The encoder is Arrow's C++ writer. DataFusion's is as fast, but it writes no CRCs, cannot cut a stream into files while
+it arrives, and does not expose the rows that summaries need.
 
-Rules: rows that are not in order are an error here, whoever sorted them; an empty input writes no file; if anything
-fails, nothing is left behind. Local paths only.
+Rules: rows out of order are an error; an empty input writes no file; a failed call leaves no file. Local paths only.
+
+Errors: SchemaMismatchError, StorageError; Error for rows out of order.
 """
 
 from __future__ import annotations
@@ -49,24 +50,24 @@ from lakebed.storage import blocks
 from lakebed.storage.disk_space import writing_to
 
 GROUP_BYTES_MAX = 64 * 1024 * 1024
-"""A row group is closed at this size in memory even if its rows are few: it is held whole while it is gathered."""
+"""A row group is closed at this size in memory even if it has few rows, because it is held whole."""
 
 _GROUP_SHARE = 4
-"""A row group is held beside what its rows are made from, and its encoded pages beside it."""
+"""The part of the memory limit for a row group: its inputs and its encoded pages are held besides."""
 
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
 _MS_PER_S = 1_000
 _DICTIONARY_REPEATS = 16
-"""A column is dictionary-encoded if each value of a sample occurs at least this often. Below that, a point read pays
-for the dictionary page and little is saved after zstd."""
+"""A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
+lookup pays for the dictionary page, and zstd saves nearly as much."""
 
 
 _PAGE_ROWS_BYTES = 1024 * 1024
-"""The rows of one page of keys take about so much in all columns: reads and slices are cut at pages of keys."""
+"""The approximate size, in all columns, of the rows of one page of keys: reads and slices are cut at these pages."""
 
 
-def write_run(  # noqa: PLR0913 - what, how, where, how much: each is the caller's to say
+def write_run(  # noqa: PLR0913 - input, layout, folder, estimate, cuts and memory
     batches: Iterable[pa.RecordBatch],
     layout: Layout,
     scratch: Path,
@@ -106,7 +107,7 @@ def write_run(  # noqa: PLR0913 - what, how, where, how much: each is the caller
 
 
 def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The same batches as the schema has them, without empty ones. Raises Error where one begins below the last."""
+    """The batches in the form of the schema, without empty ones. Raises Error if one begins below the previous one."""
     codec = KeyCodec((*schema.row_key, *schema.sort_key))
     previous: bytes | None = None
     for batch in batches:
@@ -139,7 +140,7 @@ def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
 
 
 class _OpenFile:
-    """A data file under way."""
+    """A data file that is being written."""
 
     def __init__(self, layout: Layout, path: Path, cuts: Sequence[bytes], first: pa.Table) -> None:
         self._layout = layout
@@ -147,7 +148,7 @@ class _OpenFile:
         self._notes: RankNotes | None = None
         self._cuts = cuts
         self._last_group_bytes = 0
-        # Bloom filters are held until the file is closed: by Arrow, or here.
+        # Arrow, or this object, holds Bloom filters until the file is closed.
         self._pending_bytes = 0
         self._bloom_rows = first.num_rows
         self._key_filters: list[pa.Buffer] = []
@@ -176,11 +177,11 @@ class _OpenFile:
         self._notes.add(keys)
 
     def is_full(self) -> bool:
-        """Whether the file is nearer to its size now than with another row group."""
+        """Whether the file is nearer to its target size now than with another row group."""
         return self._bytes() + self._last_group_bytes // 2 >= self._layout.file_bytes
 
     def close(self) -> SortedFile:
-        """Write the footer; the file is whole after that."""
+        """Write the footer, which completes the file."""
         with writing_to(self._path.parent):
             if self._key_filters:
                 self._write_key_filters()
@@ -197,7 +198,7 @@ class _OpenFile:
 
     def discard(self) -> None:
         """Remove the unfinished file."""
-        # The disk may be full; the file goes in any case.
+        # Delete the file even if the disk is full.
         with contextlib.suppress(OSError, pa.ArrowException):
             self._writer.close()
         with contextlib.suppress(OSError, pa.ArrowException):
@@ -205,31 +206,31 @@ class _OpenFile:
         self._path.unlink(missing_ok=True)
 
     def _write_key_filters(self) -> None:
-        """Put them behind the last row group, where Arrow has nothing more to write but what it asks the file for."""
+        """Write the filters after the last row group. Arrow asks the sink for its position before it writes more."""
         byte_ranges = []
         for content in self._key_filters:
             byte_ranges.append([self._sink.tell(), content.size])
             self._sink.write(content)
-        said = {"fields": [field.id for field in self._layout.schema.row_key], "byte_ranges": byte_ranges}
-        self._writer.add_key_value_metadata({KEY_FILTERS: json.dumps(said, separators=(",", ":"))})
+        location = {"fields": [field.id for field in self._layout.schema.row_key], "byte_ranges": byte_ranges}
+        self._writer.add_key_value_metadata({KEY_FILTERS: json.dumps(location, separators=(",", ":"))})
 
     def _bytes(self) -> int:
         return self._path.stat().st_size + self._pending_bytes
 
 
 def _bloom_bytes(rows: int, layout: Layout) -> int:
-    """Size of a split-block filter: the next power of two for so many distinct values (Parquet's BloomFilter.md)."""
+    """The size of a split-block filter for ``rows`` distinct values: a power of two (Parquet's BloomFilter.md)."""
     bits = -8 * rows / math.log(1 - layout.bloom_fpp ** (1 / 8))
     return int(2 ** max(5, math.ceil(math.log2(bits / 8))))
 
 
 def _filters_keys(schema: Schema) -> bool:
-    """Whether filters are over whole keys: those over one field of several would each be as large, and say less."""
+    """Whether filters are over whole keys: filters over single fields would each be as large, and exclude less."""
     return len(schema.row_key) > 1
 
 
 def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
-    """A bloom filter over encoded keys, with its header as Parquet has it: taken out of a file that Arrow makes."""
+    """A Bloom filter over encoded keys with its Parquet header, extracted from a file that Arrow writes."""
     options: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     sink = pa.BufferOutputStream()
     bloom = {"key": {"ndv": len(keys), "fpp": fpp}}
@@ -240,7 +241,7 @@ def key_filter(keys: pa.Array, fpp: float) -> pa.Buffer:
 
 
 def _check_order(column: pa.ChunkedArray, schema: Schema) -> None:
-    """The first key column must not fall. Cheap enough for every row; batches' borders are checked on all columns."""
+    """Raise Error if the first key column descends. Checked for all rows; all columns are checked between batches."""
     values = column.chunk(0)
     if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
         raise Code.INTERNAL_ERROR(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
@@ -267,9 +268,9 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
         "write_page_index": True,
         "write_page_checksum": True,
         "data_page_size": layout.page_bytes,
-        # Pages of narrow columns end where those of wide ones do not: else one page of keys would stand for megabytes.
+        # Limits the rows of a page of keys, which would otherwise stand for megabytes of wide columns.
         "max_rows_per_page": max(1, min(layout.page_rows, _PAGE_ROWS_BYTES // row_bytes)),
-        # Page size is looked at after so many values: for wide rows, after fewer.
+        # The writer checks the page size after this many values: fewer for wide rows.
         "write_batch_size": min(1024, max(1, layout.page_bytes // (4 * row_bytes))),
         "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],
         "bloom_filter_options": dict.fromkeys(filtered, bloom),
@@ -281,7 +282,7 @@ def _stored_as_integer(kind: pa.DataType) -> bool:
 
 
 def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
-    """Columns worth a dictionary, by a sample of the first row group. Nested columns and floats never are."""
+    """Columns to dictionary-encode, by a sample of the first row group; never nested columns, floats and booleans."""
     step = max(1, first.num_rows // _SAMPLE_ROWS)
     sample = first.take(pa.array(range(0, first.num_rows, step))) if step > 1 else first
     chosen: list[str] = []
@@ -296,9 +297,9 @@ def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
 
 
 def _bounds(metadata: Any, schema: Schema) -> Iterator[tuple[Field, Content | None, Content | None]]:
-    """The bounds of all key fields after the first, from a file's statistics: None where the column has none.
+    """The bounds of all key fields after the first, from a file's statistics; None if the column has none.
 
-    Statistics of a column of long values may be missing. Those of other writers mean what these writers say.
+    Columns of long values may have no statistics.
     """
     # Key columns come first, in the order of the fields, and none is nested.
     for index, field in list(enumerate((*schema.row_key, *schema.sort_key)))[1:]:
@@ -312,7 +313,7 @@ def _bounds(metadata: Any, schema: Schema) -> Iterator[tuple[Field, Content | No
 
 
 def _content(field: Field, raw: Any) -> Content:
-    """A raw value of the file as the field's column has it: Parquet has no seconds, and keeps them as milliseconds."""
+    """A raw value of the file as a value of the field: Parquet stores seconds as milliseconds."""
     if not field.width:
         return raw.encode() if isinstance(raw, str) else bytes(raw)
     in_seconds = pa.types.is_timestamp(field.type) and field.type.unit == "s"

@@ -1,22 +1,23 @@
-"""Rows of Parquet files of any origin, in batches bounded by the bytes that they decode to.
+"""Reads Parquet files of any origin, in batches bounded by their decoded size.
 
 A Parquet file of a few kilobytes may hold gigabytes: a dictionary stores a value once and refers to it a million
-times, a run of equal values takes a few bytes, and zeros compress a thousand times. What a file decodes to is decided
-here before it is decoded, one row group at a time:
+times, a run of equal values takes a few bytes, and zeros compress a thousandfold. So the decoded size of each row group
+is determined before it is decoded:
 
-* Text and bytes with a dictionary are read *as* dictionaries, which takes the memory of the distinct values. Batches
-  are then cut by the size that their rows have in plain layout, and nothing is decoded before that. A writer that gave
-  up on a dictionary has plain pages as well, which Arrow would hash for nothing: there the dictionary alone is read
-  first, and if its values are short the column is decoded as it is.
-* A batch has as many rows as :data:`~lakebed.parquet.sizes.BATCH_BYTES` of an average row. An average hides a run of
-  wide rows, so of large row groups the headers of all pages are read: no window of a batch's rows may touch pages of
-  more than ``HEAVY_BYTES``.
-* Arrow holds a whole page of each column. Pages that would take more than the caller allows are an error that says how
-  large they are.
+* Text and bytes with a dictionary are read *as* dictionaries, in the memory of the distinct values. Batches are then
+cut
+  by the size of their rows in plain layout, before anything is expanded. If a writer switched from dictionary to plain
+  pages, Arrow would hash the latter in vain: the dictionary alone is read first, and if its values are short, the
+  column is decoded without it.
+* A batch has the rows of :data:`~lakebed.parquet.sizes.BATCH_BYTES`, by the average row. An average hides a run of wide
+  rows, so for large row groups the headers of all pages are read: no window of a batch's rows may touch pages of more
+  than ``HEAVY_BYTES``.
+* Arrow holds a whole page of each column. Pages larger than the caller allows are an error with their size.
 
-Footers and page headers are believed: a file that lies in them decodes to something else, or fails.
+Footers and page headers are trusted: a file with wrong ones decodes to other values, or fails.
 
-Core: :func:`read_row_groups`. Local or remote files, on the calling thread.
+Core: :func:`read_row_groups`. Local or remote files, on the calling thread. Errors: SchemaMismatchError for too large
+pages; OSError and ArrowException for damage.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from lakebed.settings import MIB
 BATCH_ROWS = 65_536
 
 HEAVY_BYTES = 32 * MIB
-"""What the pages of a batch's rows may decode to; in row groups of less no page header is read."""
+"""The most that the pages of a batch's rows may decode to; page headers of smaller row groups are not read."""
 
 _SHORT_BYTES = 128
-"""Dictionary values of at most so many bytes expand a batch of BATCH_ROWS to no more than BATCH_BYTES."""
+"""Dictionary values of at most this many bytes expand a batch of BATCH_ROWS to at most BATCH_BYTES."""
 
 _BUFFER_BYTES_MIN, _BUFFER_BYTES_MAX = 64 * 1024, 8 * MIB
 _HEADER_BYTES = 512
@@ -60,10 +61,10 @@ def read_row_groups(
     *,
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups (all) in order, in batches of at most BATCH_BYTES unless a row alone is larger.
+    """The rows of some row groups (None: all) in order, in batches of at most BATCH_BYTES unless a row is larger.
 
     Columns of text and bytes may come as dictionaries, which :func:`lakebed.parquet.sizes.cut` measures. ``name`` is
-    what errors call the file. Raises SchemaMismatchError if pages are too large, and what Arrow raises for damage.
+    the file's name in errors. Raises SchemaMismatchError if pages are too large, and what Arrow raises for damage.
     """
     metadata = pq.read_metadata(source)
     readers = _Readers(source, metadata)
@@ -79,7 +80,7 @@ def read_row_groups(
 
 
 class _Readers:
-    """Arrow's readers of one file: which columns come as dictionaries is told when a file is opened."""
+    """Arrow's readers of one file: the columns to read as dictionaries are an option of opening it."""
 
     def __init__(self, source: pa.NativeFile, metadata: pq.FileMetaData) -> None:
         self.metadata = metadata
@@ -87,7 +88,7 @@ class _Readers:
         self._opened: dict[tuple[tuple[str, ...], int], pq.ParquetFile] = {}
 
     def of(self, dictionaries: tuple[str, ...], buffer_bytes: int) -> pq.ParquetFile:
-        """The reader that gives these columns as dictionaries."""
+        """The reader that returns these columns as dictionaries."""
         key = (dictionaries, buffer_bytes)
         found = self._opened.get(key)
         if found is None:
@@ -98,7 +99,7 @@ class _Readers:
                 metadata=self.metadata,
                 read_dictionary=list(dictionaries),
                 buffer_size=buffer_bytes,
-                # Read ahead, all chunks of a row group would be held whole whatever the buffer is.
+                # Reading ahead would hold all chunks of a row group whole, whatever the buffer size.
                 pre_buffer=not buffer_bytes,
                 page_checksum_verification=True,
             )
@@ -107,7 +108,7 @@ class _Readers:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """One physical column of a row group: its chunk, and the most bytes of a decoded value (0: not known)."""
+    """One physical column of a row group: its chunk, and the most bytes of a decoded value (0: unknown)."""
 
     path: str
     chunk: Any
@@ -117,19 +118,19 @@ class _Leaf:
 
     @property
     def decoded_bytes(self) -> int:
-        """What its values may decode to, all together: of a dictionary the indices and the distinct values."""
+        """The most bytes of all its decoded values: for a dictionary the indices and the distinct values."""
         size, count = self.chunk.total_uncompressed_size, self.chunk.num_values
         return int(4 * count + size if self.as_dictionary else max(size, self.width * count))
 
     @property
     def batch_bytes(self) -> int:
-        """The same without the distinct values, which every batch has."""
+        """The same without the distinct values, which every batch refers to."""
         return 4 * int(self.chunk.num_values) if self.as_dictionary else self.decoded_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a row group is read."""
+    """The way to read a row group."""
 
     rows: int
     leaves: tuple[_Leaf, ...]
@@ -141,7 +142,7 @@ class _Shape:
 
     @property
     def buffer_bytes(self) -> int:
-        """Arrow reads a column chunk whole (0), unless all of them together are too much."""
+        """The buffer for each column chunk; 0 to read chunks whole, unless they are too large together."""
         stored = sum(leaf.chunk.total_compressed_size for leaf in self.leaves)
         if stored <= HEAVY_BYTES:
             return 0
@@ -153,7 +154,7 @@ class _Shape:
         rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
         if sum(leaf.decoded_bytes for leaf in self.leaves) <= HEAVY_BYTES:
             return rows
-        # The others together have less than half of what a batch may.
+        # The other columns together have less than half of the limit of a batch.
         large = [leaf for leaf in self.leaves if leaf.decoded_bytes > HEAVY_BYTES // (2 * len(self.leaves))]
         pages = [_pages(source, leaf, self.rows) for leaf in large]
         held = sum(one.held_bytes for one in pages)
@@ -166,7 +167,7 @@ class _Shape:
                 name=name,
                 column=leaf.path,
             )
-        # The pages themselves are held in any case.
+        # The pages are held for any number of rows.
         while rows > 1 and sum(one.heaviest(rows) for one in pages) > HEAVY_BYTES + held:
             rows //= 2
         return rows
@@ -174,9 +175,9 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """The data pages of a column chunk: the row that each begins with, and the bytes of values before it.
+    """The data pages of a column chunk: the first row of each, and the bytes of values before it.
 
-    Both have one number more, for the end. ``held_bytes`` is what the largest page takes.
+    Both have one more number, for the end. ``held_bytes`` is the size of the largest page.
     """
 
     firsts: Integers
@@ -184,8 +185,8 @@ class _Pages:
     held_bytes: int
 
     def heaviest(self, rows: int) -> int:
-        """The most bytes of pages that some ``rows`` rows in succession touch."""
-        # A window that begins in a page touches most if it begins with the last row of it.
+        """The most bytes of pages that a window of ``rows`` rows touches."""
+        # A window touches most pages if it begins with the last row of a page.
         ends = np.searchsorted(self.firsts, self.firsts[1:] - 1 + rows)
         return int((self.before[np.minimum(ends, len(self.before) - 1)] - self.before[:-1]).max())
 
@@ -203,7 +204,7 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
                 leaves.append(_Leaf(path, chunk, width, as_dictionary=False, flat=flat))
             else:
                 leaves.append(_Leaf(path, chunk, 0, as_dictionary=bool(chunk.has_dictionary_page), flat=flat))
-    longest = _longest(readers, index, [leaf.path for leaf in leaves if leaf.flat and _gave_up(leaf)])
+    longest = _longest(readers, index, [leaf.path for leaf in leaves if leaf.flat and _may_have_plain_pages(leaf)])
     plain = {path: length for path, length in longest.items() if length <= _SHORT_BYTES}
     return _Shape(
         group.num_rows,
@@ -214,14 +215,14 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
     )
 
 
-def _gave_up(leaf: _Leaf) -> bool:
-    """Whether a chunk with a dictionary may have plain pages too: an index takes at most 20 bits, as writers go."""
+def _may_have_plain_pages(leaf: _Leaf) -> bool:
+    """Whether a chunk with a dictionary may have plain pages as well: indices of known writers take at most 20 bits."""
     chunk = leaf.chunk
     return leaf.as_dictionary and bool(chunk.total_uncompressed_size > 2.5 * chunk.num_values + MIB)
 
 
 def _longest(readers: _Readers, index: int, paths: Sequence[str]) -> dict[str, int]:
-    """The length of the longest value in the dictionaries of some flat columns, as far as that is known."""
+    """The length of the longest value in the dictionary of each of some flat columns, if it is known."""
     if not paths:
         return {}
     reader = readers.of(tuple(paths), _BUFFER_BYTES_MIN)
@@ -231,7 +232,7 @@ def _longest(readers: _Readers, index: int, paths: Sequence[str]) -> dict[str, i
 
 
 def _pages(source: pa.NativeFile, leaf: _Leaf, rows: int) -> _Pages:
-    """The pages of a column chunk, by their headers. Raises OSError for what is none."""
+    """The pages of a column chunk, from their headers. Raises OSError for an invalid header."""
     chunk = leaf.chunk
     position = chunk.data_page_offset
     if chunk.dictionary_page_offset:
@@ -247,20 +248,20 @@ def _pages(source: pa.NativeFile, leaf: _Leaf, rows: int) -> _Pages:
             indexed = data[2 if 5 in header else 4] in _DICTIONARY_ENCODINGS
             counts.append(data[1])
             sizes.append(4 * data[1] if indexed and leaf.as_dictionary else held[-1])
-    # Where the rows of a list begin is not in a page's header: values are taken as spread over the rows evenly.
+    # A page header does not have the rows of list values: assume that they are spread evenly.
     firsts = np.cumsum(counts, dtype=np.int64) * (rows / max(1, sum(counts)))
     return _Pages(np.rint(firsts).astype(np.int64), np.cumsum(sizes, dtype=np.int64), max(held))
 
 
 def _header(source: pa.NativeFile, position: int) -> dict[int, Any]:
-    """The header of the page that begins there."""
+    """The page header at a position."""
     size = _HEADER_BYTES
     while True:
         data = source.read_at(size, position)
         try:
             return decode_struct(data)
         except (ValueError, KeyError) as error:
-            # Old writers put whole values into it.
+            # Old writers put whole values into the statistics of the header.
             if len(data) < size or size >= HEAVY_BYTES:
                 raise OSError(f"no page begins at byte {position}: {error}") from error
             size *= 16
