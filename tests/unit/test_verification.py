@@ -44,7 +44,7 @@ def a_file(table):
         ([], ["the log has no entries"]),
         ([2, 3], ["entry 1 is missing"]),
         ([1, 5, 6, 8], ["entries 2 to 4 are missing", "entry 7 is missing"]),
-        ([1, 2, 2, 2], ["entry 2 is there 3 times"]),
+        ([1, 2, 2, 2], ["entry 2 exists 3 times"]),
     ],
 )
 def test_gaps_and_doubles(numbers, told):

@@ -67,7 +67,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A call that is under way: what of a failure is known before it fails."""
+    """A running call: the facts of a failure that are known before it."""
 
     table: str
     call: str
@@ -76,7 +76,7 @@ class Attempt:
 
 
 def record_failure(storage: Storage, attempt: Attempt, error: BaseException) -> None:
-    """Put the failure on record, and delete the oldest beyond FAILURES_MAX. A best effort; raises nothing."""
+    """Record the failure, and delete the oldest records beyond FAILURES_MAX. Best effort; never raises."""
     with suppress(Exception):
         document = {
             "format": FORMAT,
@@ -92,12 +92,12 @@ def record_failure(storage: Storage, attempt: Attempt, error: BaseException) -> 
 
 
 def read_failures(storage: Storage, table_id: str) -> Iterator[Failure]:
-    """The failures on record, newest first, each read as it is asked for. Raises as the module says."""
+    """The recorded failures, newest first, each read when it is taken from the iterator."""
     last_modified_times = {found.name: found.last_modified for found in storage.list(failure_folder(table_id))}
     for name in _newest_first(table_id, last_modified_times):
         data = storage.get(name)
         if data is None:
-            # Others have recorded newer ones.
+            # Deleted since the listing, because newer ones were recorded.
             continue
         with reading(f"{storage.object_url(name)} is no record of a failure", name=name):
             document = parse_header(data, name)
@@ -119,7 +119,7 @@ def _names(storage: Storage, table_id: str) -> list[str]:
 
 
 def _newest_first(table_id: str, names: Iterable[str]) -> list[str]:
-    # Ids begin with the time that they were made at.
+    # Ids begin with the time of their creation.
     return sorted((name for name in names if is_failure_name(table_id, name)), reverse=True)
 
 

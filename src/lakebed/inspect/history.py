@@ -1,8 +1,8 @@
 """The history of a table, transaction by transaction, read from its log alone.
 
-Newest first, with one entry in memory at a time, so the last few transactions cost as many reads. Counts are those in
-the resolved transactions: what a transaction does not say (how many rows a replaced reference had) is None, because it
-would need the earlier state, and so the whole log. Sidecars are not read: their references say how much they hold.
+Newest first, with one entry in memory at a time, so the last few transactions cost as many reads. Counts are those of
+the resolved transactions. A count that a transaction does not contain (the rows of a replaced reference) is None,
+because it would need the earlier state, and so the whole log. Sidecars are not read: their references have the counts.
 """
 
 from __future__ import annotations
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
 BATCH_ROWS = 10_000
 
 DETAIL_CHARS_MAX = 200
-"""A reason or a setting may be of any length; in a table of many rows it is cut."""
+"""A reason or a setting may have any length; in the history it is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One transaction. ``time`` is the store's last-modified time of its entry; None where the transaction does not
-    tell.
-    """
+    """One transaction. ``time`` is the store's last-modified time of its entry; None: not in the transaction."""
 
     version: int
     time: datetime
@@ -77,10 +75,10 @@ SCHEMA = pa.schema(
 def history_rows(
     log: Log[TableState, Proposal, Transaction], table_id: str, limit: int | None = None
 ) -> Iterator[HistoryRow]:
-    """The transactions, newest first, at most ``limit`` of them, each entry read when it is its turn.
+    """The transactions, newest first, at most ``limit`` of them; each entry is read when the iterator reaches it.
 
-    Raises UsageError for a limit that is none, and then DamagedError or UnsupportedFormatError at an entry that cannot
-    be believed.
+    Raises UsageError for an invalid limit; the iterator raises DamagedError or UnsupportedFormatError at an entry that
+    cannot be read.
     """
     check_whole_number("limit", limit)
     return islice(_history_rows(log, table_id), limit)
@@ -91,13 +89,13 @@ def _history_rows(log: Log[TableState, Proposal, Transaction], table_id: str) ->
         entry = stored.entry
         for document in reversed(entry.documents):
             with naming(table_id, entry.version):
-                told = outline(document)
-            about = described(told)
+                outlined = outline(document)
+            about = described(outlined)
             yield HistoryRow(
                 version=entry.version,
                 time=stored.stored_at,
                 writer=entry.writer,
-                type=told.type,
+                type=outlined.type,
                 rows_added=about.rows_added,
                 rows_removed=about.rows_removed,
                 files_added=about.files_added,
@@ -136,12 +134,12 @@ def _committed(log: Log[TableState, Proposal, Transaction], since: int) -> str:
     try:
         rows = list(takewhile(lambda row: row.version > since, history_rows(log, log.identity)))
     except Error as error:
-        return f"what was committed could not be read ({error.message}); `lakebed history` tells it"
+        return f"what was committed could not be read ({error.message}); see `lakebed history`"
     return _summary([row for row in rows if row.writer == this_writer()])
 
 
 _NOUNS = {
-    "concatenate_runs": "chain of runs",
+    "concatenate_runs": "concatenation of runs",
     "split_partitions": "split",
     "join_partitions": "join",
     "remove_range": "removal",
@@ -149,7 +147,7 @@ _NOUNS = {
     "submit_requests": "submission",
     "reject_request": "rejected request",
 }
-"""What else a long call commits that matters to its user; the rest is bookkeeping."""
+"""Other transactions of a long call that matter to its user; the rest is bookkeeping."""
 
 
 def _summary(rows: Sequence[HistoryRow]) -> str:
@@ -168,8 +166,8 @@ def _summary(rows: Sequence[HistoryRow]) -> str:
     return f"committed, up to version {version}: {', '.join(said)}; nothing else was changed"
 
 
-def described(told: Outline) -> Description:
-    """What a transaction says about itself, its detail cut to a short line."""
-    found = told.transaction.describe(told.added, told.dropped)
+def described(outlined: Outline) -> Description:
+    """The description of a transaction, with its detail cut to a short line."""
+    found = outlined.transaction.describe(outlined.added, outlined.dropped)
     text = found.detail
     return found if len(text) <= DETAIL_CHARS_MAX else structs.replace(found, detail=text[: DETAIL_CHARS_MAX - 1] + "…")

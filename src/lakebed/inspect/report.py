@@ -1,8 +1,7 @@
-"""A table's files and partitions, and what a removal takes of them, for people and programs: as plain values, and as
-the Arrow tables made of them; and some rows as HTML. Pure.
+"""A table's files and partitions, and the effect of a removal, as plain rows and as Arrow tables; rows as HTML. Pure.
 
-The plain rows are there for whoever is in a hurry: Arrow imports pandas, where it is installed, to make an array of
-Python values, which takes longer than all else in a short command.
+Short commands use the plain rows: to make an array of Python values, Arrow imports pandas if it is installed, which
+takes longer than the rest of the command.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     from lakebed.state.transactions import ProposeRemoval
 
 HTML_CHARACTERS_MAX = 80
-"""Of a value in HTML."""
+"""Characters of a value in HTML."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What a removal takes away: rows, exact or estimated, of so many files."""
+    """The effect of a removal: rows, exact or estimated, and the number of files that lose rows."""
 
     rows: int
     exact: bool
@@ -39,7 +38,7 @@ class Removed:
 
 
 def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
-    """What the removal would take away if it were committed to this state."""
+    """The effect of the removal if it were committed to this state."""
     removal = proposal.resolve(state)
     if not isinstance(removal, RemoveRange):
         return Removed(0, exact=True, files=0)
@@ -49,7 +48,7 @@ def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
 
 
 def key_type(schema: Schema) -> pa.DataType:
-    """A key as a struct of its fields; in a bound, those past its end are null."""
+    """The type of a key: a struct of its fields. In a shortened bound the last fields are null."""
     return pa.struct([pa.field(f.name, f.type) for f in schema.row_key])
 
 
@@ -84,10 +83,11 @@ def file_rows(state: TableState, table_id: str, object_url: Callable[[str], str]
 def files_table(
     state: TableState, table_id: str, object_url: Callable[[str], str], ranges: Sequence[EncodedRange]
 ) -> pa.Table:
-    """What :func:`file_rows` says of the references that the ranges reach, as Arrow, a row for each stretch of keys.
+    """The rows of :func:`file_rows` for the references that the ranges reach, as Arrow, one for each range of keys.
 
-    The rows of the file that count, and are asked for, are those with a key from ``live_min`` to ``live_max``, each of
-    which is inside if it says so; null has no bound. ``whole``: they are all rows of the file, over all its stretches.
+    The live rows of the file in the ranges have keys from ``live_min`` to ``live_max``; ``live_min_inside`` and
+    ``live_max_inside`` say whether the bound is inclusive, and null is no bound. ``whole``: the live rows of all ranges
+    are all rows of the file.
     """
     key = key_type(state.created)
     schema = pa.schema(
@@ -136,8 +136,8 @@ def _bounds(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 def partition_rows(state: TableState) -> list[dict[str, Any]]:
     """One row for each partition in key order; ``min`` is inclusive, ``max`` exclusive, null where there is no bound.
 
-    ``bytes`` are the files' in proportion to the rows inside the partition. A bound that was cut short to tell two
-    neighbours apart shows the part that it has.
+    ``bytes`` counts each file in proportion to its rows inside the partition. A shortened bound shows the fields that
+    it has.
     """
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
 
 
 def partitions_table(state: TableState) -> pa.Table:
-    """What :func:`partition_rows` says, as Arrow."""
+    """The rows of :func:`partition_rows` as Arrow."""
     key = key_type(state.created)
     schema = pa.schema(
         [

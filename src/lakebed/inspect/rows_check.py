@@ -1,6 +1,6 @@
-"""Whether the rows of one data file are what the table says of them. No I/O: batches come in order.
+"""Check the rows of one data file against the table state. No I/O: the caller adds the batches in order.
 
-What depends on an order is not looked for behind the first row that breaks it: ranks would mean nothing there.
+Checks that depend on the order of rows end at the first row out of order: ranks are meaningless after it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a file, to be read behind its name; and the remedy, if it has one of its own."""
+    """A fault of a file. ``what`` is read after the file's name; ``remedy`` is "" for the usual one."""
 
     kind: str
     what: str
@@ -35,7 +35,10 @@ class Problem:
 
 
 class RowsCheck:
-    """The check of one file. ``slices`` are the partitions that refer to it, and how; :meth:`columns` comes first."""
+    """The check of one file. ``slices`` are its references and the key ranges of their partitions.
+
+    Call :meth:`columns` first, then :meth:`add` for each batch.
+    """
 
     def __init__(
         self,
@@ -60,14 +63,14 @@ class RowsCheck:
         self._ranks = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
 
     def columns(self, stored: pa.Schema) -> None:
-        """Look at the columns of the file."""
+        """Check the columns of the file."""
         self._names = {number: column.name for column in stored if (number := stored_id(column)) is not None}
         missing = [field.name for field in self._keys if field.id not in self._names]
         if missing:
             self._note("columns", "", f"has no column with the field id of key field {missing[0]}")
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Look at the next rows. Raises ArrowException if they are malformed."""
+        """Check the next rows. Raises ArrowException if they are malformed."""
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             bad = invalid(column)
             if bad is not None:
@@ -81,11 +84,11 @@ class RowsCheck:
         self.rows += batch.num_rows
 
     def so_far(self) -> Iterator[Problem]:
-        """What is wrong with the rows that were added."""
+        """The problems of the rows that were added."""
         yield from self._problems.values()
 
     def problems(self) -> Iterator[Problem]:
-        """All that is wrong, when all rows were added."""
+        """All problems, after all rows were added."""
         file = self._file
         yield from self.so_far()
         if self.rows != file.rows:
@@ -93,21 +96,21 @@ class RowsCheck:
             yield Problem("row_count", what)
         if not self._is_ordered or not self._ranks.rows or self._ranks.rows != self.rows:
             return
-        for which, found, said in (
+        for which, found, expected in (
             ("least", self._ranks.min_key, file.min_key),
             ("greatest", self._ranks.max_key, file.max_key),
         ):
-            if found != said:
+            if found != expected:
                 yield Problem(
-                    "bounds", f"has {self._key(found)} as its {which} key, where the table has {self._key(said)}"
+                    "bounds", f"has {self._key(found)} as its {which} key, where the table has {self._key(expected)}"
                 )
         yield from self._ranks_amiss()
 
     def _ranks_amiss(self) -> Iterator[Problem]:
-        told = self._ranks.summary()
+        ranks = self._ranks.summary()
         for keys, held in self._slices:
-            low, exact_low = told.rank(keys.min)
-            high, exact_high = (told.rows, True) if keys.max is None else told.rank(keys.max)
+            low, exact_low = ranks.rank(keys.min)
+            high, exact_high = (ranks.rows, True) if keys.max is None else ranks.rank(keys.max)
             assert exact_low, "the ends of slices are cuts of the notes"
             assert exact_high, "the ends of slices are cuts of the notes"
             if held.exact and held.rows != high - low:
@@ -119,12 +122,12 @@ class RowsCheck:
         summary = self._summary
         if summary is None:
             return
-        if (summary.rows, summary.max_key) != (told.rows, told.max_key):
+        if (summary.rows, summary.max_key) != (ranks.rows, ranks.max_key):
             yield Problem(
                 "summary_false", f"is of {summary.rows:,} rows up to {self._key(summary.max_key)}: not its own"
             )
             return
-        false = sum(told.rank(key) != (rank, True) for key, rank in zip(summary.keys, summary.ranks, strict=True))
+        false = sum(ranks.rank(key) != (rank, True) for key, rank in zip(summary.keys, summary.ranks, strict=True))
         if false:
             yield Problem("summary_false", f"has {false:,} of its {len(summary.keys):,} ranks wrong")
 
@@ -139,10 +142,10 @@ class RowsCheck:
                     "null_key", field.name, f"has a null in key field {field.name}, first in row {self.rows + row:,}"
                 )
                 return
-            # Parquet has no seconds: what it gives back are milliseconds.
+            # Parquet has no seconds: they are read as milliseconds.
             columns.append(column if column.type == field.type else column.cast(field.type))
         keys = pa.Table.from_arrays(columns, names=[field.name for field in self._keys])
-        row = self._first_fallen(keys) if self._is_ordered else None
+        row = self._first_out_of_order(keys) if self._is_ordered else None
         if row is not None:
             self._is_ordered = False
             self._note("order", "", f"is not in order: row {row:,} has a lesser key than the one before it")
@@ -150,9 +153,9 @@ class RowsCheck:
         if self._is_ordered:
             self._ranks.add(row_keys)
         else:
-            self._look_outside(row_keys)
+            self._check_bounds(row_keys)
 
-    def _first_fallen(self, keys: pa.Table) -> int | None:
+    def _first_out_of_order(self, keys: pa.Table) -> int | None:
         """The number of the first row whose key is less than that of the row before it; None if there is none."""
         first, last = self._codec.encode_row(keys, 0), self._codec.encode_row(keys, keys.num_rows - 1)
         fallen = self._last is not None and first < self._last
@@ -171,8 +174,8 @@ class RowsCheck:
         row = pc.index(falls, value=True).as_py()
         return None if row < 0 else self.rows + row + 1
 
-    def _look_outside(self, row_keys: pa.Table) -> None:
-        """Where rows are in no order, each key has to be looked at."""
+    def _check_bounds(self, row_keys: pa.Table) -> None:
+        """Compare every key with the bounds, because the rows are not in order."""
         extremes = pc.min_max(self._schema.codec.encode_columns(row_keys)).as_py()
         if extremes["min"] < self._file.min_key or extremes["max"] > self._file.max_key:
             self._note("bounds", "", "has keys outside of the bounds that the table has of it")
@@ -185,5 +188,5 @@ class RowsCheck:
         return str(tuple(values.values()))
 
     def _note(self, kind: str, which: str, what: str) -> None:
-        """Of several alike the first is told."""
+        """Keep the first problem of each kind and field."""
         self._problems.setdefault((kind, which), Problem(kind, what))

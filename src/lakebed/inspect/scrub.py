@@ -1,11 +1,13 @@
-"""Scrub: data files are read whole and compared with what the table says of them, for a deep verification.
+"""Scrub: read the data files that a table uses whole and compare them with its state, for a deep verification.
 
-A digest finds bytes that a store changed, but not a file that was wrong when it was written. So every row of a file
+A digest detects bytes that a store changed, but not a file that was wrong when it was written. So every row of a file
 with a correct digest is decoded and checked: its order, the bounds of keys, nulls, values that their type does not
 allow, the number of rows, the rows of each partition that refers to the file, and the ranks in its summary.
 
-Only an unreachable store raises: a file that cannot be read is a finding. Files are read in parallel. Memory is
+A file that cannot be read is a finding; only an unreachable store raises. Files are read in parallel. Memory is
 bounded: each file is decoded in batches of about 16 MiB, one column page at a time.
+
+Core types. :class:`Used`, :class:`Scrubbed`.
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
 from lakebed.inspect.rows_check import Problem, RowsCheck
 from lakebed.model.files import data_name, summary_name
@@ -31,38 +34,115 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakebed.inspect.used_files import Used
-    from lakebed.model.files import DataFile
+    from lakebed.model.files import DataFile, PartitionFile
+    from lakebed.model.keys import EncodedRange
     from lakebed.state.table_state import TableState
     from lakebed.storage.contract import Storage
 
 BATCH_BYTES = 16 * 1024 * 1024
 BATCH_ROWS_MAX = 65_536
 READ_BYTES = 1024 * 1024
-"""A column chunk is read in parts of this size, and not whole."""
+"""A column chunk is read in parts of this size."""
 
 FETCHED_AT_ONCE = 4
-"""Files of a store that are copied to local disk at the same time, to be read there."""
+"""Files of an object store that are copied to local disk in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
-    """Whether rows are decoded, and each file by several threads: where there are fewer files than cores."""
+class Used:
+    """A data file, and the key ranges and references of the partitions that refer to it."""
+
+    file: DataFile
+    slices: tuple[tuple[EncodedRange, PartitionFile], ...]
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows that belong to the table."""
+        return sum(held.rows for _, held in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """How many of the files were read (``of_files``: all), with their bytes and rows; ``seed`` chose a sample."""
+
+    files: int
+    of_files: int
+    size_bytes: int
+    of_bytes: int
+    rows: int
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Whether rows are decoded, and whether by several threads a file (if there are fewer files than cores)."""
 
     rows: bool
     use_threads: bool
 
 
 REWRITE = (
-    "reads by key may miss rows of it. Read the object itself, take its range of keys out with `lakebed remove`, and "
+    "reads by key may miss rows of it. Read the object itself, remove its range of keys with `lakebed remove`, and "
     "write its rows again"
 )
 
 
-def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep) -> list[tuple[Used, Finding]]:
-    """Read files whole, and say what is wrong with each.
+def used_files(state: TableState) -> list[Used]:
+    """All files that partitions refer to."""
+    found: dict[str, list[tuple[EncodedRange, PartitionFile]]] = {}
+    for position, partition in enumerate(state.partitions.ids):
+        keys = state.partitions.range_at(position)
+        for held in state.held_by(partition):
+            found.setdefault(held.file.id, []).append((keys, held))
+    return [Used(slices[0][1].file, tuple(slices)) for slices in found.values()]
 
-    Raises StorageError if the store is out of reach for a while: then nothing is known.
+
+def sampled(used: Sequence[Used], share: float, seed: int) -> list[Used]:
+    """A random sample of the files with at least that share of all bytes, and at least one file. Pure."""
+    chance = clock.chance(seed)
+    # By their ids, so that a seed chooses the same files whatever the partitions are.
+    order = sorted(used, key=lambda one: one.file.id)
+    chance.shuffle(order)
+    wanted = share * sum(one.file.size_bytes for one in used)
+    found: list[Used] = []
+    for one in order:
+        if sum(other.file.size_bytes for other in found) >= wanted:
+            break
+        found.append(one)
+    return found
+
+
+def located_in(finding: Finding, used: Used, state: TableState, storage: Storage) -> Finding:
+    """The finding with its file's id, object, keys and rows."""
+    codec, file = state.created.codec, used.file
+    finding = replace(finding, remedy=finding.remedy + _still_readable(file, state)) if finding.damage else finding
+    return replace(
+        finding,
+        file=file.id,
+        object=storage.object_url(data_name(state.table, file)),
+        min_key=codec.decode_values(file.min_key),
+        max_key=codec.decode_values(file.max_key),
+        rows=used.rows,
+    )
+
+
+def _still_readable(file: DataFile, state: TableState) -> str:
+    """A remedy if the rows of a file are still in the files from which it was merged; else ""."""
+    added = state.files[file.id].added
+    merged = (one for one in state.files.values() if one.dropped == added and not one.retired and one.file is not None)
+    if (
+        added > 1
+        and state.retains(added - 1)
+        and any(one.facts.max_key >= file.min_key and one.facts.min_key <= file.max_key for one in merged)
+    ):
+        return f"; its rows can still be read as they were before it was made, at version {added - 1}: tag that version"
+    return ""
+
+
+def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep) -> list[tuple[Used, Finding]]:
+    """Read files whole; return the findings about each.
+
+    Raises StorageError if the store cannot be reached.
     """
     progress = deep.progress
     total, done = sum(one.file.size_bytes for one in used), 0
@@ -70,24 +150,24 @@ def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep)
         progress(0, total)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     at_once = cores if storage.url.startswith("file://") else max(cores, FETCHED_AT_ONCE)
-    how = _How(deep.rows, use_threads=len(used) < cores)
+    options = _Options(deep.rows, use_threads=len(used) < cores)
     found: list[tuple[Used, Finding]] = []
     threads = ThreadPoolExecutor(at_once, "lakebed-scrub")
     try:
-        looked_at = threads.map(lambda one: list(_scrub_one(storage, state, one, how)), used)
+        looked_at = threads.map(lambda one: list(_scrub_one(storage, state, one, options)), used)
         for one, findings in zip(used, looked_at, strict=True):
             found += ((one, finding) for finding in findings)
             done += one.file.size_bytes
             if progress is not None:
                 progress(done, total)
     finally:
-        # Whoever stops it waits for the files that are being read, and for no others.
+        # An interrupt waits for the files that are being read, and for no others.
         threads.shutdown(cancel_futures=True)
     return found
 
 
-def _scrub_one(storage: Storage, state: TableState, used: Used, how: _How) -> Iterator[Finding]:
-    """What is wrong with one file. Raises as :func:`scrub`."""
+def _scrub_one(storage: Storage, state: TableState, used: Used, options: _Options) -> Iterator[Finding]:
+    """The findings about one file. Raises as :func:`scrub`."""
     file = used.file
     name = data_name(state.table, file)
     summary, findings = _summary(storage, state.table, file)
@@ -99,11 +179,13 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, how: _How) -> It
                 error = locate_damage(Code.DATA_FILE_DAMAGED(amiss), storage, state.table, file)
                 yield damage("file_damaged", error.message, _RESTORE_OR_REMOVE)
                 return
-            if how.rows:
+            if options.rows:
                 check = RowsCheck(file, used.slices, state.created, summary)
-                yield from (_told(name, problem) for problem in _rows_amiss(path, check, use_threads=how.use_threads))
+                yield from (
+                    _finding(name, problem) for problem in _rows_amiss(path, check, use_threads=options.use_threads)
+                )
     except NotFoundError:
-        yield damage("file_missing", f"{name} is not there", _RESTORE_OR_REMOVE)
+        yield damage("file_missing", f"{name} is missing", _RESTORE_OR_REMOVE)
     except StorageError as error:
         if error.facts.get("transient"):
             raise
@@ -113,7 +195,7 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, how: _How) -> It
 
 
 _RESTORE_OR_REMOVE = (
-    "restore the object from a copy; without one, take its range of keys out with `lakebed remove` and write the rows "
+    "restore the object from a copy; without one, remove its range of keys with `lakebed remove` and write the rows "
     "again"
 )
 
@@ -128,9 +210,9 @@ def _bytes_amiss(path: Path, file: DataFile, name: str) -> str | None:
 
 
 def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary | None, list[Finding]]:
-    """The summary beside a file, if there is one that can be read; and what is wrong with it."""
+    """The summary of a file, if it can be read, and the findings about it."""
     name = summary_name(table_id, file)
-    remedy = "delete it: it is made again from its file when it is needed"
+    remedy = "delete it: it is computed from its file when it is needed"
     try:
         data = storage.get(name) if file.summarised else None
         return None if data is None else Summary.from_ipc(data, name), []
@@ -143,10 +225,10 @@ def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary |
 
 
 def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[Problem]:
-    """What is wrong with the rows of a file whose bytes are as they were written."""
+    """The problems of the rows of a file whose bytes have the right digest."""
     try:
-        with pq.ParquetFile(path) as looked_at:
-            repeated = _repeated(looked_at.metadata)
+        with pq.ParquetFile(path) as opened:
+            repeated = _dictionary_columns(opened.metadata)
         with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False, read_dictionary=repeated) as parquet:
             check.columns(parquet.schema_arrow)
             for group in range(parquet.num_row_groups):
@@ -162,8 +244,8 @@ def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[
     yield from check.problems()
 
 
-def _repeated(metadata: pq.FileMetaData) -> list[str]:
-    """Columns of text or bytes that are stored as dictionaries: read as such, a value that repeats is held once."""
+def _dictionary_columns(metadata: pq.FileMetaData) -> list[str]:
+    """Columns of text or bytes that are stored as dictionaries. Read as such, repeated values take memory once."""
     found: set[str] = set()
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
@@ -180,8 +262,8 @@ def _line(error: BaseException) -> str:
     return text[:300] or type(error).__name__
 
 
-def _told(name: str, problem: Problem) -> Finding:
+def _finding(name: str, problem: Problem) -> Finding:
     if problem.kind == "summary_false":
-        remedy = "delete the summary: it is made again from its file when it is needed"
+        remedy = "delete the summary: it is computed from its file when it is needed"
         return damage(problem.kind, f"the summary of {name} {problem.what}", remedy)
     return damage(problem.kind, f"{name} {problem.what}", problem.remedy or REWRITE)

@@ -243,9 +243,9 @@ class Table(TableReads):
 
         ``deep`` reads every data file and summary as well, ``Deep(share=0.05)`` some of them. Findings are values.
         """
-        from lakebed.inspect.verification import asked, verify
+        from lakebed.inspect.verification import checked_arguments, verify
 
-        return verify(self.log, self.id, self.name, *asked(self.storage, files, deep))
+        return verify(self.log, self.id, self.name, *checked_arguments(self.storage, files, deep))
 
     def settings(self) -> dict[str, int | float]:
         """The value in force of every setting, by name."""

@@ -202,4 +202,4 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
 
     monkeypatch.setattr(table.log, "newest_first", fail)
     (told,) = interrupted(table)
-    assert told == "what was committed could not be read (the store is gone); `lakebed history` tells it"
+    assert told == "what was committed could not be read (the store is gone); see `lakebed history`"
