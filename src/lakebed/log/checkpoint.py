@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 SEGMENT_AGE_MIN = timedelta(days=1)
-"""The age from which a segment that no manifest names is deleted: younger, its manifest may be on its way."""
+"""The age from which a segment that no manifest names is deleted. A younger one may await its manifest."""
 
 INLINE_BYTES = 128 * 1024
-"""Segments of at most this size in all are kept in the manifest: a small table then opens with one request."""
+"""Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
 
-LOOKS_APART_S = 60.0
-"""How long a reader waits between looks for a newer checkpoint. Segments stay for a day, so it has many."""
+CHECK_INTERVAL_S = 60.0
+"""The shortest time between two checks for a newer checkpoint. Segments stay for a day, so many checks fit in."""
 
 _THREADS = 8
-"""Segments fetched or written at once."""
+"""Segments that are fetched or written in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLocation:
-    """Where one log's checkpoints lie: always beside the data, wherever the entries are kept.
+    """The location of a log's checkpoint: always beside the data, even if the log is in a database.
 
-    With a version it is the location of a retained one (:mod:`lakebed.log.replay`), else of the newest.
+    With a version, the location of a retained checkpoint (:mod:`lakebed.log.replay`), else of the latest.
     """
 
     storage: Storage
@@ -73,7 +73,7 @@ class CheckpointLocation:
 
     @property
     def segments(self) -> str:
-        """Where the segments lie."""
+        """The folder of the segments."""
         return segment_folder(self.prefix, self.version)
 
     def segment(self, token: str) -> str:
@@ -91,9 +91,9 @@ class Head(Generic[State]):
 
 
 AnySegment = StoredSegment | bytes
-"""A segment as a manifest has it: named, or its bytes where all are small together."""
+"""A segment in a manifest: the name of its object, or its bytes if all segments together are small."""
 
-_Again = Callable[[str], Callable[[], Columns[Any, Any]] | None]
+_Replays = Callable[[str], Callable[[], Columns[Any, Any]] | None]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -109,7 +109,7 @@ class Checkpoints(Generic[State]):
         machine: Machine[State, Any, Any],
         replayed: Callable[[int], State] | None = None,
     ) -> None:
-        """``replayed`` gives the state at a version without the newest checkpoint; None: a lost segment is an error."""
+        """``replayed`` returns the state at a version without this checkpoint; None: a lost segment is an error."""
         self._storage = location.storage
         self._location = location
         self._segments = SegmentStore(location.storage, location.segment, location.cache)
@@ -119,16 +119,16 @@ class Checkpoints(Generic[State]):
         self._size_bytes = 0
         self._since_bytes = 0
         self._number = 0
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._ahead: list[bytes | None] = []
 
     def take_ahead(self, data: bytes | None) -> None:
-        """Take the manifest as it was just read, for the next read. None: it is not there."""
+        """Use these bytes of the manifest, which were just read, for the next read. None: it does not exist."""
         self._ahead = [data]
 
     def latest(self) -> Head[State] | None:
-        """The state of the stored checkpoint; None if there is none that can be trusted: then read the log."""
-        self._looked_s = clock.monotonic_s()
+        """The state of the stored checkpoint; None if there is none, or it is damaged: then read the log."""
+        self._checked_s = clock.monotonic_s()
         try:
             found = self.read()
         except DamagedError:
@@ -137,13 +137,13 @@ class Checkpoints(Generic[State]):
         return found
 
     def newer(self, log_start: int) -> Head[State] | None:
-        """A stored checkpoint that is newer than the one read or written last, if it is time to look for one.
+        """A stored checkpoint that is newer than the one last read or written, if it is time to check for one.
 
-        A reader must move on from time to time: segments that newer checkpoints do not name are deleted, and can be
-        made again only above the ``log_start`` of the log; and what was committed since its own takes memory. A look is
-        one request, at most once a minute.
+        A long-running reader needs newer checkpoints: segments that they do not name are deleted, and can be replayed
+        only above the ``log_start`` of the log; and the changes since its own checkpoint take memory. A check is one
+        request, at most once a minute.
         """
-        if not self.wants_newer(log_start) or clock.monotonic_s() - self._looked_s < LOOKS_APART_S:
+        if not self.wants_newer(log_start) or clock.monotonic_s() - self._checked_s < CHECK_INTERVAL_S:
             return None
         before = self._number
         found = self.latest()
@@ -153,24 +153,24 @@ class Checkpoints(Generic[State]):
         return found
 
     def wants_newer(self, log_start: int) -> bool:
-        """Whether :meth:`newer` has a reason to look: a checkpoint is due, or the log is truncated beyond this one."""
+        """Whether :meth:`newer` should check: a checkpoint is due, or the log is truncated beyond this one."""
         return self.due() or log_start >= max(self._number, 1)
 
     def read(self) -> Head[State] | None:
-        """The stored checkpoint, of whose segments none is fetched yet; None if there is none.
+        """The stored checkpoint, without fetching its segments; None if there is none.
 
-        Raises DamagedError if its manifest cannot be trusted.
+        Raises DamagedError if its manifest is damaged.
         """
         manifest = self._manifest()
         if manifest is None:
             return None
         self._size_bytes = manifest.size_bytes
-        return self._opened(manifest, self._again(manifest.version))
+        return self._opened(manifest, self._replays(manifest.version))
 
     def read_whole(self) -> Head[State] | None:
-        """The stored checkpoint, every segment of it fetched and verified; None if there is none.
+        """The stored checkpoint with all segments fetched and verified; None if there is none.
 
-        Raises DamagedError if it, or a segment, cannot be trusted.
+        Raises DamagedError if it or a segment is damaged.
         """
         manifest = self._manifest()
         if manifest is None:
@@ -178,10 +178,10 @@ class Checkpoints(Generic[State]):
         named = [(kind, segment) for kind, stored in manifest.segments.items() for segment in stored]
         stored = [(self._codec(kind), segment) for kind, segment in named if isinstance(segment, StoredSegment)]
         _each(lambda one: self._segments.fetched(*one).batch.num_rows, stored)
-        return self._opened(manifest, self._again(manifest.version))
+        return self._opened(manifest, self._replays(manifest.version))
 
     def noted(self, entry_bytes: int) -> None:
-        """Take note of a commit of that size."""
+        """Count the bytes of an entry since the checkpoint."""
         self._since_bytes += entry_bytes
 
     def due(self, entry_bytes: int = 0) -> bool:
@@ -189,10 +189,10 @@ class Checkpoints(Generic[State]):
         return self._since_bytes + entry_bytes > self._size_bytes // 2
 
     def write(self, head: Head[State]) -> Head[State] | None:
-        """Write the checkpoint of a head; returns the same head resting on what was written.
+        """Write the checkpoint of a head; return the same head on the segments that were written.
 
-        None: it was not written, because there is a newer one, or because the store failed: the commits stand, and
-        must not look failed for want of a short cut; a later one tries again.
+        None: it was not written, because a newer one exists or the store failed. A failure is not an error: the commits
+        are in the log, and a later commit tries again.
         """
         self._since_bytes = 0
         try:
@@ -201,7 +201,7 @@ class Checkpoints(Generic[State]):
             return None
 
     def write_whole(self, head: Head[State]) -> None:
-        """Write the checkpoint of a head anew, sharing no segment with another and changing nothing in the head.
+        """Write the checkpoint of a head with segments of its own. The head is not changed.
 
         Raises StorageError.
         """
@@ -244,11 +244,11 @@ class Checkpoints(Generic[State]):
     def _named(
         self, version: int, segments: Mapping[str, Sequence[Segment[Any, Any]]], present: _Manifest | None
     ) -> dict[str, list[StoredSegment]]:
-        """The objects of the segments; those that the present manifest does not name, and a sweep may delete, are
+        """The objects of the segments. A segment that the present manifest does not name may be deleted, so it is
         written.
         """
         there = set() if present is None else {segment for stored in present.segments.values() for segment in stored}
-        again = self._again(version)
+        replays = self._replays(version)
 
         def named(kind: str, segment: Segment[Any, Any]) -> StoredSegment:
             stored: StoredSegment | None = segment.stored
@@ -256,23 +256,23 @@ class Checkpoints(Generic[State]):
                 return stored
             rows = segment.rows()
             stored = self._segments.put(rows)
-            # Kept, lest it be fetched back at once.
+            # Cached, so that it is not fetched back at once.
             self._segments.cache.keep(stored, rows)
-            self._segments.rebase(segment, self._codec(kind), stored, again(kind))
+            self._segments.rebase(segment, self._codec(kind), stored, replays(kind))
             return stored
 
         return _each_segment(named, segments)
 
-    def sweep(self) -> int:
+    def delete_unnamed(self) -> int:
         """Delete segments that the checkpoint does not name and that are a day old by the store's last-modified times;
-        returns how many.
+        return how many.
 
         Raises DamagedError, and deletes nothing, if there is a checkpoint that cannot be read.
         """
         listed = list(self._storage.list(self._location.segments))
         if not listed:
             return 0
-        # Listed before the manifest is read: a segment that comes later is not among them.
+        # Listed before the manifest is read, so that segments written after it are not listed.
         manifest = self._manifest()
         named = () if manifest is None else [segment for stored in manifest.segments.values() for segment in stored]
         retained = [segment.token for segment in named if isinstance(segment, StoredSegment)]
@@ -286,17 +286,18 @@ class Checkpoints(Generic[State]):
         data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
         return None if data is None else _decode(data, self._identity)
 
-    def _opened(self, manifest: _Manifest, again: _Again) -> Head[State]:
+    def _opened(self, manifest: _Manifest, replays: _Replays) -> Head[State]:
         segments = {
-            kind: [self._open(kind, segment, again) for segment in stored] for kind, stored in manifest.segments.items()
+            kind: [self._open(kind, segment, replays) for segment in stored]
+            for kind, stored in manifest.segments.items()
         }
         return Head(manifest.version, manifest.entry_digest, self._machine.restore(manifest.document, segments))
 
-    def _open(self, kind: str, stored: AnySegment, again: _Again) -> Segment[Any, Any]:
+    def _open(self, kind: str, stored: AnySegment, replays: _Replays) -> Segment[Any, Any]:
         codec = self._codec(kind)
         if isinstance(stored, bytes):
             return Segment.of(codec, batch_of(pa.BufferReader(stored), f"{kind} of the checkpoint of {self._identity}"))
-        return self._segments.opened(codec, stored, again(kind))
+        return self._segments.opened(codec, stored, replays(kind))
 
     def _codec(self, kind: str) -> ColumnarCodec[Any, Any]:
         codec = self._machine.codecs.get(kind)
@@ -306,19 +307,19 @@ class Checkpoints(Generic[State]):
             )
         return codec
 
-    def _again(self, version: int) -> _Again:
-        """How to make the columns of a kind again, once for all segments of a checkpoint that are lost.
+    def _replays(self, version: int) -> _Replays:
+        """Functions that replay the columns of a kind, once for all lost segments of the checkpoint.
 
-        They raise DamagedError if the log does not give them either, and StorageError.
+        They raise DamagedError if the log is damaged too, and StorageError.
         """
         replayed = self._replayed
         if replayed is None:
             return lambda _: None
 
-        # Two threads may both make them: a lock held while the store is read could be held for ever.
+        # Two threads may both replay: a lock would be held while the store is read, for an unbounded time.
         @cache
         def columns() -> Mapping[str, Columns[Any, Any]]:
-            # The next commit writes a checkpoint, with what was lost.
+            # The next commit then writes a checkpoint, with the lost segments.
             self._size_bytes = 0
             segments = self._machine.encode_state(replayed(version)).segments
             return {kind: Columns(self._codec(kind), every) for kind, every in segments.items()}
@@ -328,15 +329,15 @@ class Checkpoints(Generic[State]):
 
 def _inlined(segment: Segment[Any, Any]) -> bytes:
     rows = segment.rows()
-    # An object that held them before is not named any more.
+    # The manifest no longer names an object that held them.
     segment.rebase_onto(None, lambda: rows)
     return bytes_of(rows.batch)
 
 
 def _each(act: Callable[[A], B], items: Sequence[A]) -> list[B]:
-    """What it gives for each, in threads if there are several. Raises what the first that fails does."""
+    """The result of ``act`` for each item, in parallel if there are several. Raises the first error."""
     if len(items) < 2:
-        # Of a small table, which need not start threads.
+        # A small table need not start threads.
         return list(map(act, items))
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(act, items))

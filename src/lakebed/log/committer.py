@@ -8,9 +8,9 @@ them and appends one entry (:mod:`lakebed.log.group_commit`), and sets the outco
 proposal, and is reported only once the state it was validated on is committed; it is validated again after a lost race.
 Those that do not fit into the entry are in front of the queue again.
 
-A lost race. The entry that won was read by the append. It is applied, all are validated again, and the next version is
-tried after a short wait with full jitter, for at most LOSING_S. A version whose append is unclear is remembered, and
-this process proposes nothing else until it is settled.
+A lost race. The append has read the winning entry. It is applied, all proposals are validated again, and the next
+version is tried after a short wait with full jitter, for at most LOSING_S. After an unclear append this process
+proposes nothing else until the outcome of that version is known.
 
 A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. Before its first commit a
 process looks one entry past the end: an entry there shows that the end is a gap.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lakebed.log.checkpoint import CheckpointLocation
 
 LOSING_S = 15.0
-"""How long a commit goes on losing races before it gives up."""
+"""The time after which a commit that keeps losing races gives up."""
 
 FRESH_S = 600.0
 """A writer that has not read the log for longer reads it before it appends. Not needed for correctness. It makes it
@@ -78,7 +78,7 @@ class _NoPut(Enum):
 
 
 class Log(Generic[State, Proposed, Change]):
-    """One log and its checkpoints; ``identity`` is written into every entry, so that no other log's entry passes."""
+    """One log and its checkpoints; ``identity`` is in every entry, and an entry of another log is refused."""
 
     def __init__(
         self,
@@ -99,22 +99,22 @@ class Log(Generic[State, Proposed, Change]):
 
     @property
     def head(self) -> Head[State]:
-        """The newest state this process knows; no request."""
+        """The latest entry that this process has read, and its state; no request."""
         return self.tail.head
 
     def open(self) -> State:
-        """A state to begin with: the known one, else that of the newest checkpoint, else the empty one."""
+        """The state that is known, else that of the latest checkpoint, else the empty one."""
         return self.tail.open().state
 
     def follow(self) -> State:
-        """The newest state: reads forward until an entry is not there (two requests when nothing is new)."""
+        """The latest state: reads forward to the end of the log (two requests if there is nothing new)."""
         return self.tail.follow().state
 
     def commit(self, proposal: Proposed) -> Outcome:
-        """Propose one change; returns its outcome. Bounded in time; see the module's rules.
+        """Propose one change; return its outcome. Bounded in time, as the module describes.
 
-        Raises StorageError if the store refuses what comes before the entry, or the entry outright: then nothing of the
-        proposal is in the log, nor will be.
+        Raises StorageError if the store refuses the entry, or a request before it: then the proposal is not in the log,
+        and never will be.
         """
         ticket = Ticket(proposal)
         if not self._queue.enter(ticket):
@@ -125,7 +125,7 @@ class Log(Generic[State, Proposed, Change]):
         return ticket.outcome
 
     def _lead(self, ticket: Ticket[Proposed]) -> None:
-        """Commit for those that wait. While the entry is proven, the next leader appends one behind it."""
+        """Commit for all waiting callers. While the entry is proven, the next leader appends the next one."""
         group, put = [ticket], None
         try:
             try:
@@ -148,23 +148,23 @@ class Log(Generic[State, Proposed, Change]):
     def entry_last_modified(self, version: int) -> datetime:
         """The store's last-modified time of an entry: from the header of the next if that was read.
 
-        Raises NotRetainedError if the log is truncated beyond it, DamagedError if it is gone.
+        Raises NotRetainedError if the entry was truncated, DamagedError if it is missing.
         """
         return self.tail.last_modified_times.of(version)
 
     def last_modified_or_epoch(self, version: int) -> datetime:
-        """The same; of an entry that was truncated, 1970: it is older than what collectors compare it with."""
+        """As :meth:`entry_last_modified`; 1970 for a truncated entry, which is older than any limit of a collector."""
         try:
             return self.entry_last_modified(version)
         except NotRetainedError:
             return EPOCH
 
     def now(self) -> datetime:
-        """The clock that last-modified times the entries: what an entry's age is reckoned by."""
+        """The time by the clock of the log backend, for the age of entries."""
         return self.backend.now()
 
     def read(self, version: int) -> entries.StoredEntry | None:
-        """One entry, its link to the one before not checked; None if there is none. Raises DamagedError."""
+        """One entry, without checking its link to the previous one; None if there is none. Raises DamagedError."""
         data = self.backend.get(version)
         if data is None:
             return None
@@ -172,7 +172,7 @@ class Log(Generic[State, Proposed, Change]):
         return entries.StoredEntry(entry, self.entry_last_modified(version), len(data))
 
     def newest_first(self) -> Iterator[entries.StoredEntry]:
-        """All entries from the newest to the oldest that is kept, read one by one, the chain checked."""
+        """All retained entries from the latest to the oldest, read one by one, with the chain checked."""
         head = self.tail.follow()
         digest = head.digest
         for version in range(head.version, 0, -1):
@@ -197,49 +197,48 @@ class Log(Generic[State, Proposed, Change]):
             yield found
 
     def read_sidecars(self, entry: entries.Entry) -> Mapping[str, bytes]:
-        """The sidecars that an entry names, by digest. Raises DamagedError if one is not as it was put."""
+        """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed."""
         return self._sidecars.read(entry)
 
     # -- checkpoints and truncation ---------------------------------------------------------------------------------
 
     def wait_for_checkpoint(self) -> None:
-        """Return when no checkpoint is being written by this process."""
+        """Wait until this process writes no checkpoint."""
         self.tail.wait_for_checkpoint()
 
     def retain_checkpoint(self) -> int:
-        """Keep a checkpoint of the head; returns its version. Raises StorageError if it does not read back."""
+        """Write a retained checkpoint of the head; return its version. Raises StorageError if it is not readable."""
         head = self.tail.follow()
         self.retained.retain(head)
-        # Were the newest older than a retained one, each reader would look for the retained one.
+        # If the latest checkpoint were older than a retained one, each reader would look for the retained one.
         self.tail.start_checkpoint()
         return head.version
 
     def log_start(self) -> int:
-        """The version up to which entries may be gone; one request."""
+        """The version up to which entries may be deleted; one request."""
         return self.backend.log_start()
 
     def truncate(self, to: int) -> int:
-        """Raise the log start and delete the entries up to it; returns how many were there.
+        """Raise the log start and delete the entries up to it; return how many there were.
 
-        Requires two retained checkpoints, at ``to`` and above, that were read back; see
-        :mod:`lakebed.retention.run`.
+        Requires two retained checkpoints, at ``to`` and above, that were read back (:mod:`lakebed.retention.run`).
         Raises UnsafeStoreError if the store cannot keep a log start.
         """
         while (log_start := self.backend.log_start()) < to:
             self.backend.advance_log_start(log_start, to)
-        # In ascending order, so that the last one there shows whether an earlier round was completed.
+        # In ascending order, so that the last one shows whether an earlier truncation was completed.
         doomed = sorted(version for version in self.backend.versions() if version <= log_start)
         self.backend.remove(doomed)
         return len(doomed)
 
     def delete_orphan_sidecars(self) -> int:
-        """Delete sidecars that no entry will ever name, going by the newest version known; returns how many.
+        """Delete sidecars that no entry names or will ever name; return how many.
 
         Raises DamagedError, StorageError.
         """
-        return self._sidecars.sweep(self.backend.log_start(), self.head.version, self._believed)
+        return self._sidecars.delete_unnamed(self.backend.log_start(), self.head.version, self._verified)
 
-    def _believed(self, version: int) -> bytes:
+    def _verified(self, version: int) -> bytes:
         data = self.backend.get(version)
         if data is not None:
             entries.decode(data, self.identity, version, None)
@@ -250,7 +249,7 @@ class Log(Generic[State, Proposed, Change]):
     # -- committing ---------------------------------------------------------------------------------------------
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
-        """Put an entry for a group; None: there is none to prove, and every caller has its outcome."""
+        """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""
         if clock.monotonic_s() - self.tail.proven_s > FRESH_S:
             self.follow()
         if self._unsettled is not None and not self._settle_old():
@@ -266,7 +265,7 @@ class Log(Generic[State, Proposed, Change]):
                 return None
             clock.sleep(self._backoff.after_losing_s(lost))
             if lost > 1 or reading.head.version < self.head.version:
-                # The winner may have won more by now. After the first loss a look would mostly find nothing.
+                # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
                 self.follow()
                 reading = self.tail.reading()
         return None if done is _NoPut.REPORTED else done
@@ -297,16 +296,16 @@ class Log(Generic[State, Proposed, Change]):
         return _Put(reading, validated, self.backend.known_log_start(pending.version))
 
     def _lose_to(self, reading: ReadAhead[State], found: bytes) -> None:
-        """Read on over the entry that won."""
+        """Apply the entry that won."""
         try:
             self.tail.read_on(reading, found)
         except (DamagedError, UnsupportedFormatError) as error:
             self.tail.prove(reading, error)
 
     def _report_proven(self, put: _Put[State]) -> None:
-        """Report the outcomes if the log start proves the entry; else those that the state knows by a request key.
+        """Report the outcomes if the log start proves the entry, else those whose request keys the state has.
 
-        If this process slept until the log was truncated beyond the entry, the create proves nothing, and an earlier
+        If this process stopped until the log was truncated beyond the entry, the create proves nothing, and an earlier
         put of the same bytes may have been in the log.
         """
         try:
@@ -317,7 +316,7 @@ class Log(Generic[State, Proposed, Change]):
                 return
             state = self.follow()
         except StorageError:
-            # The entry is stored, and most likely in the log: the outcome stays unknown.
+            # The entry is stored and probably in the log: the outcome stays unknown.
             return
         for ticket in put.validated.outcomes:
             resolved = self.machine.resolve(ticket.proposal, state)
@@ -341,8 +340,8 @@ class Log(Generic[State, Proposed, Change]):
         data = entries.encode(self.identity, entry, validated.body)
         if last_modified_us is not None:
             return PendingEntry(version, data)
-        # A request for the last-modified time is worth it, but not beside that for a checkpoint, nor in haste: while
-        # others wait, shortly after another entry, or after a lost race.
+        # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
+        # wait, another entry was just appended, or a race was lost.
         hasty = hasty or len(self._queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
         if not hasty and not self.checkpoints.due(entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES):
             asked = replace(
@@ -356,13 +355,13 @@ class Log(Generic[State, Proposed, Change]):
         try:
             last_modified = of(version) if version else None
         except StorageError:
-            # It saves others a request, and is not worth failing for.
+            # It only saves other processes a request.
             return None
         return None if last_modified is None else to_us(last_modified)
 
     def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | None:
-        """As :func:`append`; an outcome that stays open is reported as unknown, and the entry is remembered."""
-        # Before the put: after an interrupt no proposal of it may be proposed again.
+        """As :func:`append`; if the outcome is unclear, report it as unknown and keep the entry as unsettled."""
+        # Before the put, because after an interrupt its proposals must not be proposed again.
         _report_all(validated.outcomes, Unknown(pending.version))
         try:
             found = append(self.backend, pending)
@@ -379,7 +378,7 @@ class Log(Generic[State, Proposed, Change]):
         return found
 
     def _settle_old(self) -> bool:
-        """Settle what an earlier unknown outcome left under way; False if the store still does not answer."""
+        """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""
         assert self._unsettled is not None
         if append(self.backend, self._unsettled) is None:
             return False

@@ -1,10 +1,11 @@
-"""Log entries as bytes: NDJSON, a header line and one line a transaction.
+"""Log entries as bytes: NDJSON, a header line and one line for each transaction. Pure.
 
-The header carries what a reader must check before it believes a line: the format version, required features, the log
-and version the entry belongs to, a digest of the lines below it, and the digest of the previous entry, which chains
-the log. JSON alone does not notice damage: a few changed bytes often still parse. An entry cannot hold the store's
-last-modified time of itself, so each holds that of the one before. The header also names the sidecars that the lines
-claim, so that they are found without reading the lines. Pure.
+The header has what a reader checks first: the format version, required features, the log and version of the entry, a
+digest of the lines below it, and the digest of the previous entry, which chains the log. JSON alone does not detect
+damage: a few changed bytes often still parse. The store's last-modified time of an entry is known after it is written,
+so the next entry has it. The header also names the sidecars of the lines, so that they can be fetched first.
+
+Errors. UnsupportedFormatError for a newer format, DamagedError for everything else that is wrong.
 """
 
 from __future__ import annotations
@@ -31,21 +32,20 @@ FORMAT = 1
 """Version 0 may change without migration; every reader refuses a version above its own."""
 
 NAMED_WITHIN = 64
-"""A sidecar put for entry n may be named by that entry and those after it, so many in all: a writer who has lost a
-race need not put it again, and it can be told when it will never be named."""
+"""A sidecar that was put for entry n may be named by entries n to n + NAMED_WITHIN - 1: a writer that lost a race need
+not put it again, and it is known when no entry can name it any more."""
 
 LAST_MODIFIED_BYTES = 17
-"""What a last-modified time adds to an entry without one: its digits, till the year 5138, in place of ``null``, and one
-to spare."""
-
+"""The bytes that a last-modified time adds to an entry without one: its digits until the year 5138 instead of
+``null``, and one spare."""
 
 REFERENCE_BYTES = 93
-"""What a reference in a sidecar weighs beside what is in lines: so much it would be there."""
+"""The weight of a reference in a sidecar: the bytes that it would take in a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarReference:
-    """What an entry says of a sidecar: the version it was put for (:mod:`lakebed.log.sidecars`), digest, and size."""
+    """A sidecar as a header names it: the version it was put for (:mod:`lakebed.log.sidecars`), digest, and size."""
 
     version: int
     digest: str
@@ -57,9 +57,9 @@ class SidecarReference:
 class Entry:
     """One decoded entry; ``documents`` are its transactions, each in JSON.
 
-    ``id`` tells it from any other that was proposed for its version; ``time`` and ``writer`` are the writer's own
-    words, for people. ``last_modified_us`` is the store's last-modified time of the entry *before* it, in microseconds
-    since 1970; None: its writer did not know.
+    ``id`` distinguishes it from other entries that were proposed for its version; ``time`` and ``writer`` are
+    statements of the writer, for people. ``last_modified_us`` is the store's last-modified time of the *previous*
+    entry, in microseconds since 1970; None if the writer did not know it.
     """
 
     version: int
@@ -75,7 +75,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry as it was found: when it was stored, by the store's clock, and how large it is."""
+    """An entry with the time at which it was stored, by the store's clock, and its size."""
 
     entry: Entry
     stored_at: datetime
@@ -83,12 +83,12 @@ class StoredEntry:
 
 
 def digest_of(data: bytes) -> str:
-    """XXH3-128 in hex: finds damage, does not stop forgery."""
+    """XXH3-128 in hex. It detects damage, not forgery."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def weight_bytes(data: bytes, sidecars: Sequence[SidecarReference]) -> int:
-    """The size of an entry as if its sidecars were in its lines: what it costs to read and to keep."""
+    """The size of an entry as if its sidecars were in its lines: the cost of reading and storing it."""
     return len(data) + REFERENCE_BYTES * sum(sidecar.references for sidecar in sidecars)
 
 
@@ -114,9 +114,8 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
 def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
     """The entry of these bytes, which must be entry ``version`` of ``log`` after an entry of digest ``previous``.
 
-    Without ``previous`` (whoever reads backwards has not seen it yet) that one claim is for the caller to check.
-    Raises UnsupportedFormatError for a newer format or an unknown feature, DamagedError for anything else that is
-    wrong.
+    Without ``previous``, which a backward reader does not know yet, the caller checks the chain. Raises
+    UnsupportedFormatError for a newer format or an unknown feature, DamagedError for everything else that is wrong.
     """
     name = f"entry {version} of {log}"
     head, _, body = data.partition(b"\n")
@@ -128,7 +127,7 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
         else "is cut short" if lines.pop() or len(lines) != header.get("count")
         else "was changed after it was written" if header.get("digest") != digest_of(body)
         else "does not follow the entry before it" if previous not in (None, header.get("previous"))
-        else "has an invalid header" if not _sensible(header, version)
+        else "has an invalid header" if not _is_valid(header, version)
         else None
     )  # fmt: skip
     if wrong:
@@ -138,17 +137,17 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
     return Entry(version, *facts, digest_of(data), header["previous"], tuple(lines), sidecars)
 
 
-def _sensible(header: Mapping[str, Any], version: int) -> bool:
-    """Whether the fields are of their types, and those that nothing else checks what they must be."""
+def _is_valid(header: Mapping[str, Any], version: int) -> bool:
+    """Whether the fields have their types, and values that no other check covers."""
     last_modified_us = header.get("last_modified_us", "")
     last_modified = last_modified_us is None or (is_whole(last_modified_us) and version > 1)
     sidecars = header.get("sidecars")
-    named = isinstance(sidecars, list) and all(_sensible_sidecar(sidecar, version) for sidecar in sidecars)
+    named = isinstance(sidecars, list) and all(_is_valid_sidecar(sidecar, version) for sidecar in sidecars)
     counted = type(header["version"]) is int and type(header["count"]) is int
     return last_modified and named and counted and all(is_text(header.get(field)) for field in _TEXTS)
 
 
-def _sensible_sidecar(sidecar: Any, version: int) -> bool:
+def _is_valid_sidecar(sidecar: Any, version: int) -> bool:
     if not isinstance(sidecar, list) or [type(fact) for fact in sidecar] != [int, str, int, int]:
         return False
     sized = is_whole(sidecar[2]) and is_whole(sidecar[3])
@@ -157,7 +156,7 @@ def _sensible_sidecar(sidecar: Any, version: int) -> bool:
 
 @contextmanager
 def naming(log: str, version: int) -> Iterator[None]:
-    """Whatever is wrong with a transaction inside the block is told with the entry that it stands in."""
+    """Add the entry to the message of an error about a transaction inside the block."""
     try:
         yield
     except (DamagedError, UnsupportedFormatError) as error:
@@ -165,7 +164,7 @@ def naming(log: str, version: int) -> Iterator[None]:
 
 
 def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
-    """A header line, its format version checked. Raises UnsupportedFormatError or DamagedError."""
+    """Parse a header line and check its format version. Raises UnsupportedFormatError or DamagedError."""
     try:
         header = load(line)
         version, features = header["format"], header["features"]
@@ -187,7 +186,7 @@ def parse_header(line: bytes, name: str) -> Mapping[str, Any]:
 
 
 def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
-    """The bytes of the manifest of the state after entry ``version``, with that entry's digest to go on from."""
+    """The bytes of a checkpoint's manifest; ``entry_digest`` is the digest of entry ``version``, to replay from."""
     body = dump(document) + b"\n"
     header = {
         "format": FORMAT,
@@ -201,7 +200,7 @@ def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) 
 
 
 def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:
-    """Number, entry digest and document of a checkpoint's manifest. Raises as :func:`decode` does."""
+    """Version, entry digest and document of a checkpoint's manifest. Raises as :func:`decode`."""
     head, _, body = data.partition(b"\n")
     header = parse_header(head, f"the checkpoint of {log}")
     name = f"the checkpoint of {log}"

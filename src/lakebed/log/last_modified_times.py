@@ -1,8 +1,7 @@
-"""When entries were stored, by the store's own clock, with as few requests as possible.
+"""When entries were stored, by the store's clock, with as few requests as possible.
 
-Entry n+1 carries the last-modified time of entry n, so a process that reads the log forward learns all of them but the
-newest without a request; that one, and any that a writer did not know, is read from the store. No writer's clock has a
-part in them.
+Entry n+1 has the last-modified time of entry n, so a process that reads the log forward needs no request, except for
+the latest entry and for times that a writer did not know. Clocks of writers are not used.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
 
 TIMES_MAX = 10_000
-"""Times kept, of the newest entries: about a megabyte. Any other costs a request."""
+"""Times that are cached, of the latest entries: about a megabyte. Any other takes a request."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def from_us(last_modified_us: int) -> datetime:
-    """The moment of so many microseconds since 1970."""
+    """The time of a number of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=last_modified_us)
 
 
@@ -32,7 +31,7 @@ def to_us(last_modified: datetime) -> int:
 
 
 def gone(log: str, version: int) -> Error:
-    """For an entry that was there, or must have been, and is not."""
+    """The error for an entry that should exist and does not."""
     return Code.ENTRY_MISSING(
         f"entry {version} of {log} is missing from the store; restore the object from a copy", log=log, version=version
     )
@@ -47,21 +46,19 @@ class LastModifiedTimes:
         self._known: dict[int, datetime] = {}
 
     def note(self, version: int, last_modified: datetime) -> datetime:
-        """Remember what a header, or the store, said of an entry."""
+        """Cache a time that a header or the store has reported."""
         if len(self._known) >= TIMES_MAX:
             self._known = dict(list(self._known.items())[-TIMES_MAX // 2 :])
         self._known[version] = last_modified
         return last_modified
 
     def known(self, version: int) -> datetime | None:
-        """The last-modified time of an entry, if no request is needed for it."""
+        """The last-modified time of an entry if it takes no request, else None."""
         found = self._known.get(version) or self._backend.known_last_modified(version)
         return None if found is None else self.note(version, found)
 
     def of(self, version: int) -> datetime:
-        """The last-modified time of an entry. Raises NotRetainedError if it was truncated, DamagedError if it is
-        gone.
-        """
+        """The last-modified time of an entry. Raises NotRetainedError if truncated, DamagedError if missing."""
         found = self.known(version) or self._backend.last_modified(version)
         if found is not None:
             return self.note(version, found)

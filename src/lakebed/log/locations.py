@@ -1,9 +1,9 @@
-"""Where the logs of an instance are kept, by URL, and which of these URLs the user has agreed to.
+"""Open the logs of an instance by URL, and record which of these URLs the user has agreed to.
 
-``instance.json`` may name another place for the log, and whoever can write that object chooses it. To open an instance
-would then connect to a host that the user never chose, with the credentials in the user's environment. So the first
-contact needs the user's agreement; it is kept in ``lakebed/log_urls.json`` of the user's configuration folder
-(``XDG_CONFIG_HOME``, by default ``~/.config``), a JSON object from the instance's root URL to its log URL.
+``instance.json`` may name a separate location for the log, chosen by the program that wrote the object. Opening the
+instance would then connect to a host that the user never chose, with the credentials in the user's environment. So the
+first connection needs the user's agreement, which is kept in ``lakebed/log_urls.json`` of the user's configuration
+folder (``XDG_CONFIG_HOME``, by default ``~/.config``), a JSON object from the instance's root URL to its log URL.
 
 A log in the same bucket as the data, or both on local disk, needs no agreement: no other host is reached.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def connect_logs(
     url: str | None, storage: Storage, instance: str, *, storage_options: Mapping[str, str] | None = None
 ) -> LogLocation:
-    """Where an instance keeps its logs: at a URL of their own, or (None) in the store that holds its data.
+    """The logs of an instance: at a URL of their own, or (None) in the store of its data.
 
     The URL is one of a store, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are for stores of the
     data's kind, and their credentials for DynamoDB. Nothing is read or written yet.

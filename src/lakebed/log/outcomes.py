@@ -1,4 +1,7 @@
-"""How a commit ended, as values: losing a race is not an exception."""
+"""The outcomes of a commit, as values: losing a race is not an exception.
+
+:func:`version_of` turns the outcomes without a version into errors, for callers that need one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from lakebed.state.transactions import TooManyRuns, TooOld
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """In the log as part of entry ``version``; ``repeated`` if an earlier proposal of the same request put it there."""
+    """Part of entry ``version``; ``repeated``: an earlier proposal with the same request key was committed there."""
 
     version: int
     repeated: bool = False
@@ -19,7 +22,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class NotCommitted:
-    """Rejected by the state: nothing of it is in the log, nor will be.
+    """Rejected by the state: the proposal is not in the log, and never will be.
 
     Programs test ``code`` and read ``facts``; ``reason`` is for people.
     """
@@ -29,28 +32,28 @@ class NotCommitted:
     facts: Facts = field(default_factory=Facts)
 
     def error(self, what: str) -> Error:
-        """The error for a caller that takes no outcome; ``what`` it was about."""
+        """The error for this outcome; ``what`` names the operation in its message."""
         facts: Facts = {**self.facts, "reason": self.reason}
         return self.code(f"{what}: {self.reason}", **facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Contended:
-    """Others won every version that was tried: nothing of it is in the log, nor will be."""
+    """Other writers won all attempts: the proposal is not in the log, and never will be."""
 
     attempts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """So many callers of this process wait already: it was not proposed, and nothing of it will be in the log."""
+    """The commit queue of this process is full: the proposal was not made, and never will be in the log."""
 
     waiting: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The store stopped answering: entry ``version`` may hold it, now or later. Nothing may be deleted."""
+    """The store gave no clear answer: entry ``version`` may have it, now or later. Do not delete its files."""
 
     version: int
 
@@ -59,7 +62,7 @@ Outcome = Committed | NotCommitted | Contended | Crowded | Unknown | TooOld | To
 
 
 def version_of(outcome: Outcome, what: str) -> int:
-    """The log number of a commit. Raises RejectedError, ContentionError or UnknownOutcomeError for the others."""
+    """The version of a commit. Raises RejectedError, ContentionError or UnknownOutcomeError for other outcomes."""
     match outcome:
         case Committed(version):
             return version

@@ -1,12 +1,13 @@
-"""The segments of checkpoints: written once under a fresh name, fetched when one of their rows is asked for.
+"""Segments of checkpoints: each is written once under a new name, and fetched when one of its rows is read.
 
-A segment that is asked for is fetched whole, verified by its digest, mapped into memory, and kept by the process's
-:data:`STATE_CACHE`. When others push it out, the mapping goes with the last lookup that uses it, and the next one
-fetches it again. So a state takes the memory of what is looked at, however large it is.
+A segment is fetched whole, verified by its digest, mapped into memory, and kept in :data:`STATE_CACHE`. An evicted
+segment stays mapped until the last lookup that uses it ends; the next lookup fetches it again. So a state takes the
+memory of the segments in use, however large it is.
 
-A segment that is gone or damaged costs time and nothing else: the state that its checkpoint was written of is made
-again from the log, and the segment out of that. Whatever rests on the segment, the newest state or one that a caller
-has held for days, goes on as if nothing had been. The next checkpoint writes it anew.
+A missing or damaged segment costs time only: the state of its checkpoint is replayed from the log, and the segment is
+made from that. All states that refer to the segment stay readable, and the next checkpoint writes it again.
+
+Errors. StorageError; DamagedError for a segment that cannot be read and cannot be replayed.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from lakebed.storage.retries import put_until_clear
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
-Again = Callable[[], Columns[Any, Any]]
-"""Gives all rows of a kind as of the checkpoint that a segment was written with, without that segment."""
+Replay = Callable[[], Columns[Any, Any]]
+"""Returns all rows of a kind at the version of a segment's checkpoint, without reading the segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment's object and what a manifest says of it: token, digest, bytes; how many rows, first and last key."""
+    """A segment as a manifest names it: token, digest and size of its object; number of rows, first and last key."""
 
     token: str
     digest: str
@@ -48,13 +49,13 @@ class StoredSegment:
 
 
 class SegmentCache:
-    """Opened segments of whatever tables, up to a bound; what was used least recently goes first. Safe for threads.
+    """Open segments of all tables, with a bound on their bytes; the least recently used is evicted first.
 
-    Counted are the bytes of the segments as they are stored. They bound what the process holds of checkpoints: mapped
-    files, which take memory as far as they are looked at (and on a store that is not local, space in the temporary
-    folder), and segments that it has just written. Not counted, and held by each open table beside it: the keys of its
-    partitions (some 30 MB for 132,000), what was committed since its checkpoint, and segments so small that they lie in
-    the manifest. The part in use stays until its lookup ends, even if it is larger than the bound.
+    Counted are the stored bytes of fetched segments and of those just written. A fetched segment is a mapped file: it
+    takes memory for the pages that were read, and, unless the store is local, space in the temporary folder. Not
+    counted, and held by each open table: the keys of its partitions (some 30 MB for 132,000), the changes since its
+    checkpoint, and segments that are small enough to lie in the manifest. A segment in use stays until its lookup ends,
+    even if it is larger than the bound. Safe to use from many threads.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -64,7 +65,7 @@ class SegmentCache:
         self._changing = threading.Lock()
 
     def get(self, stored: StoredSegment) -> SegmentRows[Any, Any] | None:
-        """The part's rows; None if they are not kept."""
+        """The segment's rows; None if they are not in the cache."""
         with self._changing:
             found = self._rows.get(stored)
             if found is not None:
@@ -72,7 +73,7 @@ class SegmentCache:
             return found
 
     def keep(self, stored: StoredSegment, rows: SegmentRows[Any, Any]) -> None:
-        """Keep the segment's rows, as what was used last."""
+        """Add the segment's rows, as the most recently used."""
         with self._changing:
             if stored not in self._rows:
                 self.size_bytes += stored.size_bytes
@@ -81,7 +82,7 @@ class SegmentCache:
             self._shrink()
 
     def limit(self, bytes_max: int) -> None:
-        """Change the bound; what is above it goes at once."""
+        """Change the bound, and evict what exceeds it."""
         with self._changing:
             self.bytes_max = bytes_max
             self._shrink()
@@ -93,13 +94,13 @@ class SegmentCache:
 
 
 STATE_CACHE = SegmentCache(1024 * 1024 * 1024)
-"""The one of this process: memory is the process's, however many instances and tables it opens."""
+"""The cache of this process, for all of its instances and tables."""
 
 
 def set_state_cache_bytes(size_bytes: int) -> None:
-    """Bound what this process keeps of the states of all its tables; 1 GiB unless it is changed.
+    """Bound the bytes that this process caches of the states of all its tables; the default is 1 GiB.
 
-    See :class:`SegmentCache` for what is counted. Less costs fetching segments again, each of 1 to 2 MB. Raises
+    :class:`SegmentCache` says what is counted. With less, segments of 1 to 2 MB each are fetched again. Raises
     UsageError.
     """
     if not is_whole(size_bytes):
@@ -109,22 +110,22 @@ def set_state_cache_bytes(size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentStore:
-    """Where the segments of one log lie; ``name`` gives the object of a token."""
+    """The stored segments of one log; ``name`` maps a token to an object name."""
 
     storage: Storage
     name: Callable[[str], str]
     cache: SegmentCache
 
-    def opened(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment, again: Again | None) -> Segment[Any, Any]:
-        """A segment whose rows are fetched when they are asked for."""
+    def opened(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment, replay: Replay | None) -> Segment[Any, Any]:
+        """A segment whose rows are fetched when they are read."""
         segment: Segment[Any, Any] = Segment((stored.first, stored.last), stored.count, stored.size_bytes, _nowhere)
-        self.rebase(segment, codec, stored, again)
+        self.rebase(segment, codec, stored, replay)
         return segment
 
     def rebase(
-        self, segment: Segment[Any, Any], codec: ColumnarCodec[Any, Any], stored: StoredSegment, again: Again | None
+        self, segment: Segment[Any, Any], codec: ColumnarCodec[Any, Any], stored: StoredSegment, replay: Replay | None
     ) -> None:
-        """Let the rows of the segment be found in that object from now on, or made again if it is gone or damaged."""
+        """From now on read the segment from that object, or replay it if the object is missing or damaged."""
 
         def rows() -> SegmentRows[Any, Any]:
             found = self.cache.get(stored)
@@ -133,10 +134,10 @@ class SegmentStore:
             try:
                 found = self.fetched(codec, stored)
             except DamagedError:
-                if again is None:
+                if replay is None:
                     raise
-                made = SegmentRows(codec, again().between(stored.first, stored.last))
-                # It is no copy of the object: kept by the segment itself, and written anew by the next checkpoint.
+                made = SegmentRows(codec, replay().between(stored.first, stored.last))
+                # Kept by the segment, not the cache, and without an object: the next checkpoint writes it again.
                 segment.rebase_onto(None, lambda: made)
                 return made
             self.cache.keep(stored, found)
@@ -145,20 +146,20 @@ class SegmentStore:
         segment.rebase_onto(stored, rows)
 
     def put(self, rows: SegmentRows[Any, Any]) -> StoredSegment:
-        """Write rows under a fresh name. Raises StorageError."""
+        """Write rows under a new name. Raises StorageError."""
         data = bytes_of(rows.batch)
         count = rows.batch.num_rows
         token, digest = clock.random_token(), entries.digest_of(data)
         name = self.name(token)
-        # The name is fresh, so that "exists" can only be about an earlier put of ours.
+        # The name is new, so EXISTS means an earlier attempt of this put.
         put_until_clear(lambda: self.storage.create(name, data), name)
         return StoredSegment(token, digest, len(data), count, rows.key(0), rows.key(count - 1))
 
     def fetched(self, codec: ColumnarCodec[Any, Any], stored: StoredSegment) -> SegmentRows[Any, Any]:
-        """The part's rows from its object. Raises DamagedError if it is gone, or not what was written; StorageError."""
+        """The segment's rows from its object. Raises DamagedError if it is missing or was changed; StorageError."""
         name = self.name(stored.token)
         try:
-            # The mapping outlives the file's name: what is in use stays readable.
+            # The mapping stays readable after the file is deleted.
             with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
                 check_get(name, source.size())
                 rows = SegmentRows(codec, batch_of(source, name))
@@ -173,11 +174,11 @@ class SegmentStore:
 
 
 def _nowhere() -> SegmentRows[Any, Any]:
-    raise AssertionError("a segment was asked for its rows before it had any")
+    raise AssertionError("a segment was read before it was given its object")
 
 
 def bytes_of(batch: pa.RecordBatch) -> bytes:
-    """A segment's rows as they are stored."""
+    """A segment's rows in the stored form, an Arrow IPC file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -186,7 +187,7 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
 
 
 def batch_of(source: pa.NativeFile, name: str) -> pa.RecordBatch:
-    """The rows of a stored part. Raises DamagedError if it is none, or compressed to less than its rows take."""
+    """The rows of a stored segment. Raises DamagedError if it is malformed, or decompresses to too much."""
     try:
         batches = list(open_within(source, source.size(), name))
     except pa.ArrowException as error:

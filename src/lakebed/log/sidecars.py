@@ -1,12 +1,12 @@
-"""Sidecars: what would be too long for a line of an entry, in objects of their own that its header names.
+"""Sidecars: lists that are too long for a line of an entry, in objects of their own that the entry's header names.
 
-They are put before the entry, so that whoever reads the entry finds them, and lie beside the data, wherever the
-entries are kept. A name holds the version that the entry was to have, and the digest of the bytes. An entry names side
-objects of its own version, or of one a little below: a race was lost since they were put, and nobody put them again.
+They are put before the entry, so that every reader of the entry finds them, and lie beside the data, wherever the log
+is. The name of a sidecar has the version that the entry was to have, and the digest of the bytes. An entry names
+sidecars of its own version or of one a little below: after a lost race, a writer reuses the sidecars that it has put.
 
-A crash, a refusal or a lost race partitions sidecars that no entry names. They are known by their versions alone:
-only NAMED_WITHIN entries may name one, an entry never changes, and so once all of these are there it is certain. No
-clock is asked; whoever stands still for days between the sidecar and the entry loses the race, and nothing else.
+A crash, a rejection or a lost race leaves sidecars that no entry names. Only NAMED_WITHIN entries may name a sidecar,
+and entries never change, so once all of these exist it is certain that none names it. This needs no clock: a writer
+that stops for days between the sidecar and the entry loses the race, and its sidecar.
 Source: docs/decisions/0014.
 """
 
@@ -44,10 +44,10 @@ class SidecarStore:
         self._named: set[str] = set()
 
     def put(self, sidecars: Mapping[str, Sidecar], version: int) -> tuple[SidecarReference, ...]:
-        """Put what entry ``version`` is to claim, by digest; returns what its header has to name.
+        """Put the sidecars of entry ``version``, by digest; return the references for its header.
 
-        What was put for the group before and may be named by this entry is not put again. Raises StorageError:
-        nothing may name them.
+        A sidecar that an earlier attempt has put, and that this entry may name, is not put again. Raises StorageError;
+        then no entry may name them.
         """
         if not sidecars:
             return ()
@@ -63,17 +63,17 @@ class SidecarStore:
         )
 
     def read(self, entry: Entry) -> dict[str, bytes]:
-        """What an entry names, by digest. Raises DamagedError if one is gone or was changed, StorageError."""
+        """The sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed, StorageError."""
         named = {sidecar.digest: sidecar for sidecar in entry.sidecars}
         with naming(self._identity, entry.version):
             return _each(lambda digest: self._read_one(named[digest]), named)
 
-    def sweep(self, log_start: int, head: int, read: Callable[[int], bytes]) -> int:
-        """Delete what no entry above the log start names nor ever will, given the newest version; returns how many.
+    def delete_unnamed(self, log_start: int, head: int, read: Callable[[int], bytes]) -> int:
+        """Delete the sidecars that no entry above the log start names or may yet name; return how many.
 
-        ``read`` gives the bytes of an entry, their digest checked. Read are those that may name what is listed, once
-        they are all there; about one that it has found named a process reads no more. Raises as ``read`` does, and
-        StorageError.
+        ``head`` is the latest version. ``read`` returns the verified bytes of an entry; it is called for the entries
+        that may name a listed sidecar, if all of them exist. A sidecar that was found to be named is not looked for
+        again by this process. Raises as ``read``, and StorageError.
         """
         listed = [found.name for found in self._storage.list(sidecar_folder(self._prefix))]
         self._named = {name for name in self._named.intersection(listed) if _outlives(self._prefix, name, log_start)}
@@ -84,7 +84,7 @@ class SidecarStore:
         for name, (first, digest) in settled.items():
             for version in range(max(first, log_start + 1), first + NAMED_WITHIN):
                 if version not in found:
-                    # Header and claim both name it. Only the claim is under a digest, so that either is enough.
+                    # The header and a line both name it. Only the lines have a digest, so one of them is enough.
                     found[version] = digests.intersection(_DIGESTS.findall(read(version).decode()))
                 if digest in found[version]:
                     self._named.add(name)
@@ -94,7 +94,7 @@ class SidecarStore:
         return len(doomed)
 
     def _put_one(self, name: str, data: bytes) -> None:
-        # What exists under this name are these very bytes: it holds their digest.
+        # The name contains the digest, so an object that exists has these bytes.
         put_until_clear(lambda: self._storage.create(name, data), name)
 
     def _read_one(self, sidecar: SidecarReference) -> bytes:
@@ -110,13 +110,13 @@ class SidecarStore:
 
 
 def _outlives(prefix: str, name: str, log_start: int) -> bool:
-    """Whether an entry that is not truncated may name it."""
+    """Whether an entry above the log start may name the sidecar."""
     put = parse_sidecar_name(prefix, name)
     return put is None or put[0] + NAMED_WITHIN > log_start + 1
 
 
 def _each(work: Callable[[str], Done], digests: Collection[str]) -> dict[str, Done]:
-    """What comes of each, several at a time."""
+    """The result of ``work`` for each digest, several in parallel."""
     if len(digests) < 2:
         return {digest: work(digest) for digest in digests}
     with ThreadPoolExecutor(_THREADS) as threads:

@@ -1,7 +1,7 @@
-"""Arrow arrays made of bytes, and NumPy's numbers out of them.
+"""Convert between Arrow arrays and bytes or NumPy arrays, without importing pandas.
 
-``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas where it is installed, to ask whether what they
-were given is one of its: half a second, in a new process that wants one row. Nothing is copied here but text.
+``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` import pandas if it is installed, to recognise its types. This
+takes half a second, in a new process that reads one row. Only :func:`of_binary` copies.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def of_integers(numbers: Integers) -> pa.Array:
-    """The same numbers."""
+    """An int64 array of the numbers."""
     return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def of_binary(values: Sequence[bytes], kind: pa.DataType | None = None) -> pa.Array:
-    """The same values, as binary or as another type whose layout is that of binary."""
+    """An array of the values, of type binary or another type with the same layout."""
     ends = array("i", accumulate(map(len, values), initial=0))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind or pa.binary(), len(values), buffers)
 
 
 def integers(column: pa.Array) -> Integers:
-    """Numbers of an array of 64-bit integers without nulls."""
+    """The numbers of an array of 64-bit integers without nulls."""
     found: Integers = np.frombuffer(column.buffers()[1] or b"", np.int64, len(column), 8 * column.offset)
     return found
 
 
 def booleans(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Values of a boolean array without nulls."""
+    """The values of a boolean array without nulls."""
     bits = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].view(np.bool_)

@@ -1,8 +1,8 @@
-"""What a value may be: the predicates that the public methods and the codecs share, and the errors of the former.
+"""Checks of argument values: predicates that public methods and codecs share, and the errors of the methods. Pure.
 
-A value that enters a log is checked twice by the same predicates: where a caller gives it (a UsageError that names the
-argument), and where a document is written or read (:mod:`lakebed.state.fields`). Python takes ``True`` for 1 and JSON
-has no types of its own, so a check is of the type as well as of the range. Pure.
+A value that enters a log is checked twice with the same predicate: in the public method (a UsageError that names the
+argument), and when a document is written or read (:mod:`lakebed.state.fields`). Predicates check the type as well as
+the range, because Python accepts ``True`` for 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from lakebed.errors import Code
 
 INT64_MAX = 2**63 - 1
-"""Every number in a log fits this: readers keep them in columns of int64."""
+"""The limit of every number in a log: readers keep them in columns of int64."""
 
 REQUEST_KEY_CHARACTERS_MAX = 1_024
 """The state keeps every request key for ``log_s``."""
@@ -30,7 +30,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """A text that UTF-8 can hold: half of a surrogate pair it cannot."""
+    """A string that UTF-8 can encode, so without a lone surrogate."""
     if not isinstance(value, str):
         return False
     try:
@@ -40,27 +40,27 @@ def is_text(value: Any) -> TypeGuard[str]:
 
 
 def is_id(value: Any) -> TypeGuard[str]:
-    """An id as it stands in object names."""
+    """An id that is valid in object names."""
     return isinstance(value, str) and ID.fullmatch(value) is not None
 
 
 def are_texts(values: Any) -> bool:
-    """A list or tuple of texts."""
+    """A list or tuple of strings that UTF-8 can encode."""
     return isinstance(values, list | tuple) and all(map(is_text, values))
 
 
 def are_names(values: Any) -> bool:
-    """A mapping of texts to texts."""
+    """A mapping of strings to strings that UTF-8 can encode."""
     return isinstance(values, Mapping) and are_texts([*values, *values.values()])
 
 
 def is_whole(value: Any, least: int = 0, most: int = INT64_MAX) -> TypeGuard[int]:
-    """A whole number of that range; a boolean is none."""
+    """An int in ``[least, most]``, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def shown(value: Any) -> str:
-    """The value as an error message shows it, whatever it is: short, and on one line."""
+    """The value for an error message: short, and on one line, whatever its type."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 - a value's own code may raise anything, and it is the value that is at fault
@@ -70,25 +70,25 @@ def shown(value: Any) -> str:
 
 
 def check_text(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is no text, or one that UTF-8 cannot hold."""
+    """Raise UsageError unless the argument is a string that UTF-8 can encode."""
     if not is_text(value):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a text (UTF-8), not {type(value).__name__}")
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is neither True nor False."""
+    """Raise UsageError unless the argument is True or False."""
     if not isinstance(value, bool):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be True or False")
 
 
 def check_whole_number(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is neither None nor a whole number from 0 on (int64)."""
+    """Raise UsageError unless the argument is None or an int from 0 to 2**63 - 1."""
     if value is not None and not is_whole(value):
         raise Code.ARGUMENT_INVALID(f"{name} = {shown(value)}: must be a whole number, 0 or more")
 
 
 def check_seconds(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is neither None nor a number of seconds from 0 on; it may be infinite."""
+    """Raise UsageError unless the argument is None or a number of seconds, 0 or more; it may be infinite."""
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value) or value < 0:
@@ -96,9 +96,9 @@ def check_seconds(name: str, value: Any) -> None:
 
 
 def check_request_key(name: str, value: Any) -> None:
-    """Raises UsageError for an argument that is no request key: a text of 1 to 1,024 characters.
+    """Raise UsageError unless the argument is a request key: a string of 1 to 1,024 characters.
 
-    An empty text is mostly a variable that was not set: two intentions would pass for one.
+    An empty string is mostly a variable that was not set, and two requests with it would count as one.
     """
     if not is_text(value) or not 1 <= len(value) <= REQUEST_KEY_CHARACTERS_MAX:
         raise Code.ARGUMENT_INVALID(

@@ -1,8 +1,8 @@
-"""Arrow IPC files of which nobody knows yet whether they are what was written: how much they decode to, before they do.
+"""Open Arrow IPC files that may be damaged, with a limit on the bytes that they decode to.
 
-A compressed buffer begins with the length that it decompresses to, and Arrow allocates what is said there. So 50 kB
-can ask for a terabyte. Here the lengths of all buffers are added up first, in the very messages that are then read: the
-file is read as the stream that it contains, and its own footer, which may name other messages, is not looked at.
+A compressed buffer begins with its decompressed length, and Arrow allocates that many bytes. So 50 kB can make Arrow
+allocate a terabyte. Here the lengths of all buffers are added up first, in the same messages that are then read: the
+file is read as the stream that it contains, and its footer, which may name other messages, is ignored.
 
 Core: :func:`open_within`. Errors: DamagedError. Source: Arrow columnar format, ``Message.fbs`` and ``File.fbs``; the
 FlatBuffers binary format.
@@ -25,12 +25,12 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBatchReader:
-    """A reader of an IPC file whose batches take at most ``bytes_max`` all together, decoded.
+    """A reader of an IPC file whose decoded batches take at most ``bytes_max`` in total.
 
-    Raises DamagedError naming it for one that takes more, or is no IPC file.
+    Raises DamagedError, which names the file, if it takes more or is not an IPC file.
     """
     try:
-        # Not copied where the source is in memory, or mapped.
+        # No copy if the source is in memory or mapped.
         data = memoryview(source.read_buffer(source.size()))
         if bytes(data[: len(_MAGIC)]) != _MAGIC or bytes(data[-6:]) != _MAGIC[:6]:
             raise Code.OBJECT_DAMAGED(f"{name} is not a whole Arrow file", name=name)
@@ -46,7 +46,7 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
 
 
 def _declared_bytes(data: memoryview) -> int:
-    """What the messages of a file say that their buffers take."""
+    """The total of the decoded lengths that the messages of a file declare."""
     position, total = len(_MAGIC), 0
     while position + 4 <= len(data):
         (length,) = struct.unpack_from("<I", data, position)

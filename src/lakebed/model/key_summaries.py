@@ -1,14 +1,14 @@
-"""Summaries: how the rows of one sorted file lie along its keys, exactly, at about a thousand keys.
+"""Key summaries: the exact ranks of about a thousand keys of one sorted file.
 
-A sorted file needs no streaming sketch: while it is written, keys at even positions are noted together with their exact
-*lower rank*, the number of rows with a smaller key. A key with several rows has its successor noted as well, whose
-lower rank is the position behind these rows. So few rows lie between two neighbours that are noted, however hot a key
-is, and every rank lies between the two ranks beside it: these are its bounds, and their middle is the estimate.
-Summaries of several files merge by weight, which is what a split point is found from: the error of a merged rank is at
-most the sum of the files' widest steps (a quantile sketch's promise, without its randomness). A summary also holds the
-rank of each partition boundary known to the writer, which makes the row counts of new references exact.
+A sorted file needs no streaming sketch. While it is written, keys at regular positions are noted with their exact
+*lower rank*, the number of rows with a smaller key. For a key with several rows its successor is noted too, whose lower
+rank is the position after these rows. So there are few rows between two noted neighbours, even beside a hot key. The
+rank of any other key is between the ranks of its noted neighbours; the estimate is their middle. Summaries of several
+files are merged by weight to find split points: the error of a merged rank is at most the sum of the files' widest
+steps (the guarantee of a quantile sketch, without randomness). A summary also has the rank of each partition boundary
+that the writer knew, so the row counts of new references are exact.
 
-A summary that was written before successors were noted has wide bounds beside a hot key, and these hold as well.
+Older summaries have no successors. Their bounds are wide beside a hot key, and valid.
 
 Pure: no I/O. A summary is stored beside its file as Arrow IPC (docs/format.md).
 """

@@ -1,9 +1,11 @@
-"""The shape of a table: row key fields, sort key fields, value fields.
+"""The schema of a table: row key fields, sort key fields, value fields. Pure.
 
-Every field has an id, given out from day one and kept for life, which data files carry as the Parquet ``field_id``.
-Rows are sorted by row key, then sort key. Keys are int32, int64, string, binary, date32 or timestamp and never null;
-values are any Arrow type that Parquet holds. A key field may be *generated*: computed from other fields of its row on
-every way in (:mod:`lakebed.ingest.conformer`). Pure: no I/O.
+Every field has an id that never changes and is never reused; data files have it as the Parquet ``field_id``. Rows are
+sorted by row key, then sort key. Keys are int32, int64, string, binary, date32 or timestamp and never null; values are
+of any Arrow type that Parquet can store. A key field may be *generated*, that is computed from other fields of its row
+whenever rows are added (:mod:`lakebed.ingest.conformer`).
+
+Core types. :class:`Schema`, :class:`Field`, :class:`Generated`. Errors. UsageError for an invalid schema.
 """
 
 from __future__ import annotations
@@ -84,13 +86,13 @@ class Field:
             raise Code.GENERATED_FIELD_INVALID(
                 f"field {self.name}: {shown(self.expression)} is not an SQL expression over named fields"
             )
-        # Every key that is encoded asks for them, and Arrow compares types by their names.
+        # Computed once, because every encoded key needs them, and Arrow compares types by their names.
         object.__setattr__(self, "width", types.KEY_WIDTHS.get(types.key_kind(self.type) or "", 0))
         object.__setattr__(self, "is_text", pa.types.is_string(self.type))
 
     @property
     def arrow(self) -> pa.Field:
-        """The Arrow field, with its id where Parquet writers look for it."""
+        """The Arrow field, with its id in the metadata that Parquet writers use."""
         return pa.field(self.name, self.type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
     def to_integer(self, value: dt.date) -> int:
@@ -119,8 +121,9 @@ class Field:
         return number
 
     def from_integer(self, value: int) -> Any:
-        """What a user would write for the column's integer: a date, a datetime (in UTC if the type has a zone), or the
-        integer itself, also where Python's types cannot hold it: finer than microseconds, or out of years 1 to 9999.
+        """The Python value of the column's integer: a date, a datetime (in UTC if the type has a zone), or the integer
+        itself. The integer also stands for times that Python's types cannot hold: finer than microseconds, or outside
+        of the years 1 to 9999.
         """
         try:
             if pa.types.is_date32(self.type):
@@ -159,8 +162,7 @@ class Schema:
     """The fields of a table; immutable. ``row_key`` and ``sort_key`` map names to types, ``values`` likewise.
 
     A type is an Arrow type or its name (``"int64"``, ``"timestamp[us, tz=UTC]"``); values are nullable unless given as
-    an Arrow field. ``version`` counts the schemas of one table, from 1. Raises UsageError for a schema that cannot be
-    kept.
+    an Arrow field. ``version`` counts the schemas of one table, from 1. Raises UsageError for an invalid schema.
     """
 
     row_key: tuple[Field, ...]
@@ -188,7 +190,7 @@ class Schema:
 
     @classmethod
     def from_arrow(cls, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str] = ()) -> Schema:
-        """A schema from an Arrow schema; columns that are not keys become values, as nullable as they are there."""
+        """A schema from an Arrow schema; other columns than keys become values, and keep their nullability."""
         if not isinstance(schema, pa.Schema):
             raise Code.SCHEMA_INVALID(f"not an Arrow schema: {shown(schema)}")
         for group in (row_key, sort_key):
@@ -212,19 +214,19 @@ class Schema:
         try:
             document = load(text) if isinstance(text, str) else text
             groups = {name: document.get(name, {}) for name in ("row_key", "sort_key", "values")}
-            strangers = set(document) - set(groups) - {"version"}
+            unknown = set(document) - set(groups) - {"version"}
         except UNREADABLE as error:
             raise Code.SCHEMA_INVALID(
                 f"not a schema: expected JSON with row_key, sort_key and values ({error_text(error)})"
             ) from error
-        if strangers:
-            names = ", ".join(sorted(map(shown, strangers)))
+        if unknown:
+            names = ", ".join(sorted(map(shown, unknown)))
             raise Code.SCHEMA_INVALID(f"not part of a schema: {names}; use row_key, sort_key, values")
         version = document.get("version", 1)
         return cls(*(_fields_from_json(group) for group in groups.values()), version=version)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON document that holds everything, ids included."""
+        """The schema as a JSON document, with ids."""
         return {"version": self.version} | {
             name: [_field_to_json(field) for field in group]
             for name, group in (("row_key", self.row_key), ("sort_key", self.sort_key), ("values", self.values))
@@ -242,7 +244,7 @@ class Schema:
 
     @cached_property
     def generated(self) -> tuple[Field, ...]:
-        """Fields that are computed from others; these rows bring all others."""
+        """The fields that are computed from others."""
         return tuple(f for f in self.fields if f.expression)
 
     @cached_property
@@ -277,15 +279,15 @@ class Schema:
 
     @cached_property
     def order(self) -> KeyCodec:
-        """The encoding of what rows are sorted by: row key and sort key fields together."""
+        """The encoding of the sort order: row key and sort key fields together."""
         return KeyCodec((*self.row_key, *self.sort_key))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Cached parts do not travel."""
+        """Pickles without the cached properties."""
         return partial(Schema, version=self.version), (self.row_key, self.sort_key, self.values)
 
     def project(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        """The asked columns in the asked order; all if None. Raises UsageError for a stranger or none at all."""
+        """The given columns in the given order; all if None. Raises UsageError if one is unknown, or none is given."""
         if columns is None:
             return self.names
         if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
@@ -293,16 +295,16 @@ class Schema:
         columns = tuple(columns)
         if not all(isinstance(name, str) for name in columns):
             raise Code.ARGUMENT_INVALID(f"columns is a list of names, not {shown(columns)}")
-        strangers = [name for name in columns if name not in self.names]
-        if strangers or not columns:
+        unknown = [name for name in columns if name not in self.names]
+        if unknown or not columns:
             raise Code.COLUMN_UNKNOWN(
-                f"unknown column {', '.join(map(repr, strangers))}; columns: {', '.join(self.names)}"
+                f"unknown column {', '.join(map(repr, unknown))}; columns: {', '.join(self.names)}"
             )
         return columns
 
 
 def check_field(name: Any) -> None:
-    """Raise UsageError for what names no field of any table; a new one is held to :func:`types.check_name`."""
+    """Raise UsageError for an invalid name of a field. New fields must also pass :func:`types.check_name`."""
     if not is_text(name) or not name:
         raise Code.SCHEMA_INVALID(f"not a name for a field: {shown(name)}; give a text that is not empty")
 
@@ -391,8 +393,8 @@ def _check(schema: Schema) -> None:
             raise Code.GENERATED_FIELD_INVALID(f"field {field.name} is a value; only key fields are generated")
     plain = {field.name for field in schema.fields if not field.expression}
     for field in schema.generated:
-        strangers = [name for name in field.inputs if name not in plain]
-        if strangers:
+        unknown = [name for name in field.inputs if name not in plain]
+        if unknown:
             raise Code.GENERATED_FIELD_INVALID(
-                f"field {field.name} is generated from {', '.join(strangers)}, which is not a field"
+                f"field {field.name} is generated from {', '.join(unknown)}, which is not a field"
             )

@@ -39,8 +39,8 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 def invalid(column: pa.Array) -> pa.Array | None:
     """Marks the rows with a value that their type does not allow, at any depth; None if there is no such row.
 
-    Raises ArrowInvalid if the array itself is malformed, so that no row of it can be told: offsets that point outside
-    its buffers, say.
+    Raises ArrowInvalid if the array itself is malformed, for example with offsets outside its buffers, so that no row
+    can be named.
     """
     if _is_valid(column):
         return None
@@ -51,7 +51,7 @@ def invalid(column: pa.Array) -> pa.Array | None:
 
 
 def unstorable(column: pa.Array) -> pa.Array | None:
-    """Marks the rows with a value that Parquet cannot keep: seconds so many that they are no milliseconds. As above."""
+    """Marks the rows with a value that Parquet cannot store: seconds that overflow as milliseconds. As above."""
     kind = types.in_parquet(column.type)
     if kind == column.type:
         return None
@@ -79,7 +79,7 @@ def retyped(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same values as a type that differs in what may be null, where :func:`unfilled` marks no row."""
     if column.type == kind:
         return column
-    # Arrow's own casts and views look at members below a null as well.
+    # Arrow's casts and views also check members below a null.
     rows = _compact(column)
     buffers = rows.buffers()[: 1 if pa.types.is_struct(kind) else 2]
     if pa.types.is_struct(kind):

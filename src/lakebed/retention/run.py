@@ -145,7 +145,7 @@ def _collect(table: Table) -> CollectionReport:
     table.storage.delete(pins.dead)
     _purge_requests(table)
     log_start, entries = truncate(table)
-    parts, sidecars = table.log.checkpoints.sweep(), table.log.delete_orphan_sidecars()
+    parts, sidecars = table.log.checkpoints.delete_unnamed(), table.log.delete_orphan_sidecars()
     report = _report(table, (*freed, *free), planned.waiting, len(planned.retired) - len(free))
     return replace(
         report,

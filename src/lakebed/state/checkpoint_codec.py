@@ -1,7 +1,6 @@
-"""A whole state as it is written and opened: a small document, and segments of columns for what there may be millions
-of.
+"""A whole state as it is stored: a small document, and segments of columns for what may have millions of rows.
 
-Pure: who stores the segments, and under which names, is the business of :mod:`lakebed.log.checkpoint`.
+Pure: :mod:`lakebed.log.checkpoint` stores the segments. Errors: DamagedError for a document that is not a state.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EncodedState(Generic[State]):
-    """A state ready to be written. ``state`` is equal to the one it was made of, and rests on these very segments."""
+    """An encoded state. ``state`` equals the state that was encoded, and refers to these segments."""
 
     state: State
     document: dict[str, Any]
@@ -50,9 +49,9 @@ class EncodedState(Generic[State]):
 
 
 class TableDocument(Struct, frozen=True, kw_only=True):
-    """A table's state as it is stored, but for what there may be millions of: that is in segments, which are columns.
+    """A table's state as it is stored, without the parts that are in segments.
 
-    A schema checks itself (:mod:`lakebed.model.schema`).
+    :mod:`lakebed.model.schema` checks the schemas.
     """
 
     version: Whole
@@ -80,7 +79,7 @@ _NamedByNumber = tuple[Id, str, Whole, Positive, Whole, Whole]
 
 
 class _SegmentsDocument(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Segments by what they hold; a text is a segment in base64."""
+    """Segments by kind; a string is a segment in base64."""
 
     files: list[_NamedByText | str] = []
     references: list[_NamedByNumber | str] = []
@@ -89,13 +88,13 @@ class _SegmentsDocument(Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
 
 def stored_segments(document: Any) -> dict[str, list[Any]]:
-    """The segments that a manifest names, by what they hold. Raises ValidationError for a strange one."""
+    """The segments that a manifest names, by kind. Raises ValidationError if it is malformed."""
     segments: dict[str, list[Any]] = msgspec.structs.asdict(msgspec.convert(document, _SegmentsDocument))
     return {kind: listed for kind, listed in segments.items() if kind in document}
 
 
 def of_table(state: TableState) -> EncodedState[TableState]:
-    """The image of a table's state. Segments that no change since the last image touched are the same objects."""
+    """Encode a table's state. Segments without changes since the last checkpoint are shared with it."""
     files, references = _columns(FILES, state.files), _columns(REFERENCES, state.references)
     requests, open_requests = _columns(REQUESTS, state.requests), _columns(OPEN_REQUESTS, state.open_requests)
     rebased = replace(
@@ -135,9 +134,9 @@ def of_table(state: TableState) -> EncodedState[TableState]:
 
 
 def rebase_table(state: TableState, then: TableState, rebased: TableState) -> TableState:
-    """The same state on the segments of an image of ``then``, an earlier one; ``rested`` is the image's state.
+    """Rebase a state onto ``rebased``, the checkpointed form of the earlier state ``then``.
 
-    Nothing is read, and no more looked at than changed since the image before.
+    Reads no segment. The time is linear in the changes since the checkpoint of ``then``.
     """
     return replace(
         state,
@@ -158,7 +157,7 @@ def _columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | Partitio
 
 
 def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> TableState:
-    """The table's state of an image. Raises DamagedError if it is none."""
+    """Decode a table's state. Raises DamagedError if it is malformed."""
     with reading("not the state of a table"):
         stored = msgspec.convert(document, TableDocument)
         return TableState(
@@ -196,12 +195,12 @@ def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
 
 
 def of_catalog(state: CatalogState) -> EncodedState[CatalogState]:
-    """The image of a catalog: few tables, so a document alone."""
+    """Encode a catalog: it has few tables, so it needs no segments."""
     return EncodedState(state, encode_state(state), {})
 
 
 def to_catalog(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> CatalogState:
-    """The catalog of an image. Raises DamagedError if it is none."""
+    """Decode a catalog. Raises DamagedError if it is malformed."""
     if segments:
         raise Code.CHECKPOINT_DAMAGED("not the state of a catalog: it has segments")
     return decode_state(document)

@@ -1,10 +1,9 @@
-"""How the kinds of rows of a table's state lie in the segments of a checkpoint: files, references, requests.
+"""The columns of checkpoint segments, for each kind of rows of a table's state: files, references, requests. Pure.
 
-The facts of a file are written where they are asked for: with the partitions that refer to it. A segment of references
-has a row for each partition, and once for all of them the facts of every file that they refer to, in the order in which
-the partitions first do, so that the files of one partition mostly lie side by side. Who asks for a partition needs that
-part alone. By its id a file is asked for only by who commits, and that needs no facts: just those of files that no
-partition refers to are there. Pure.
+The facts of a file are stored with the partitions that refer to it. A segment of references has a row for each
+partition, and once the facts of each file to which these rows refer. The facts are in the order of first use, so the
+files of one partition are mostly adjacent, and reading a partition needs one segment. Files are looked up by id only
+for commits, which need no facts. So a segment of files has the facts only of files without a reference.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _facts(files: Sequence[DataFile]) -> list[pa.Array]:
 
 
 def _column(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    """What the values have in that field."""
+    """The attribute with the field's name, of each value."""
     return pa.array(list(map(attrgetter(field.name), values)), field.type)
 
 
@@ -60,10 +59,10 @@ def _offsets(lengths: Sequence[int]) -> list[int]:
 
 
 def _starts(column: pa.ListArray) -> Any:
-    """Where the values of each row begin, and where the last end, in ``column.flatten()``."""
+    """The offset of each row's values in ``column.flatten()``, and the end of the last."""
     import numpy as np
 
-    # Not by asarray, for which Arrow imports pandas.
+    # Not with asarray, for which Arrow imports pandas.
     found = column.offsets
     offsets = np.frombuffer(found.buffers()[1], np.int32, len(found), 4 * found.offset)
     return offsets - offsets[0]
@@ -74,7 +73,7 @@ def _batch(flat: pa.Table) -> pa.RecordBatch:
     return flat.combine_chunks().to_batches()[0]
 
 
-def _as_it_is(batch: pa.RecordBatch) -> pa.Table:
+def _unpacked(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
@@ -119,7 +118,7 @@ def _file_reader(batch: pa.RecordBatch) -> Callable[[int], CommittedFile]:
 
 
 FILES: ColumnarCodec[str, CommittedFile] = ColumnarCodec(
-    _FILE_COLUMNS, _encode_files, _file_reader, _batch, _as_it_is, nullable=frozenset({"dropped"})
+    _FILE_COLUMNS, _encode_files, _file_reader, _batch, _unpacked, nullable=frozenset({"dropped"})
 )
 
 # -- references -------------------------------------------------------------------------------------------------
@@ -156,9 +155,9 @@ def _pack_references(flat: pa.Table) -> pa.RecordBatch:
     partitions, held = _batch(flat).columns
     starts = _starts(held)
     *facts, rows, exact = held.flatten().flatten()
-    # A file is the same wherever it is referred to; its run may have another name in each partition.
+    # A file has the same facts in all partitions; its run may have another name in each.
     names = pc.binary_join_element_wise(facts[0], facts[-1], "\0")
-    # Codes count in the order of first use, so where each is used first ascends.
+    # Codes are numbered in the order of first use, so the positions of first use ascend.
     codes = np.asarray(pc.dictionary_encode(names).indices)
     _, first = np.unique(codes, return_index=True)
     users = np.searchsorted(starts, first, side="right") - 1
@@ -184,14 +183,14 @@ def _unpack_references(batch: pa.RecordBatch) -> pa.Table:
 def _reference_reader(batch: pa.RecordBatch) -> Callable[[int], tuple[PartitionFile, ...]]:
     _, index, rows, exact, files = batch.columns
     edges = edges_reader(index)
-    places, rows_here, exactly = (span_reader(column.values) for column in (index, rows, exact))
+    positions, rows_here, exactly = (span_reader(column.values) for column in (index, rows, exact))
     *facts, run = (span_reader(column) for column in files.values.flatten())
 
     def read(row: int) -> tuple[PartitionFile, ...]:
         begin, end = edges(row)
         found: list[DataFile] = []
         runs: list[str] = []
-        for low, high in _neighbours(places(begin, end)):
+        for low, high in _consecutive(positions(begin, end)):
             found += map(DataFile, *(span(low, high) for span in facts))
             runs += run(low, high)
         return tuple(map(PartitionFile, found, rows_here(begin, end), exactly(begin, end), runs))
@@ -199,17 +198,17 @@ def _reference_reader(batch: pa.RecordBatch) -> Callable[[int], tuple[PartitionF
     return read
 
 
-def _neighbours(places: Sequence[int]) -> list[tuple[int, int]]:
-    """The places, in their order, as ranges of such as follow one another."""
-    if places[-1] - places[0] + 1 == len(places) and places == list(range(places[0], places[-1] + 1)):
-        return [(places[0], places[-1] + 1)]
-    ranges = [(places[0], places[0] + 1)]
-    for place in places[1:]:
+def _consecutive(positions: Sequence[int]) -> list[tuple[int, int]]:
+    """Group positions, in their order, into ranges of consecutive ones."""
+    if positions[-1] - positions[0] + 1 == len(positions) and positions == list(range(positions[0], positions[-1] + 1)):
+        return [(positions[0], positions[-1] + 1)]
+    ranges = [(positions[0], positions[0] + 1)]
+    for position in positions[1:]:
         low, high = ranges[-1]
-        if place == high:
+        if position == high:
             ranges[-1] = (low, high + 1)
         else:
-            ranges.append((place, place + 1))
+            ranges.append((position, position + 1))
     return ranges
 
 
@@ -239,7 +238,7 @@ def _request_reader(batch: pa.RecordBatch) -> Callable[[int], Answer]:
 
 
 REQUESTS: ColumnarCodec[str, Answer] = ColumnarCodec(
-    _REQUEST_COLUMNS, _encode_requests, _request_reader, _batch, _as_it_is
+    _REQUEST_COLUMNS, _encode_requests, _request_reader, _batch, _unpacked
 )
 
 _SOURCE = ("url", "size_bytes", "version")
@@ -283,7 +282,7 @@ def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
 
 
 OPEN_REQUESTS: ColumnarCodec[str, Request] = ColumnarCodec(
-    _OPEN_REQUEST_COLUMNS, _encode_open_requests, _open_request_reader, _batch, _as_it_is
+    _OPEN_REQUEST_COLUMNS, _encode_open_requests, _open_request_reader, _batch, _unpacked
 )
 
 CODECS: Mapping[str, ColumnarCodec[Any, Any]] = {

@@ -1,15 +1,15 @@
-"""Rows by key as columns: the form in which the many files and references of a state are written and opened.
+"""A mapping stored as columns: the form in which the files and references of a large state are stored and opened.
 
-A *part* holds the rows of a span of keys, ascending; segments follow one another in that order. Of a segment the first
-key, the last, and the count of rows are known at once; its rows are there when one of them is asked for, from wherever
-whoever made the segment keeps them. A lookup is a binary search over the segments, then over the raw keys of one, and
-decodes one row. So a state of millions of files is there at once, and takes the memory of what is looked at.
+A *segment* has the rows of a span of keys, in ascending order; segments are in the order of their spans. The first key,
+the last key and the number of rows of a segment are known at once. Its rows are loaded when one of them is read. A
+lookup is a binary search over the segments, then over the raw keys of one, and decodes one row. So a state of millions
+of files opens at once, and takes the memory of the segments in use.
 
-:meth:`Columns.rewritten` merges changes into the segments that they touch and leaves all others as they are, which is
-what makes the cost of a checkpoint follow the changes and not the state.
+:meth:`Columns.rewritten` merges changes into the segments that they touch and keeps all others, so the cost of a
+checkpoint depends on the changes and not on the state.
 
-Pure, but for what asking for the rows of a segment does. Arrow's kernels take 60 ms to import, so they are imported
-where they are needed: who only reads need not pay.
+Pure, except for loading the rows of a segment. Arrow's kernels take 60 ms to import, so they are imported where they
+are used: lookups do not need them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ K = TypeVar("K", int, str)
 V = TypeVar("V")
 
 SEGMENT_BYTES = 1024 * 1024
-"""Bytes of a segment as it is written; one that has grown to twice as many is written as two. To look at one partition
-of a table in an object store is to fetch one segment: at 100 MB/s as long as the request itself."""
+"""Bytes of a stored segment; one that has grown to twice the size is divided. A lookup in an object store fetches one
+segment: at 100 MB/s this takes as long as the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnarCodec(Generic[K, V]):
-    """How the values of one kind are kept: the columns of a segment, the key's first, and the ways to them and back.
+    """Encodes the values of one kind as columns of a segment, the key's first, and decodes them.
 
-    A segment may say once what several of its rows share, so rows are merged in a form in which each stands alone:
-    *flat*. ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys, ``unpack``
-    flat rows of a segment; ``reader`` decodes one row of a segment. Only ``nullable`` columns hold nulls. Keys are
-    int64 or string; text compares by code point, as its UTF-8 does.
+    A segment may store once what several of its rows share, so rows are merged in a *flat* form without sharing.
+    ``encode`` makes flat rows of values, ``pack`` a segment of flat rows in the order of their keys, ``unpack`` flat
+    rows of a segment; ``reader`` decodes one row of a segment. Only ``nullable`` columns have nulls. Keys are int64 or
+    string; strings compare by code point, which is the order of their UTF-8.
     """
 
     schema: pa.Schema
@@ -51,7 +51,7 @@ class ColumnarCodec(Generic[K, V]):
 
 
 class SegmentRows(Generic[K, V]):
-    """The rows of one segment, and how to find a key among them."""
+    """The rows of one segment, with binary search by key."""
 
     __slots__ = ("_codec", "_key", "_positions", "_value", "batch")
 
@@ -68,7 +68,7 @@ class SegmentRows(Generic[K, V]):
         self._value: Callable[[int], V] | None = None
 
     def position(self, key: Any) -> int | None:
-        """The row of the key; None: not here."""
+        """The row of the key; None if the segment does not have it."""
         found = bisect_left(self._positions, key, key=self._key)
         return found if found < len(self._positions) and self._key(found) == key else None
 
@@ -88,7 +88,7 @@ class SegmentRows(Generic[K, V]):
 
 
 def _has_nulls(array: pa.Array) -> bool:
-    """Whether a value is null, or one inside of it."""
+    """Whether a value, or a member of one, is null."""
     if array.null_count:
         return True
     if pa.types.is_list(array.type):
@@ -97,9 +97,9 @@ def _has_nulls(array: pa.Array) -> bool:
 
 
 class Segment(Generic[K, V]):
-    """The rows of a span of keys, in memory or wherever ``opened`` finds them, each time anew.
+    """The rows of a span of keys. ``opened`` loads them each time they are read.
 
-    ``stored`` names the object that holds them, if one does.
+    ``stored`` identifies the object that has them, if there is one.
     """
 
     __slots__ = ("_opened", "count", "first", "last", "size_bytes", "stored")
@@ -114,16 +114,16 @@ class Segment(Generic[K, V]):
 
     @classmethod
     def of(cls, codec: ColumnarCodec[K, V], batch: pa.RecordBatch) -> Segment[K, V]:
-        """A segment that holds its rows. Raises DamagedError if the batch is not of the form, or has none."""
+        """A segment with its rows in memory. Raises DamagedError if the batch is empty or has another schema."""
         rows = SegmentRows(codec, batch)
         return cls((rows.key(0), rows.key(batch.num_rows - 1)), batch.num_rows, batch.nbytes, lambda: rows)
 
     def rows(self) -> SegmentRows[K, V]:
-        """The rows. Raises what fetching them may."""
+        """The rows. Raises the errors of loading them."""
         return self._opened()
 
     def rebase_onto(self, stored: Any, opened: Callable[[], SegmentRows[K, V]]) -> None:
-        """From now on the rows, which are the same, are found there."""
+        """From now on load the rows, which are the same, with ``opened``."""
         self.stored, self._opened = stored, opened
 
 
@@ -142,7 +142,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
 
     def _find(self, key: Any) -> tuple[SegmentRows[K, V], int] | None:
         index = bisect_right(self._firsts, key) - 1
-        # What lies between segments, or beyond them, as new ids do, is known not to be there without a look.
+        # A key between segments, or beyond the last, as new ids are, needs no segment.
         if index < 0 or key > self.segments[index].last:
             return None
         rows = self.segments[index].rows()
@@ -150,7 +150,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return None if position is None else (rows, position)
 
     def length(self, key: K, name: str, *, bytes_min: int = 0) -> int:
-        """How many values the key's row has in that column of lists; 0 if its part has less than so many bytes."""
+        """The length of the key's list in that column; 0 if there is none or its segment is below ``bytes_min``."""
         index = bisect_right(self._firsts, key) - 1
         if index < 0 or self.segments[index].size_bytes < bytes_min:
             return 0
@@ -175,7 +175,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return self._count
 
     def having(self, name: str) -> Iterator[tuple[K, V]]:
-        """The rows with a value in that column; others are not decoded."""
+        """The rows whose value in that column is not null; others are not decoded."""
         for segment in self.segments:
             rows = segment.rows()
             column = rows.batch.column(name)
@@ -186,7 +186,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
                     yield rows.key(position), rows.value(position)
 
     def at_least(self, name: str, least: int) -> Columns[K, V]:
-        """Without the rows with less in that column of numbers; segments that lose none are the very same."""
+        """The rows whose number in that column is at least ``least``; unchanged segments are shared."""
         import pyarrow.compute as pc
 
         segments: list[Segment[K, V]] = []
@@ -198,7 +198,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return Columns(self.codec, segments)
 
     def between(self, first: K, last: K) -> pa.RecordBatch:
-        """The rows from one key to another, both with it, packed as one segment."""
+        """The rows with keys in ``[first, last]``, packed as one segment."""
         import pyarrow.compute as pc
 
         flat = [self.codec.unpack(p.rows().batch) for p in self.segments if p.last >= first and p.first <= last]
@@ -207,14 +207,14 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return self.codec.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
 
     def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
-        """With these values, None taking a key away; segments that no change touches are the very same.
+        """With these changes; None removes a key. Unchanged segments are shared.
 
-        A value is asked for when its part is made, and not kept.
+        A value is read from ``changes`` when its segment is made, and not kept.
         """
         touched: dict[int, list[K]] = {}
         for key in sorted(changes):
             index = max(0, bisect_right(self._firsts, key) - 1)
-            # What is new beyond the last key goes into segments of its own, so that growth rewrites nothing.
+            # Keys beyond the last go into new segments if the last one is full, so that growth rewrites nothing.
             beyond = index == len(self.segments) - 1 and key > self.segments[index].last and self._full(index)
             touched.setdefault(index + beyond, []).append(key)
         segments: list[Segment[K, V]] = []
@@ -243,7 +243,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
 
 
 def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]]:
-    """Flat rows in the order of their keys as segments of about ``SEGMENT_BYTES``; none if there are no rows."""
+    """Pack flat rows, in the order of their keys, as segments of about ``SEGMENT_BYTES``; none if there are no rows."""
     if not flat.num_rows:
         return
     whole = codec.pack(flat)
@@ -253,15 +253,15 @@ def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]
         return
     edges = [flat.num_rows * index // count for index in range(count + 1)]
     for begin, end in pairwise(edges):
-        # Taken, not sliced: a slice would keep, and write, all that it was cut from.
+        # take, not slice: a slice would keep and write the buffers of the whole.
         yield Segment.of(codec, codec.pack(flat.take(pa.array(range(begin, end), pa.int64()))))
 
 
-# -- values, read where they lie --------------------------------------------------------------------------------
+# -- values, read from Arrow's buffers --------------------------------------------------------------------------
 
 Span = Callable[[int, int], list[Any]]
-"""The values from one row to another. Arrow's own way to one value takes ten times as long, and a lookup takes hundreds
-of them; those of one partition lie side by side."""
+"""Returns the values of rows ``[begin, end)``. Arrow takes ten times as long for single values, and a lookup reads
+hundreds of them; those of one partition are adjacent."""
 
 
 def _key_reader(column: pa.Array) -> Callable[[int], Any]:
@@ -270,13 +270,13 @@ def _key_reader(column: pa.Array) -> Callable[[int], Any]:
         numbers = memoryview(buffers[1] or b"").cast("q")
         return lambda row: numbers[start + row]
     offsets = memoryview(buffers[1] or b"").cast("i")
-    # A column of empty texts has no bytes.
+    # A column of empty strings has no data buffer.
     content = memoryview(buffers[2] or b"")
     return lambda row: str(content[offsets[start + row] : offsets[start + row + 1]], "utf-8")
 
 
 def span_reader(column: pa.Array) -> Span:
-    """How to read values of a column of int64, int32, bool, string or binary; null is None."""
+    """A reader of a column of int64, int32, bool, string or binary; null is None."""
     read = _plain_span_reader(column)
     if not column.null_count:
         return read
@@ -296,13 +296,13 @@ def _plain_span_reader(column: pa.Array) -> Span:
     offsets = memoryview(buffers[1] or b"").cast("i")
     content = memoryview(buffers[2] or b"")
     if pa.types.is_binary(kind) and len(column) and offsets[start] == offsets[start + len(column)]:
-        # Bounds of later key fields, in a table of a single one: a tenth of what decoding a partition takes.
+        # Bounds of later key fields, in a table with a single one: saves a tenth of decoding a partition.
         return lambda begin, end: [b""] * (end - begin)
 
     def binaries(begin: int, end: int) -> list[bytes]:
         edges = offsets[start + begin : start + end + 1].tolist()
         base = edges[0]
-        # One copy for all, which the values are cut from.
+        # One copy, from which the values are sliced.
         data = bytes(content[base : edges[-1]])
         return [data[low - base : high - base] for low, high in pairwise(edges)]
 
@@ -323,6 +323,6 @@ def _bits(buffer: pa.Buffer, start: int) -> Span:
 
 
 def edges_reader(column: pa.ListArray) -> Callable[[int], tuple[int, int]]:
-    """How to tell which values of ``column.values`` are those of a row."""
+    """A function from a row to the range of its values in ``column.values``."""
     start, offsets = column.offset, memoryview(column.buffers()[1]).cast("i")
     return lambda row: (offsets[start + row], offsets[start + row + 1])

@@ -1,6 +1,6 @@
-"""What a log must know about the state it carries: how proposals resolve, transactions apply, and how both are written.
+"""The state machines of logs: how proposals are resolved, transactions applied, and both encoded. Pure.
 
-Two exist: a table's and the catalog's. Pure.
+There are two: :data:`TABLE` and :data:`CATALOG`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Change = TypeVar("Change")
 
 @dataclass(frozen=True, slots=True)
 class Machine(Generic[State, Proposed, Change]):
-    """The pure functions of one kind of log. ``empty`` is the state before entry 1. ``truncated`` says whether logs of
-    that kind ever are: the catalog's is short, and to know its log start without asking spares each reader a request.
+    """The pure functions of one kind of log. ``empty`` is the state before entry 1.
 
     A proposal may need several changes, all in one entry.
 
-    A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest.
-    ``rebase`` puts a state on the segments of a checkpoint of an earlier state: it takes both states, and the
-    checkpoint's.
+    A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest. ``rebase`` takes a
+    state, an earlier state and the checkpointed form of the earlier one, and returns the first on the segments of the
+    checkpoint. ``truncated``: logs of this kind are truncated. The catalog's is short and never is, which saves each
+    reader a request for its log start.
     """
 
     empty: State

@@ -1,7 +1,7 @@
-"""What the partitions of a table hold, in numbers: reckoned over whole segments, so that no single file is looked at.
+"""Rows, bytes, files and runs of partitions, summed over whole segments without decoding single files. Pure.
 
-What was committed since the checkpoint is few, and is added up one by one. Pure. Without Arrow's own kernels: they take
-60 ms to import, and pandas with them where that is installed.
+Partitions that changed since the checkpoint are few, and are summed file by file. Uses NumPy instead of Arrow's
+kernels, which take 60 ms to import, and import pandas if it is installed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 
 class PartitionSums(NamedTuple):
-    """What one partition holds; ``size_bytes`` are those of its files in proportion to their rows inside the
-    partition.
-    """
+    """The sums of one partition. ``size_bytes`` counts each file in proportion to its rows inside the partition."""
 
     partition: int
     rows: int
@@ -47,7 +45,7 @@ def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
 
 
 def partition_sums(state: TableState) -> dict[int, PartitionSums]:
-    """The sums of every partition that holds anything, by its id."""
+    """The sums of every partition with references, by its id."""
     batches, held = _split(state)
     changes = state.references.changes
     found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
@@ -55,9 +53,9 @@ def partition_sums(state: TableState) -> dict[int, PartitionSums]:
 
 
 def table_rows(state: TableState) -> tuple[int, int]:
-    """Rows of the table, and by how many that may be off at most; 0: it is exact.
+    """(rows, error): the number of rows of the table, and the largest possible error of it; 0 if it is exact.
 
-    The estimated shares of a file come in sum to its rows without the exact shares, and without those that it lost.
+    The estimated shares of a file add up to its rows less the exact shares, and less the rows that were removed.
     """
     sums = partition_sums(state).values()
     rows = sum(one.rows for one in sums)
@@ -65,15 +63,15 @@ def table_rows(state: TableState) -> tuple[int, int]:
         return rows, 0
     partitions = state.partitions
     files = {name: (rows, low, high) for name, rows, low, high in _estimated(state)}
-    known, guessed = _shares(state, files)
+    exact, estimated = _shares(state, files)
     error_rows = 0
     for name, (file_rows, low, high) in files.items():
-        most, thought = max(0, file_rows - known[name]), guessed[name]
+        rows_max, estimate = max(0, file_rows - exact[name]), estimated[name]
         if state.files[name].references == partitions.position(high) - partitions.position(low) + 1:
-            # All of its partitions have it, so that nothing was lost.
-            rows += most - thought
+            # All partitions that it reaches refer to it, so no rows of it were removed.
+            rows += rows_max - estimate
         else:
-            error_rows += max(thought, most - thought)
+            error_rows += max(estimate, rows_max - estimate)
     return rows, error_rows
 
 
@@ -98,7 +96,7 @@ def _of_files(state: TableState, fact: str) -> dict[str, Any]:
 
 
 def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """Id, rows and bounds of the files with a share that is an estimate; one may come several times."""
+    """Id, rows and bounds of the files with an estimated share; a file may occur several times."""
     batches, held = _split(state)
     for one in (one for every in held.values() for one in every if not one.exact):
         yield one.file.id, one.file.rows, one.file.min_key, one.file.max_key
@@ -107,32 +105,30 @@ def _estimated(state: TableState) -> Iterator[tuple[str, int, bytes, bytes]]:
         estimates = ~_truths(batch.column("exact").flatten()) & _kept(state, batch)
         names, low, high = (span_reader(files.field(name))(0, len(files)) for name in ("id", "min_key", "max_key"))
         rows = _numbers(files.field("rows"))
-        for place in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
-            yield names[place], int(rows[place]), low[place], high[place]
+        for position in np.unique(_numbers(batch.column("file").flatten())[estimates]).tolist():
+            yield names[position], int(rows[position]), low[position], high[position]
 
 
 def _shares(state: TableState, names: Container[str]) -> tuple[Counter[str], Counter[str]]:
-    """The rows of some files that all partitions together have, by the file's id: in exact shares, and in estimates."""
+    """The rows of some files in all partitions, by the file's id: (exact shares, estimated shares)."""
     batches, held = _split(state)
-    known, guessed = Counter[str](), Counter[str]()
+    certain, estimated = Counter[str](), Counter[str]()
     for one in (one for every in held.values() for one in every if one.file.id in names):
-        (known if one.exact else guessed)[one.file.id] += one.rows
+        (certain if one.exact else estimated)[one.file.id] += one.rows
     for batch in batches:
         files, kept = batch.column("files").flatten(), _kept(state, batch)
         exact = _truths(batch.column("exact").flatten())
-        places, rows = _numbers(batch.column("file").flatten()), _numbers(batch.column("rows").flatten())
+        positions, rows = _numbers(batch.column("file").flatten()), _numbers(batch.column("rows").flatten())
         file_names = span_reader(files.field("id"))(0, len(files))
-        for found, counted in ((known, kept & exact), (guessed, kept & ~exact)):
+        for found, counted in ((certain, kept & exact), (estimated, kept & ~exact)):
             sums = np.zeros(len(files), np.int64)
-            np.add.at(sums, places[counted], rows[counted])
+            np.add.at(sums, positions[counted], rows[counted])
             found.update({name: share for name, share in zip(file_names, sums.tolist(), strict=True) if name in names})
-    return known, guessed
+    return certain, estimated
 
 
 def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple[PartitionFile, ...]]]:
-    """The references of a state: segments, of which those partitions count that did not change, and what all others
-    hold.
-    """
+    """The references of a state: segments, valid for the partitions that did not change, and those of changed ones."""
     references = state.references
     changed = {partition: held for partition, held in references.changes.items() if held}
     if isinstance(references.base, Columns):
@@ -141,19 +137,19 @@ def _split(state: TableState) -> tuple[Iterator[pa.RecordBatch], dict[int, tuple
 
 
 def _batch_sums(batch: pa.RecordBatch) -> Iterator[PartitionSums]:
-    places = _numbers(batch.column("file").flatten())
+    positions = _numbers(batch.column("file").flatten())
     rows = _numbers(batch.column("rows").flatten())
     exact = _truths(batch.column("exact").flatten())
     files = batch.column("files").flatten()
-    file_rows, size_bytes = _numbers(files.field("rows"))[places], _numbers(files.field("size_bytes"))[places]
-    # The same as size * rows // file_rows, in two steps that do not overflow.
+    file_rows, size_bytes = _numbers(files.field("rows"))[positions], _numbers(files.field("size_bytes"))[positions]
+    # Equals size * rows // file_rows, in two steps that do not overflow.
     shares = size_bytes // file_rows * rows + size_bytes % file_rows * rows // file_rows
     edges = _edges(batch.column("file"))
     partitions = np.repeat(np.arange(batch.num_rows), np.diff(edges))
     numbered: dict[str, int] = {}
     names = span_reader(files.field("run"))(0, len(files))
     codes = np.array([numbered.setdefault(name, len(numbered)) for name in names], np.int64)
-    pairs = np.unique(partitions * len(codes) + codes[places])
+    pairs = np.unique(partitions * len(codes) + codes[positions])
     runs = np.bincount(pairs // len(codes), minlength=batch.num_rows)
     columns = (
         _numbers(batch.column("partition")),
@@ -172,13 +168,13 @@ def _edges(column: pa.ListArray) -> Any:
 
 
 def _added(values: Any, edges: Any) -> Any:
-    """The sum of the values between each two edges."""
-    passed = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return passed[edges[1:]] - passed[edges[:-1]]
+    """The sums of the values between consecutive edges."""
+    running = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
+    return running[edges[1:]] - running[edges[:-1]]
 
 
 def _numbers(column: pa.Array) -> Any:
-    """The numbers of a column of int64 or int32, where they lie."""
+    """The numbers of a column of int64 or int32, without a copy."""
     kind = np.int64 if column.type.bit_width == 64 else np.int32
     return np.frombuffer(column.buffers()[1] or b"", kind)[column.offset : column.offset + len(column)]
 
@@ -189,13 +185,13 @@ def _truths(column: pa.BooleanArray) -> Any:
 
 
 def _kept(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each reference of a segment, whether its partition did not change since."""
+    """For each reference of a segment, whether its partition is unchanged since."""
     changes = state.references.changes
     kept = np.array([partition not in changes for partition in batch.column("partition").to_pylist()], bool)
     return np.repeat(kept, np.diff(_edges(batch.column("file"))))
 
 
 def _used(state: TableState, batch: pa.RecordBatch) -> Any:
-    """For each file of a segment, whether a partition that did not change since refers to it."""
-    places = _numbers(batch.column("file").flatten())[_kept(state, batch)]
-    return np.bincount(places, minlength=len(batch.column("files").flatten())) > 0
+    """For each file of a segment, whether a partition that is unchanged since refers to it."""
+    positions = _numbers(batch.column("file").flatten())[_kept(state, batch)]
+    return np.bincount(positions, minlength=len(batch.column("files").flatten())) > 0

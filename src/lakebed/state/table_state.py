@@ -1,9 +1,10 @@
 """The state of one table at one version: an immutable value, derived from the log alone.
 
-Holds of every state: the partitions tile the key space; a reference is of a known partition and a known, living file
-that reaches it; ``CommittedFile.references`` counts them; a file with none has the version at which the last one went,
-and its facts, which otherwise are with the partitions that refer to it.
-Applying is deterministic and total over valid transactions: no clock, no randomness, no reads.
+Invariants. The partitions tile the key space. A reference names an existing partition and a committed file that is not
+retired and reaches the partition. ``CommittedFile.references`` counts the references of a file. A file without
+references has the version at which the last one was dropped, and its facts; the facts of others are with their
+references. :func:`check_invariants` checks them. Applying is deterministic and total over valid transactions: no clock,
+no randomness, no I/O.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a repeat of a request is told: the version that it was committed at. Its base version says when it may
-    go.
-    """
+    """The version at which a request was committed, for repeats of it; it expires by its base version."""
 
     version: int
     base_version: int
@@ -37,29 +36,28 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a removal for good leaves behind at its ``version``: nothing of before passes into the range.
+    """Keeps proposals and jobs from before a removal's ``version`` out of its range.
 
-    It stands until the request watermark keeps out the same proposals, and no job that was opened before it is there
-    any more.
+    It is dropped when the request watermark refuses these proposals, and no job from before it is open.
     """
 
     keys: EncodedRange
     version: int
 
     def stops(self, jobs: Iterable[Job]) -> bool:
-        """Whether one of the jobs was opened before it, or by the same entry, over keys of its range."""
+        """Whether a job over keys of the range was opened before the fence, or by the same entry."""
         return any(job.opened <= self.version and not job.keys.intersect(self.keys).empty for job in jobs)
 
 
 @dataclass(frozen=True)
 class TableState:
-    """Everything that is known of a table at ``version``. ``references`` are by partition id, in the order of arrival.
+    """A table at ``version``. ``references`` are by partition id, in the order of arrival.
 
-    ``schemas`` are all that the table ever had, in the order of their versions. From ``earliest_retained_version`` on,
-    and at every tag, no file of an older state has been given up for deletion. No file that the store stamped before
-    ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those of a base version below the
-    ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
-    last that were given up, in that order.
+    ``schemas`` are all schemas of the table, in the order of their versions. No file that a version from
+    ``earliest_retained_version`` on, or a tagged one, needs has been retired. No file whose last-modified time is
+    before ``orphan_cutoff_us`` can be added any more. ``requests`` are by request key; those with a base version below
+    the ``request_watermark`` are dropped. ``open_requests`` are by id, which is a request key too; ``rejected`` are the
+    latest rejected ones, oldest first.
     """
 
     version: int = 0
@@ -83,13 +81,13 @@ class TableState:
 
     @cached_property
     def created(self) -> Schema:
-        """The newest schema of a table that exists. Raises DamagedError for a log without its creation."""
+        """The latest schema. Raises DamagedError for a log that does not begin with a creation."""
         if not self.schemas:
             raise Code.STATE_INCONSISTENT(f"the log of table {self.table or '?'} does not begin with its creation")
         return self.schemas[-1]
 
     def held_by(self, partition: int) -> tuple[PartitionFile, ...]:
-        """What a partition refers to, with the facts of the files, in the order of arrival."""
+        """The references of a partition with the facts of their files, in the order of arrival."""
         return self.references.get(partition, ())
 
     def references_of(self, partition: int) -> tuple[Reference, ...]:
@@ -105,12 +103,12 @@ class TableState:
         return {held.file.id: held.file for every in self.references.values() for held in every}
 
     def answered(self, request_key: str) -> int | None:
-        """The version at which the request was committed; None: it was not, or is forgotten."""
+        """The version at which the request was committed; None if it was not, or its key has expired."""
         answer = self.requests.get(request_key)
         return None if answer is None else answer.version
 
     def retains(self, version: int) -> bool:
-        """Whether all files of the table at that older version are kept."""
+        """Whether all files of the table at that version are retained."""
         return version >= self.earliest_retained_version or version in self.tags.values()
 
     def tagged(self, committed: CommittedFile) -> bool:

@@ -1,9 +1,7 @@
-"""Which version a number, a time or a tag means, and whether the table can still be read there.
+"""Find the version of a number, a time or a tag, and check that it is retained.
 
-A time is a time of the store's clock. The version at a time is fixed once the clock has passed it: before that, an
-entry may still come. So a time that the clock has not reached is not there yet.
-
-Pure but for the last-modified times of a few entries, which the caller knows how to ask for.
+A time is one of the store's clock. The version at a time is final once the clock has passed it: before, another entry
+may be committed. Pure, except for the last-modified times of a few entries, which a function of the caller reads.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,30}", re.ASCII)
 
 
 def check_tag(name: Any) -> str:
-    """The name, if a tag may have it; not one that reads as a number. Raises UsageError."""
+    """The name, if it is valid for a tag; digits alone are not. Raises UsageError."""
     if not isinstance(name, str) or not TAG_NAME.fullmatch(name) or name.isdigit():
         raise Code.NAME_INVALID(
             f"not a tag: {shown(name)}; use 1 to 128 of A-Z a-z 0-9 _ . and -, not beginning with . or -, "
@@ -36,7 +34,7 @@ def check_tag(name: Any) -> str:
 
 
 def moment_in(text: str) -> dict[str, Any]:
-    """What a text such as ``--at`` names, as the arguments of ``Table.at``: a number, a time or a tag."""
+    """The arguments of ``Table.at`` for a text such as that of ``--at``: a version, a time or a tag."""
     if _NUMBER.fullmatch(text):
         return {"version": int(text)}
     # No tag has a colon, and every time of day has one.
@@ -44,10 +42,10 @@ def moment_in(text: str) -> dict[str, Any]:
 
 
 def check_time(time: Any) -> datetime:
-    """The moment that is meant, aware. Raises UsageError for what is no time, or one without a time zone."""
+    """The time as an aware datetime. Raises UsageError for a value that is no time, or has no time zone."""
     try:
         moment = datetime.fromisoformat(time) if isinstance(time, str) else time
-        # Also for what has a time zone that does not tell its offset.
+        # None also for a time zone without an offset.
         offset = moment.utcoffset()
     except (ValueError, TypeError, AttributeError) as error:
         raise Code.ARGUMENT_INVALID(
@@ -66,7 +64,7 @@ def locate(
     time: datetime | str | None = None,
     tag: str | None = None,
 ) -> int:
-    """The version that is meant. ``last_modified_of`` is asked for about log2(head) entries if it is a time.
+    """The version that is given. For a time, ``last_modified_of`` is called for about log2(head) entries.
 
     Raises UsageError unless exactly one is given and of its type, NotFoundError, NotRetainedError.
     """
@@ -92,9 +90,9 @@ def locate(
 
 
 def committed_at(state: TableState, name: str, request_key: str | None) -> int | None:
-    """The version at which a request of that key was committed; None: it was not, or it has no key.
+    """The version at which a request with that key was committed; None if it was not, or has no key.
 
-    ``name`` is what the caller calls the key. Raises UsageError for a value that cannot be one.
+    ``name`` is the name of the caller's argument. Raises UsageError for an invalid key.
     """
     if request_key is None:
         return None
@@ -103,9 +101,9 @@ def committed_at(state: TableState, name: str, request_key: str | None) -> int |
 
 
 def based_on(state: TableState, request_key: str | None, base_version: int | None) -> int:
-    """The base version of a request that is proposed first in this state, or was in an older one.
+    """The base version of a request: the given one of an earlier attempt, else the version of this state.
 
-    Raises UsageError for one that is no whole number, is not there yet, or that nobody can repeat.
+    Raises UsageError if it is no whole number, above the latest version, or given without a request key.
     """
     check_whole_number("base_version", base_version)
     if base_version is None:

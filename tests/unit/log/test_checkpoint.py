@@ -232,7 +232,7 @@ def test_a_reader_moves_on_when_the_log_is_truncated_beyond_its_checkpoint(store
     reader.follow()
     log.commit(adding("g"))
     log.truncate(log.retain_checkpoint() - 1)
-    now_s = clock.monotonic_s() + checkpoint.LOOKS_APART_S
+    now_s = clock.monotonic_s() + checkpoint.CHECK_INTERVAL_S
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
     assert not reader.checkpoints.due()
 
@@ -277,7 +277,7 @@ def test_a_reader_moves_on_to_the_checkpoints_of_others(store, monkeypatch):
     with_checkpoint(store)
     log.commit(adding("g"))
     assert len(reader.follow().references.changes) == 1
-    now_s = clock.monotonic_s() + checkpoint.LOOKS_APART_S
+    now_s = clock.monotonic_s() + checkpoint.CHECK_INTERVAL_S
     monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
 
     assert reader.follow() == log.head.state
@@ -343,15 +343,15 @@ def test_segments_that_no_snapshot_names_are_swept_when_they_are_old(store, monk
         log.commit(adding(f"f{count}"))
         log.wait_for_checkpoint()
     segments = len(list(store.list(segment_folder(LOG))))
-    assert log.checkpoints.sweep() == 0
+    assert log.checkpoints.delete_unnamed() == 0
     monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MIN", timedelta(seconds=-60))
 
-    assert 0 < log.checkpoints.sweep() < segments
-    assert log.checkpoints.sweep() == 0
+    assert 0 < log.checkpoints.delete_unnamed() < segments
+    assert log.checkpoints.delete_unnamed() == 0
     assert log_on(store).follow() == log.head.state
     store.replace(checkpoint_name(LOG), b"{}")
     with pytest.raises(DamagedError):
-        log.checkpoints.sweep()
+        log.checkpoints.delete_unnamed()
 
 
 def test_processes_that_commit_once_each_write_checkpoints_too(store):

@@ -201,7 +201,7 @@ def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store, mo
         def fetch(self, name, *, digest=None):
             while store.get(checkpoint_name(LOG)) == manifest:
                 log.commit(adding(f"g{log.head.version}"))
-            log.checkpoints.sweep()
+            log.checkpoints.delete_unnamed()
             return super().fetch(name, digest=digest)
 
     swept = Swept(store)

@@ -246,8 +246,8 @@ def sidecars_are_swept_too_soon(patch):
     def sweep(sidecars, log_start, head, read):
         return swept(sidecars, log_start, head + 3, lambda version: read(version) if version <= head else b"")
 
-    swept = SidecarStore.sweep
-    patch.setattr(SidecarStore, "sweep", sweep)
+    swept = SidecarStore.delete_unnamed
+    patch.setattr(SidecarStore, "delete_unnamed", sweep)
 
 
 def an_unclear_sidecar_is_there(patch):

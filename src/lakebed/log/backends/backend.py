@@ -1,18 +1,19 @@
-"""What a log asks of the place that keeps its entries.
+"""The log backend interface: where the entries of logs are kept.
 
-Entries are numbered 1, 2, 3 … and immutable. Everything above rests on these promises, which the conformance suite in
+Entries are numbered 1, 2, 3 … and immutable. The log depends on these promises, which the conformance suite in
 :mod:`lakebed.testing.logs` checks:
 
-* Of any number of racing creates of one version at most one takes effect, and none overwrites.
-* What was acknowledged is durable, and is seen by every later read of that version.
-* An entry is there whole or not at all.
-* The log start only rises, and of any number of racing raises from one log start at most one takes effect.
-* A log start that is told with a create was read behind it.
-* An entry's last-modified time is the place's own clock, the same that :meth:`LogBackend.now` reads.
+* At most one of any number of racing creates of a version takes effect, and none overwrites.
+* An acknowledged entry is durable. Every later read of that version returns it.
+* An entry exists whole or not at all.
+* The log start only rises. At most one of any number of racing raises from one log start takes effect.
+* A log start that a create returns was read after the entry was stored.
+* The last-modified time of an entry comes from the clock that :meth:`LogBackend.now` reads.
 
-Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`, settled the same way: UNCLEAR says that the entry
-may be there, or may yet come; put the same bytes to the same number again. EXISTS says "look whose it is".
-Failures are StorageError with a ``transient`` fact; a create that raises has stored nothing.
+Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`. UNCLEAR: the entry may exist, or may yet; put the
+same bytes to the same version again. EXISTS: read the entry, which may be the caller's own.
+
+Errors. StorageError with a ``transient`` fact; a create that raises has stored nothing.
 """
 
 from __future__ import annotations
@@ -30,68 +31,66 @@ class LogBackend(Protocol):
     """The entries of one log. Safe to use from many threads."""
 
     def create(self, version: int, data: bytes) -> PutOutcome:
-        """Put entry ``version`` if there is none, in one request: nothing below this call retries silently."""
+        """Put entry ``version`` if there is none, in one request, without a retry."""
 
     def get(self, version: int) -> bytes | None:
-        """The bytes of an entry; None: there is none."""
+        """The bytes of an entry; None if there is none."""
 
     def last_modified(self, version: int) -> datetime | None:
-        """When the entry was stored, aware UTC; None: there is none."""
+        """When the entry was stored, aware UTC; None if there is none."""
 
     def known_last_modified(self, version: int) -> datetime | None:
-        """The same where it costs no request: the place told it with the create, or is a local disk. None: ask."""
+        """As :meth:`last_modified`, without a request: from the answer to a create, or a local disk. None: unknown."""
 
     def now(self) -> datetime:
-        """The clock that last-modified times the entries."""
+        """The time by the clock of the backend, from which last-modified times come."""
 
     def versions(self) -> Iterator[int]:
-        """The numbers of all entries, in any order. For recovery and verification only: it may take many requests."""
+        """The versions of all entries, in any order. For recovery and verification only: it may take many requests."""
 
     def log_start(self) -> int:
-        """The version up to which entries may be deleted, in one request; 0: it was never raised."""
+        """The version up to which entries may be deleted, in one request; 0 if it was never raised."""
 
     def known_log_start(self, version: int) -> int | None:
-        """The log start as it was once entry ``version`` was stored, where the place told it with the create. None:
-        ask.
+        """The log start after entry ``version`` was stored, if the create returned it; None: unknown.
 
-        Of the newest entry that this process created. A log start read any earlier would not be the same: the log may
-        have been truncated between, and the version be one that was deleted.
+        Known for the latest entry that this process created. A log start that was read before does not serve: the log
+        may have been truncated in between, so that the version is one that was deleted.
         """
 
     def supports_truncation(self) -> bool:
-        """Whether the place has the compare-and-set that a log start needs; False: its logs are kept whole.
+        """Whether the backend has the compare-and-set that a log start needs; False: its logs are kept whole.
 
-        Takes some requests where it has to be tried out.
+        Takes some requests if it has to be tested.
         """
 
     def advance_log_start(self, expected: int, to: int) -> bool:
-        """Raise the log start if it is the expected one, durably; False: it is another one, look again.
+        """Raise the log start durably if it is the expected one; False if it is another.
 
         Raises:
             UsageError: ``to`` is not above ``expected``.
-            UnsafeStoreError: the place has no compare-and-set, so its logs are kept whole.
-            StorageError: no clear answer. It may be raised, or may yet be.
+            UnsafeStoreError: the backend has no compare-and-set, so its logs are kept whole.
+            StorageError: no clear answer. The log start may be raised, or may yet be.
         """
 
     def remove(self, versions: Iterable[int]) -> None:
-        """Delete entries; one that is not there is fine.
+        """Delete entries; versions that do not exist are skipped.
 
-        Only for numbers up to a log start whose raise this process was told of, or that it found before: nothing checks
-        it.
+        Requires versions up to a log start that this process has raised or read; the backend does not check it.
         """
 
     def foreign(self) -> Iterator[str]:
-        """The names of what lies among the entries and is none; nothing reads it. For verification only."""
+        """The names of objects among the entries that are not entries and are never read. For verification only."""
 
 
 class LogLocation(Protocol):
-    """Where the logs of an instance are kept: one for each table, and the catalog's."""
+    """The logs of an instance: one for each table, and the catalog's."""
 
     def open(self, prefix: str) -> LogBackend:
-        """The log of that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
+        """The log with that prefix (``catalog``, ``tables/<id>``); it need not exist yet."""
 
     def prefixes(self) -> Iterator[str]:
-        """The prefixes of all logs of the instance, each once, in any order. For collection only: it may list much."""
+        """The prefixes of all logs of the instance, in any order. For garbage collection only: it may list much."""
 
     def check(self) -> None:
-        """Raise UnsafeStoreError if the place cannot keep a log, StorageError if it cannot be reached or written."""
+        """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""

@@ -1,7 +1,7 @@
-"""The log start of a log as bytes, and how it is raised.
+"""The stored form of a log start, and raising it by compare-and-set.
 
-Entries up to the log start may be deleted, and prove nothing (docs/decisions/0011). It is NDJSON: a header, and a line
-with the version. Where nothing is stored the log start is 0: it was never raised.
+Entries up to the log start may be deleted, so their absence proves nothing (docs/decisions/0011). It is NDJSON: a
+header, and a line with the version. If nothing is stored, the log start is 0: it was never raised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def decode_log_start(data: bytes | None, log: str) -> int:
 
     Raises:
         UnsupportedFormatError: a newer Lakebed wrote it.
-        DamagedError: it is not what was written.
+        DamagedError: the bytes were changed after they were written.
     """
     if data is None:
         return 0
@@ -47,7 +47,7 @@ def decode_log_start(data: bytes | None, log: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """To raise the log start of ``log`` to a version. Raises UsageError unless it would rise."""
+    """A raise of the log start of ``log``. Raises UsageError unless ``to`` is above ``expected``."""
 
     log: str
     expected: int
@@ -57,18 +57,17 @@ class Rise:
         if not 0 <= self.expected < self.to:
             raise Code.ARGUMENT_INVALID(f"a log start can only rise, not go from {self.expected} to {self.to}")
 
-    def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], look: Callable[[], int]) -> bool:
-        """Raise the log start if ``found``, its bytes, is the expected one; whether it is raised.
+    def carry_out(self, found: bytes | None, put: Callable[[bytes], PutOutcome], read: Callable[[], int]) -> bool:
+        """Raise the log start if ``found``, its bytes, is the expected one; return whether it is raised.
 
-        ``put`` stores other bytes in one request if those that were found are still there. ``look`` reads the log
-        start again if they are not: an earlier unclear put may have raised it, or another process to the same version,
-        which is as good.
+        ``put`` replaces the bytes that were found in one request, if they are unchanged. ``read`` reads the log start
+        again if they are not: an earlier unclear put may have raised it, or another process to the same version.
 
         Raises:
-            StorageError: no clear answer; it may be raised, or not yet.
+            StorageError: no clear answer; the log start may be raised, or may yet be.
         """
         if decode_log_start(found, self.log) != self.expected:
             return False
         data = encode_log_start(self.to)
         outcome = put_until_clear(lambda: put(data), f"the log start of {self.log}")
-        return outcome is PutOutcome.CREATED or look() == self.to
+        return outcome is PutOutcome.CREATED or read() == self.to
