@@ -1,11 +1,15 @@
-"""The command line: a module a noun. A command parses, makes one library call, and renders the result."""
+"""The command line, with a module for each noun or family of commands.
+
+A command parses its arguments, makes one library call, and prints the result. This module imports nothing else before
+Ctrl-C is handled.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from lakebed.cli.interrupts import INTERRUPTED, hear_interrupts
+from lakebed.cli.interrupts import INTERRUPTED, handle_interrupts
 
 __all__ = ["main"]
 
@@ -13,9 +17,9 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; without ``argv``, that of this process."""
     if argv is None:
-        hear_interrupts()
+        handle_interrupts()
     try:
-        # Takes a while, in which Ctrl-C is heard already.
+        # The import takes some time, during which Ctrl-C is already handled.
         from lakebed.cli.run import main as run
 
         return run(argv)

@@ -3,7 +3,7 @@
 :class:`Group` lists its commands as :class:`Deferred`: a name, a line of help, and where the command is defined. Its
 module is imported when the command runs, so ``--help`` and ``--version`` import neither PyArrow nor an engine.
 :class:`Command` adds to Click's the options of every command and keys of several words (:data:`KEY`).
-:class:`Invocation` holds what the options of every command said; each command receives it first.
+:class:`Invocation` has the values of the options of every command; it is the first argument of each command.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 OPTIONS_VARIABLE = "LAKEBED_STORAGE_OPTIONS"
 """Storage options that no command line is to show, as a JSON object."""
 COMPLETION_VARIABLE = "_LAKEBED_COMPLETE"
-"""Set by the completion scripts, which run ``lakebed`` to ask what may follow."""
+"""Set by completion scripts, which run ``lakebed`` to list the possible next words."""
 
 _NEGATIVE_NUMBER = re.compile(r"-([0-9]+|[0-9]*\.[0-9]+)", re.ASCII)
 _MARK = "\0"
-"""No argument of a process can hold it: joins the words of a key, and hides the minus sign of a number from Click."""
+"""Joins the words of a key, and hides the minus sign of a number from Click; no argument of a process contains it."""
 
 
 @dataclass(slots=True)
 class Invocation:
-    """The options of every command, and what they give."""
+    """The values of the options of every command, and the objects that follow from them."""
 
     instance_url: str | None = None
     storage_options: dict[str, str] = field(default_factory=dict)
@@ -47,13 +47,13 @@ class Invocation:
     as_json: bool = False
     report_url: str | None = None
     report: Report | None = None
-    """Set once it has been begun."""
+    """None until :meth:`begin_report` has written the first document."""
     answer: Mapping[str, Any] | None = None
-    """The document of the command's answer, as JSON can hold it."""
+    """The document of the command's answer, as JSON values."""
 
     @property
     def out(self) -> Output:
-        """Where the answer goes."""
+        """The output of the command; a document that it prints is kept for the report."""
         from lakebed.cli.render import Output
 
         return Output(as_json=self.as_json, keep=self._keep)
@@ -62,7 +62,7 @@ class Invocation:
         self.answer = answer
 
     def begin_report(self) -> None:
-        """Write that the command runs, if ``--report`` asks for a report. Raises UsageError, StorageError."""
+        """Write the first document of the report, if ``--report`` was given. Raises UsageError, StorageError."""
         if self.report_url is None or self.report is not None:
             return
         home = self.instance_url or os.environ.get(INSTANCE_VARIABLE, "")
@@ -161,16 +161,16 @@ def byte_count(text: str) -> int:
 
 
 KEY_WORD: click.ParamType[str] = click.types.FuncParamType(lambda text: text.removeprefix(_MARK))
-"""An argument that is a word of a key; may be a negative number."""
+"""A positional word of a key; may be a negative number."""
 KEY: click.ParamType[tuple[str, ...]] = click.types.FuncParamType(lambda text: tuple(text.split(_MARK)))
-"""An option with the words of a key: all that follow, up to the next option."""
+"""An option whose value is the words of a key: all words up to the next option."""
 
 
 # -- commands -------------------------------------------------------------------------------------------------------
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep a value in the invocation; pairs of NAME=VALUE add to those that are there."""
+    """Store a value in the invocation; pairs of NAME=VALUE are added to earlier ones."""
     assert param.name is not None
     if param.multiple:
         getattr(ctx.obj, param.name).update(value)
@@ -208,7 +208,7 @@ class Command(click.Command):
         self.params += _SHARED
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As Click does, with the words of each key as one."""
+        """Parse as Click does, after the words of each key were joined into one."""
         return super().parse_args(ctx, self._with_keys(ctx, args))
 
     def _with_keys(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -238,7 +238,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of its own, then those of every command."""
+        """List the command's own options, then those of every command."""
         for title, params in (("Options", self.own_params), ("Options of every command", self.params[-len(_SHARED) :])):
             records = [one.get_help_record(ctx) for one in params if isinstance(one, click.Option)]
             if shown := [record for record in records if record is not None]:
@@ -277,7 +277,7 @@ class Group(click.Group):
         self.params += _SHARED
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
+        """The names of the commands, in the order of the help."""
         del ctx
         return list(self.commands)
 

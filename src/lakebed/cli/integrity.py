@@ -41,8 +41,8 @@ def verify(
 ) -> None:
     """Check a table: its log, its files and, if asked, every row.
 
-    Replays the log from entry 1 and checks that numbers have no gap, digests and the chain, and the invariants of every
-    state; compares the checkpoint; and checks that every file is there, of its size. --deep reads every byte of every
+    Replays the log from entry 1, and checks that versions have no gap, that digests chain, and that every state is
+    valid; compares the checkpoint; and checks that every file exists with its size. --deep reads every byte of every
     file, and checks digest, order, key bounds, nulls, UTF-8, counts and summaries; with --digests only digests, as
     fast as the disk. Changes nothing. Exits with 3 if something is damaged.
     """

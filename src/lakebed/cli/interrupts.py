@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM on the command line.
+"""Handles Ctrl-C and SIGTERM on the command line.
 
-The first one is acknowledged at once and raises KeyboardInterrupt, which ends the command in good order. The second
-one ends the process and all that it started, without order.
+The first signal is acknowledged at once and raises KeyboardInterrupt, so that the command can clean up. The second one
+kills the process and every process that it started, without cleaning up.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ _HARD = (
 )
 
 
-def hear_interrupts() -> None:
-    """Handle Ctrl-C and SIGTERM as this module says, for the rest of the process. Called in the main thread.
+def handle_interrupts() -> None:
+    """Handle Ctrl-C and SIGTERM for the rest of the process. Must be called in the main thread.
 
-    A process that was started to ignore Ctrl-C, as a shell does in the background, goes on ignoring it.
+    A signal that the process was started to ignore, as shells do with Ctrl-C in the background, stays ignored.
     """
-    heard = 0
+    count = 0
 
-    def hear(_number: int, _frame: object) -> None:
-        nonlocal heard
-        heard += 1
-        if heard > 1:
+    def handle(_number: int, _frame: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
             _stop_hard()
         _say(_STOPPING)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, hear)
+            signal.signal(number, handle)
 
 
 @contextlib.contextmanager
 def at_a_prompt() -> Iterator[None]:
-    """Let Ctrl-C raise a plain KeyboardInterrupt in the block, as often as it comes, and SIGTERM end the process."""
+    """In the block, every Ctrl-C raises a plain KeyboardInterrupt, and SIGTERM ends the process."""
     plain: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
     before = {number: signal.getsignal(number) for number in plain}
     if threading.current_thread() is not threading.main_thread() or signal.SIG_IGN in before.values():
@@ -65,19 +65,19 @@ def at_a_prompt() -> Iterator[None]:
 
 
 def ignore_interrupts() -> None:
-    """Ignore Ctrl-C and SIGTERM from here on: all is done and said, and Python's own end would be disturbed."""
+    """Ignore Ctrl-C and SIGTERM from here on: the command has ended, and a signal would disturb Python's shutdown."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _say(text: str) -> None:
-    # Not through sys.stderr: the signal may have come while that was being written to.
+    # Not through sys.stderr: the signal may have interrupted a write to it.
     with contextlib.suppress(OSError):
         os.write(2, text.encode())
 
 
 def _stop_hard() -> NoReturn:
-    # Spark's JVM first: its Python workers end with it.
+    # Spark's JVM comes first; its Python workers end with it.
     for process in _descendants(os.getpid()):
         with contextlib.suppress(OSError):
             os.kill(process, signal.SIGKILL)
@@ -87,7 +87,7 @@ def _stop_hard() -> NoReturn:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """All processes that this one started, and those that they started."""
+    """All direct and indirect child processes."""
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
@@ -99,15 +99,15 @@ def _descendants(ancestor: int) -> list[int]:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """Each process with the one that started it."""
+    """Pairs of process id and parent process id, of all processes."""
     stats = list(Path("/proc").glob("[0-9]*/stat"))
     if not stats:
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)  # noqa: S607 - wherever the system keeps it
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)  # noqa: S607 - its folder depends on the system
         return [(int(process), int(parent)) for process, parent in map(str.split, listed.stdout.splitlines())]
     found = []
     for stat in stats:
         with contextlib.suppress(OSError):
-            # The name of the program, in parentheses, may hold anything.
+            # The name of the program, in parentheses, may contain blanks and parentheses.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             found.append((int(stat.parent.name), int(fields[1])))
     return found

@@ -1,7 +1,7 @@
 """``lakebed compact``, ``split``, ``join``, ``gc`` and ``maintain``.
 
-Splitting only writes metadata and starts no Spark, nor does a command that finds nothing to do. ``--dry-run`` prints
-the plan and does nothing.
+Spark is started only for work that needs it: splitting writes metadata alone. With ``--dry-run`` a command prints its
+plan and changes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def compact(cli: Invocation, *, table: str, strategy: str | None, dry_run: bool,
         return
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"compact {table}") as progress:
         report = pipeline.compact(table, strategy=strategy, progress=progress)
-    cli.out.document(plain(report), _compaction_lines(report))
+    cli.out.document(report, _compaction_lines(report))
 
 
 def _compaction_lines(report: CompactionReport) -> Iterator[str]:
@@ -117,7 +117,7 @@ def split(cli: Invocation, *, table: str, dry_run: bool) -> None:
         return
     with open_pipeline(cli) as pipeline:
         report = pipeline.split(table)
-    cli.out.document(plain(report), _split_lines(report))
+    cli.out.document(report, _split_lines(report))
 
 
 def _split_lines(report: SplitReport) -> Iterator[str]:
@@ -164,7 +164,7 @@ def join(cli: Invocation, *, table: str, dry_run: bool, launcher: str | None) ->
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"join {table}") as progress:
         report = pipeline.join_partitions(table, progress=progress)
     lines = list(_join_lines(report))
-    cli.out.document(plain(report), lines or [f"table {report.table}: no neighbours are small enough to be joined"])
+    cli.out.document(report, lines or [f"table {report.table}: no neighbours are small enough to be joined"])
 
 
 def _join_lines(report: JoinReport) -> Iterator[str]:
@@ -204,7 +204,7 @@ def maintain(cli: Invocation, *, table: str, launcher: str | None) -> None:
     lines += [line for join in report.joins for line in _join_lines(join)]
     deleted = count_text(report.collection.files, "file")
     lines.append(f"table {report.table}: {deleted} of {size_text(report.collection.size_bytes)} deleted")
-    cli.out.document(plain(report), lines)
+    cli.out.document(report, lines)
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------

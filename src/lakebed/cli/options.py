@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and how their texts become keys, columns and ranges."""
+"""Options and arguments that several commands share, and the keys, columns and ranges that they stand for."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LINE_EVERY_S = 5.0
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """Shows the rows done of all rows, or bytes; used as a ``with`` block, which ends the bar whatever happens."""
+    """Shows the rows done of all rows, or bytes; used as a ``with`` block, which removes the bar at its end."""
 
     def __init__(self, what: str, stream: TextIO | None = None, *, in_bytes: bool = False) -> None:
         self._what = what
@@ -47,7 +47,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         self._total: int | None = None
 
     def update(self, done: int, total: int | None = None) -> None:
-        """``done`` rows or bytes are done, of ``total`` if that is known."""
+        """Report ``done`` rows or bytes, of ``total`` if that is known."""
         self._done, self._total = done, total
         now = clock.monotonic_s()
         if not done:

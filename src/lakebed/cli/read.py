@@ -44,15 +44,11 @@ def get(
     snapshot = cli.snapshot(table, at)
     wanted = options.names(columns)
     if keys is None:
-        _print(
-            snapshot.get(*options.key_values(snapshot.schema, key), columns=wanted), cli.out, "no rows with that key"
-        )
+        found = snapshot.get(*options.key_values(snapshot.schema, key), columns=wanted)
+        _print(found, cli.out, "no rows with that key")
     else:
-        _print(
-            snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted),
-            cli.out,
-            "no rows with these keys",
-        )
+        found = snapshot.get_many(options.keys_in(keys, snapshot.schema), columns=wanted)
+        _print(found, cli.out, "no rows with these keys")
 
 
 def _print(rows: pa.Table, out: Output, nothing: str) -> None:
@@ -87,7 +83,7 @@ def scan(
 
 
 def _progress(what: str) -> AbstractContextManager[ProgressBar | None]:
-    """A bar if stderr is a terminal to which the rows do not go."""
+    """A bar if stderr is a terminal and stdout is not."""
     return ProgressBar(what) if sys.stderr.isatty() and not sys.stdout.isatty() else nullcontext()
 
 
@@ -126,7 +122,7 @@ def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, a
 @command
 @options.table
 @click.argument("rows", metavar="ROWS", type=int, help="How many rows.")
-@click.option("--seed", metavar="N", type=int, help="The same seed gives the same rows of the same number.")
+@click.option("--seed", metavar="N", type=int, help="The same seed gives the same rows of the same version.")
 @options.columns
 @options.at
 def sample(

@@ -5,8 +5,8 @@ text so that no digit is lost, maps as lists of pairs. JSON has no NaN and no in
 ``"NaN"``, ``"Infinity"``, ``"-Infinity"``, so that null keeps its one meaning. In text, null is a minus sign and
 characters that would move a terminal's cursor are escaped.
 
-Rows are printed batch by batch: memory does not grow with them. Nothing here asks Arrow to make an array of Python
-values, for that imports pandas.
+Rows are printed batch by batch, in bounded memory. Nothing here has Arrow make an array of Python values, because that
+imports pandas.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ABOUT = "~"
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 _GAP = "  "
 _RECORDS_AT_ONCE = 500
-"""As wide as any column gets in these is what the next ones begin with."""
+"""Records of one batch are aligned; columns of later batches are at least as wide."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextColumns:
-    """A heading and rows: a table of Rich on a terminal, else lines of text."""
+    """A heading and rows; printed as a table of Rich on a terminal, otherwise as lines of text."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -76,8 +76,8 @@ class Output:
         self.as_json = as_json
         self.keep = keep
 
-    def document(self, document: Mapping[str, Any], lines: Iterable[str | TextColumns]) -> None:
-        """One answer: the document for a program, also for the report; the lines for people."""
+    def document(self, document: Any, lines: Iterable[str | TextColumns]) -> None:
+        """Print one answer: with ``--json`` the document (a mapping or a dataclass), otherwise the lines."""
         answer = plain(document)
         self.keep(answer)
         if self.as_json:
@@ -91,7 +91,7 @@ class Output:
         sys.stdout.flush()
 
     def rows(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> int:
-        """Many rows: a JSON object a line for a program, columns for people. Returns how many there were."""
+        """Print rows, as lines of JSON or as columns of text. Returns their number."""
         count = 0
         widths: list[int] = []
         for batch in batches:
@@ -104,7 +104,7 @@ class Output:
         return count
 
     def csv(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
-        """Many rows as CSV; null and the empty text are both nothing."""
+        """Print rows as CSV; null and the empty text are both an empty cell."""
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
         for batch in batches:
@@ -113,7 +113,7 @@ class Output:
             sys.stdout.flush()
 
     def records(self, records: Iterable[Any], names: Sequence[str], cells: Callable[[Any], Sequence[Any]]) -> None:
-        """Many values, printed as they come: a JSON object a line for a program, for people the ``cells`` of each.
+        """Print values as they come, as lines of JSON, or as columns of text with the ``cells`` of each.
 
         Values before an error are printed before the error is raised.
         """
@@ -136,12 +136,12 @@ class Output:
             raise failure
 
     def note(self, text: str) -> None:
-        """A message for people; on stderr, so that stdout holds data only."""
+        """Print a message to stderr, so that stdout has data only."""
         print(text, file=sys.stderr)
 
 
 def _in_csv(value: Any) -> Any:
-    """An encoded value as CSV can hold it; the writer itself makes nothing of None."""
+    """An encoded value as a CSV cell; the writer makes an empty cell of None."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return json_text(value) if isinstance(value, dict | list) else value
@@ -200,14 +200,14 @@ def encode_array(column: pa.Array) -> list[Any]:
 
 
 def _sliced(column: pa.Array, items: list[Any]) -> list[Any]:
-    """Lists, cut out of the items of all of them."""
+    """The lists of a column, cut out of ``items``, the items of all of them."""
     offsets = column.offsets.to_pylist()
     valid = column.is_valid().to_pylist()
     return [items[offsets[i] : offsets[i + 1]] if ok else None for i, ok in enumerate(valid)]
 
 
 def _times(column: pa.Array) -> list[str | None]:
-    # Through Arrow, not Python: its times know nanoseconds and years beyond 9999.
+    # Through Arrow, whose times, unlike Python's, have nanoseconds and years beyond 9999.
     kind = column.type
     zoned = column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
     return [None if text is None else text.replace(" ", "T", 1) for text in zoned.cast(pa.string()).to_pylist()]
@@ -223,7 +223,7 @@ def _number(value: float) -> float | str:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    # One write a batch: a line each would spend more time in calls than on the rows.
+    # One write for each batch: a call for each line would take longer than the rows.
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
 
@@ -262,7 +262,7 @@ def _line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) ->
 
 
 def shown(value: Any) -> str:
-    """An encoded value on one line of text, without characters that a terminal would obey."""
+    """An encoded value on one line of text; characters that control a terminal are escaped."""
     match value:
         case None:
             return NULL
@@ -282,7 +282,7 @@ def _escaped(character: str) -> str:
 
 
 def key_text(values: Mapping[str, Any] | None) -> str:
-    """A bound's fields, as far as they are known, in one cell."""
+    """The known fields of a bound, in one cell."""
     if values is None:
         return NULL
     known = [plain(value) for value in values.values() if value is not None]
@@ -300,5 +300,4 @@ def size_text(size_bytes: float) -> str:
 
 def count_text(count: int, noun: str, *, exact: bool = True) -> str:
     """A number with its noun: ``1 partition``, ``2,000 rows``, ``about 7 files``."""
-    plural = {"partition": "partitions"}.get(noun, f"{noun}s")
-    return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural}"
+    return f"{'' if exact else 'about '}{count:,} {noun}{'' if count == 1 else 's'}"

@@ -9,7 +9,7 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.progress import open_pipeline
-from lakebed.cli.render import columns, count_text, plain, size_text
+from lakebed.cli.render import columns, count_text, size_text
 from lakebed.ingest.plan import Method
 from lakebed.ingest.requests import Standing, WithdrawReport
 from lakebed.inspect.history import committed_on_interrupt
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @command
 @options.table
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, help="Files, folders or globs of Parquet.")
-@click.option("--again", is_flag=True, help="Ingest them once more, whatever is recorded.")
+@click.option("--again", is_flag=True, help="Ingest them once more, even if they are recorded.")
 def submit(cli: Invocation, *, table: str, files: tuple[str, ...], again: bool) -> None:
     """Record files that `lakebed ingest` is to add.
 
@@ -79,13 +79,13 @@ def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everythi
         requests = tuple(row["id"] for row in found.requests().to_pylist() if row["state"] == str(Standing.OPEN))
         if not requests:
             none = WithdrawReport(found.name, None, (), ())
-            cli.out.document(plain(none), [f"table {found.name}: no open requests"])
+            cli.out.document(none, [f"table {found.name}: no open requests"])
             return
     report = found.withdraw(*requests)
     lines = [f"table {report.table}: {count_text(len(report.withdrawn), 'request')} withdrawn"]
     if report.late:
         lines.append(f"{count_text(len(report.late), 'request')} already ended: see `lakebed requests list`")
-    cli.out.document(plain(report), lines)
+    cli.out.document(report, lines)
 
 
 @command
@@ -102,11 +102,11 @@ def ingest(cli: Invocation, *, table: str, force: bool, method: str | None, laun
     """
     with open_pipeline(cli, launcher) as pipeline:
         report = pipeline.ingest(table, force=force, method=method)
-    cli.out.document(plain(report), ingest_lines(report))
+    cli.out.document(report, ingest_lines(report))
 
 
 def ingest_lines(report: IngestReport) -> Iterator[str]:
-    """The result of an ingest, for people."""
+    """The report of an ingest as lines of text."""
     if report.version is None:
         yield f"table {report.table}: nothing to ingest"
     else:

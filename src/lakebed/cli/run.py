@@ -1,7 +1,7 @@
-"""One run of the command line: parse, call, render, and the exit code.
+"""Runs one command line: parses it, runs the command, and returns the exit code.
 
-An error of Lakebed becomes one line on stderr and an exit code that says what to do about it. Only a bug in Lakebed
-shows a traceback.
+An error of Lakebed is printed as one line on stderr; its class decides the exit code. Only a bug in Lakebed shows a
+traceback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXIT_CODES = {
     6: "unknown: it may have been committed; repeat it with the same request key",
     130: "interrupted (Ctrl-C, SIGTERM); stderr says what was committed",
 }
-"""A promise to scripts."""
+"""Stable: scripts rely on them."""
 
 HELP_SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "terminal_width": 100}
 """A fixed width: help reads the same in a terminal, a pipe and a test."""
@@ -49,7 +49,7 @@ _EXIT_CODES: tuple[tuple[type[errors.Error], int], ...] = (
     (errors.UnknownOutcomeError, 6),
     (errors.Error, 3),
 )
-"""The first class that fits decides."""
+"""The first class of which the error is an instance decides."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,8 +76,8 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping[str, Any]]:
-    """Run the command and print what it answers: its exit code, and the outcome as the report has it."""
-    # Known before parsing: errors in parsing are printed as any other.
+    """Run the command and print its answer. Returns its exit code, and the outcome as in the report."""
+    # Decided before parsing, because errors of parsing are printed as JSON too.
     as_json = "--json" in words
     try:
         with LAKEBED.make_context("lakebed", list(words), obj=invocation, **HELP_SETTINGS) as context:
@@ -95,7 +95,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
     except errors.Error as error:
         return _print_error(error, invocation, as_json=as_json)
     except BrokenPipeError:
-        # Python would find the pipe broken once more when it flushes on its way out.
+        # Python would meet the broken pipe once more when it flushes stdout at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # stdout on a full disk, say; the library raises errors of its own
         return _print_error(errors.Code.OUTPUT_NOT_WRITTEN(str(error)), invocation, as_json=as_json)
@@ -159,7 +159,7 @@ class _Messages(io.FileIO):
 
 
 def _prepare_streams() -> None:
-    """JSON is UTF-8 whatever the locale; text that a stream cannot show is escaped."""
+    """Write UTF-8 in every locale; characters that cannot be encoded are escaped."""
     if isinstance(sys.stderr, io.TextIOWrapper):
         messages = io.BufferedWriter(_Messages(sys.stderr.fileno(), "wb", closefd=False))
         sys.stderr = io.TextIOWrapper(messages, line_buffering=True)

@@ -101,8 +101,8 @@ def _entry_lines(stored: StoredEntry, *, whole: bool = False) -> Iterator[str]:
         size = size_text(side.size_bytes)
         yield f"  sidecar {side.digest} of {side.version}: {count_text(side.references, 'reference')}, {size}"
     for document in entry.documents:
-        told = outline(document)
-        yield f"  {shown(told.type)}  {shown(described(told).detail)}".rstrip()
+        found = outline(document)
+        yield f"  {shown(found.type)}  {shown(described(found).detail)}".rstrip()
         if whole:
             yield from (f"    {name}: {_short(value)}" for name, value in load(document).items() if name != "type")
     yield ""

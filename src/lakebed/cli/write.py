@@ -9,7 +9,7 @@ import click
 from lakebed.cli import options
 from lakebed.cli.grammar import Invocation, command, name_value
 from lakebed.cli.progress import ProgressBar, open_pipeline, progress_bar
-from lakebed.cli.render import count_text, plain, size_text
+from lakebed.cli.render import count_text, size_text
 from lakebed.errors import Code
 from lakebed.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.ingest.growth import Growth
@@ -31,7 +31,7 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
     """Add the rows of files, in this process.
 
     Takes Parquet, Arrow IPC and CSV (by its name: .csv, .csv.gz …). All files become visible at once, or none. A repeat
-    with the same --commit-id prints the first number. Columns that the table lacks are refused, or added as fields if
+    with the same --commit-id prints the first version. Columns that the table lacks are refused, or added as fields if
     its setting schema_growth is add; those of CSV are text then.
     """
     for text in files:
@@ -66,7 +66,7 @@ def write(cli: Invocation, *, table: str, files: tuple[str, ...], commit_id: str
 def remove(cli: Invocation, *, table: str, ranges: options.Ranges, fence: bool, dry_run: bool, yes: bool) -> None:
     """Remove the rows of key ranges; asks for the table's name first.
 
-    Ranges are given as to scan; at least one. Older numbers of the table, and tags, still have the rows.
+    Ranges are given as to scan; at least one. Older versions and tags still have the rows.
     """
     if not yes and not dry_run:
         options.check_answerable(f"whether to remove rows of {table}")
@@ -140,7 +140,7 @@ def import_rows(
     if report.partitions_split:
         text += f"; {count_text(report.partitions_split, 'partition')} split before"
     rejected = [f"{count_text(report.rejected, 'row')} rejected, in {report.quarantine}"] if report.rejected else []
-    cli.out.document(plain(report), [f"table {report.table} {text}", *rejected])
+    cli.out.document(report, [f"table {report.table} {text}", *rejected])
 
 
 @command
@@ -156,7 +156,7 @@ def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str
     """
     with open_pipeline(cli, launcher) as pipeline:
         report = pipeline.attach(table, list(sources), job_id=job_id)
-    cli.out.document(plain(report), [f"table {report.table} {_added('attach', report)}"])
+    cli.out.document(report, [f"table {report.table} {_added('attach', report)}"])
 
 
 def _added(verb: str, report: ImportReport | AttachReport) -> str:
@@ -200,4 +200,4 @@ def export(
         report = pipeline.export(table, url, ranges=wanted, at=version, progress=progress, **how)
     rows, files = count_text(report.rows, "row"), count_text(report.files, "file")
     text = f"{rows} exported as {files} of {size_text(report.size_bytes)} to {report.url}"
-    cli.out.document(plain(report), [f"table {report.table} at version {report.version}: {text}"])
+    cli.out.document(report, [f"table {report.table} at version {report.version}: {text}"])
