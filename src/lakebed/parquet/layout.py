@@ -27,7 +27,7 @@ class Layout:
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
-        """The layout that a table's settings ask for."""
+        """The layout by the settings of a table."""
         return cls(
             schema,
             file_bytes=settings.file_bytes,

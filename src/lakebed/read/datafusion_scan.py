@@ -87,7 +87,7 @@ class ScanEngine:
         for keys, condition in self.conditions(files, request):
             for opened in files:
                 opened.verify(opened.footer.byte_ranges_of(numbers, _not_pruned(opened.footer, keys, request.schema)))
-            # Only the context of a plan knows how many rows its batches have.
+            # The number of rows of a batch is a setting of the context.
             frame = self.frame(files, condition, request)
             yield from _execute(self._context(_batch_rows(files)), files, frame, request.statistics)
 

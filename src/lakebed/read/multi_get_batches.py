@@ -62,8 +62,9 @@ class BatchReader:
 
         ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
         """
+        assert request.among is not None, "a multi-get has a list of keys"
         overlap = any(len(part.files) > 1 for part in parts)
-        search = _Search(self, request, key_list(request), multi_get_fields(request, sorted_rows=overlap))
+        search = _Search(self, request, request.among, multi_get_fields(request, sorted_rows=overlap))
         tables = [pa.schema([("", pa.int64()), *((field.name, field.type) for field in search.fields)]).empty_table()]
         for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
             request.statistics.add(statistics)
@@ -75,12 +76,6 @@ class BatchReader:
             numbers = [str(number) for number in range(len(by))]
             rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
         return rows.remove_column(0)
-
-
-def key_list(request: ReadRequest) -> KeyList:
-    """The keys of a multi-get."""
-    assert request.among is not None
-    return request.among
 
 
 def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:

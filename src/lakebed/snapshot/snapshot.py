@@ -190,7 +190,7 @@ class Readable(ABC):
 
     def explain(
         self,
-        *asked: Any,
+        *selection: Any,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
@@ -198,8 +198,8 @@ class Readable(ABC):
     ) -> Explanation:
         """Read what :meth:`get` or :meth:`scan` would, and return what that took.
 
-        ``asked`` are the values of a key, or ranges, or nothing for all rows; the options are those of :meth:`scan`.
-        The read is a real one, to its end, and its rows are dropped.
+        ``selection`` has the values of a key, or ranges, or nothing for all rows; the options are those of
+        :meth:`scan`. The read is a real one, to its end, and its rows are dropped.
 
         Raises:
             UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
@@ -214,13 +214,13 @@ class Readable(ABC):
         if now is self:
             # A snapshot probes nothing.
             seen.steps.clear()
-        are_ranges = {isinstance(one, KeyRange) for one in asked}
+        are_ranges = {isinstance(one, KeyRange) for one in selection}
         if len(are_ranges) > 1:
             raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         with seen.step("plan"):
-            ranges = [now.point(asked)] if are_ranges == {False} else now.encoded(asked)
+            ranges = [now.point(selection)] if are_ranges == {False} else now.encoded(selection)
             planned, predicate = now.planned(ranges, where)
         names = now.schema.project(columns)
         for _ in now.reader.scan(planned, names, limit, where=predicate, reverse=reverse, statistics=seen):
@@ -259,8 +259,8 @@ class Readable(ABC):
 
         now = self.snapshot()
 
-        def rows(asked: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
-            return now.reader.scan(plan(now.state, *asked), columns, limit)
+        def rows(selection: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
+            return now.reader.scan(plan(now.state, *selection), columns, limit)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
 
@@ -270,7 +270,7 @@ class Readable(ABC):
         """A relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files itself.
 
         DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
-        that happens later is not found. Large files on a store are read through PyArrow when rows are asked for, and
+        that happens later is not found. Large files on a store are read through PyArrow when rows are requested, and
         verified then; the connection needs no access of its own.
 
         Rows come in no order. Raises UsageError where DuckDB is missing, and as ``scan``.
@@ -305,7 +305,7 @@ class Readable(ABC):
         """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
 
         The engine checks no digests, so the files are verified here: a process reads each of them once, whole. Large
-        files on a store are read through PyArrow when rows are asked for, and verified then.
+        files on a store are read through PyArrow when rows are requested, and verified then.
         Raises as ``scan``.
         """
         from lakebed.read.datafusion_scan import register

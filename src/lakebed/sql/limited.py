@@ -258,14 +258,14 @@ class _Worker:
         if limits.timeout_s is not None and taken_s > limits.timeout_s:
             return (
                 f"the statement was stopped after {taken_s:.1f} s: timeout_s = {limits.timeout_s:g}; raise timeout_s "
-                f"(in a shell --timeout), or ask for less with a filter or LIMIT"
+                f"(in a shell --timeout), or reduce the result with a filter or LIMIT"
             )
         return None
 
     def _too_much(self, limit: int) -> str:
         return (
             f"the statement needs more memory than memory_limit_bytes = {limit:,} allows: raise it (in a shell "
-            f"--memory-limit), or ask for less with a filter or LIMIT. It held {self._reached:,} bytes"
+            f"--memory-limit), or reduce the result with a filter or LIMIT. It held {self._reached:,} bytes"
         )
 
     def _drain(self) -> None:

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from lakebed.sql.query import SqlEngine
 
 HEADROOM_BYTES = 512 * 1024 * 1024
-"""What the process may claim beyond the limit: claims are not yet used, and stacks of threads are claimed whole."""
+"""Memory that the process may reserve beyond the limit: reservations are not used yet, such as stacks of threads."""
 
 POOL_SHARE = 2
-"""The engine's pool has the limit by this: rows being read and batches under way are outside of it."""
+"""The engine's pool has this part of the limit: rows being read and batches in transit are outside of it."""
 
 _FAILED = 1
 
 
 def main() -> NoReturn:
     """Answer the request on stdin, and end the process."""
-    # What libraries print must not get into the answer.
+    # Output of libraries must not get into the answer.
     answer = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     request = load(sys.stdin.buffer.readline())
@@ -47,9 +47,9 @@ def main() -> NoReturn:
     except BrokenPipeError:
         os._exit(_FAILED)
     except BaseException as error:  # noqa: BLE001 - every failure is reported to the caller
-        _tell(error)
+        _report(error)
         os._exit(_FAILED)
-    # Not through the interpreter's own end: engines have threads that would disturb it.
+    # Skip the interpreter's shutdown, which threads of the engine can disturb.
     os._exit(0)
 
 
@@ -77,7 +77,7 @@ def _answer(request: Mapping[str, Any], answer: BinaryIO) -> None:
         stream.close()
 
 
-def _tell(error: BaseException) -> None:
+def _report(error: BaseException) -> None:
     document = encode_error(error)
     try:
         text = dump(document)

@@ -287,7 +287,7 @@ class Table(TableReads):
         return try_commit(self, proposal)
 
     def commit(self, proposal: Proposal) -> int:
-        """As :meth:`try_commit`, for callers who cannot go on without it: returns the version.
+        """As :meth:`try_commit`, but returns the version, and raises an error for any other outcome.
 
         Raises RejectedError, ContentionError, UnknownOutcomeError: see their docstrings.
         """
