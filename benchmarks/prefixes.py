@@ -1,10 +1,11 @@
-"""Prefixes by skip scan, and removals by prefix, of a table with very many rows of each prefix.
+"""Prefixes by skip scan, a removal of half of them and its restore, of a table with very many rows of each prefix.
 
     python -m benchmarks.prefixes [--rows 20000000] [--prefixes 100 1000 10000]
 
 The table has one partition and one run: a text field of so many values, and a number. ``prefixes`` runs cold (a new
 process, whose imports are counted apart) and warm; a scan of the first key field by the same reader, and its distinct
-values by Arrow, take turns with it. The removal takes every row of the upper half of the prefixes.
+values by Arrow, take turns with it. The removal takes every row of the upper half of the prefixes;
+the restore brings them back.
 """
 
 from __future__ import annotations
@@ -81,12 +82,16 @@ def measure(rows: int, prefixes: int) -> None:
             scanning.append(seconds(lambda: scanned(table)))
         skip, scan = median(skipping), median(scanning)
         half = [f"site-{number:08d}" for number in range(prefixes // 2, prefixes)]
+        before = table.version
         removal = seconds(lambda: table.remove(lakebed.KeyRange(half[0])))
         assert table.prefixes(1).num_rows == prefixes - len(half)
+        restore = seconds(lambda: table.restore(version=before))
+        assert table.count().rows == rows
         print(
             f"{prefixes:>8,} prefixes  skip scan {skip * 1e3:8.1f} ms (cold {cold * 1e3:8.1f} ms), "
             f"{skip / prefixes * 1e6:7.1f} us a prefix;  scan and distinct {scan * 1e3:8.1f} ms, "
-            f"{scan / skip:6.1f} times as long;  removal of half {removal * 1e3:6.1f} ms",
+            f"{scan / skip:6.1f} times as long;  removal of half {removal * 1e3:6.1f} ms, "
+            f"its restore {restore * 1e3:6.1f} ms",
             flush=True,
         )
 

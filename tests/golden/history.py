@@ -17,6 +17,7 @@ from lakebed.state.transactions import (
     ProposeJoin,
     ProposeOutput,
     ProposeRemoval,
+    ProposeRestore,
     ProposeSchema,
     ProposeSplit,
     PurgeFiles,
@@ -79,11 +80,13 @@ def everything():
         ProposeFiles((new_file("f5", "cd", last_modified_us=9), new_file("f6", "no", last_modified_us=9)), None, 24),
         ConcatenateRuns(9, ("f5", "f6"), "chain"),
         ProposeSchema((AddField("w", "int8"), RenameField("k", "key"), DropField("v"))),
+        lambda states: ProposeRestore(states[21]),
+        OpenJob(job("j4", "f3", "f4", began_us=9)),
         DropTable(),
     ]
     create = CreateTable("table-00", SCHEMA, {"page_rows": 100}, ())
     transactions, states = [create], [apply(TableState(), create, 1)]
     for proposal in proposals:
-        transactions.append(resolve(proposal, states[-1]))
+        transactions.append(resolve(proposal(states) if callable(proposal) else proposal, states[-1]))
         states.append(apply(states[-1], transactions[-1], len(transactions)))
     return transactions, states

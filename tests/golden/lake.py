@@ -162,6 +162,10 @@ def _events(lake, pipeline, inbox):
         pipeline.attach(table, str(inbox / "nothing.parquet"), job_id="tuesday")
     table.set(join_share=0.5)
     pipeline.join_partitions(table)
+    joined = table.version
+    table.remove(prefix="event-a-0003")
+    table.write(_event_rows("b", 2))
+    table.restore(version=joined)
     return table, pinned
 
 

@@ -107,7 +107,7 @@ def test_the_code_of_the_page_on_removals_gives_what_stands_beside_it():
     names = {"lakebed": lakebed, "pa": pa, "dt": dt, "Schema": lakebed.Schema, "KeyRange": lakebed.KeyRange}
     first, *others = pages.blocks("docs/removing.md", "python")
     first = first.replace(("memory://lake", f"memory://{uuid.uuid4().hex}"))
-    assert sum(pages.run(block, names) for block in (first, *others)) == 10
+    assert sum(pages.run(block, names) for block in (first, *others)) == 12
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

@@ -1,7 +1,10 @@
-"""``lakebed history`` and ``tag``: the versions of a table, what made each, and names that keep their files."""
+"""``lakebed history``, ``tag`` and ``table restore``: the versions of a table, what made each, names that keep their
+files, and the way back to one.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +15,12 @@ from lakebed.cli.grammar import Invocation, command
 from lakebed.cli.render import columns, count_text, plain, shown, size_text
 from lakebed.errors import Code
 from lakebed.inspect.failed_calls import read_failures
-from lakebed.inspect.history import described
+from lakebed.inspect.history import committed_on_interrupt, described
+from lakebed.inspect.report import restored
 from lakebed.model.documents import load
 from lakebed.state.codec import outline
+from lakebed.state.time_travel import moment_in
+from lakebed.state.transactions import ProposeRestore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,3 +159,44 @@ def list_tags(cli: Invocation, *, table: str) -> None:
     tags = list(found.tags().items())
     document = {"table": found.name, "tags": [{"tag": name, "version": version} for name, version in tags]}
     cli.out.document(document, [columns(("tag", "version"), tags)] if tags else ["no tags"])
+
+
+@command
+@options.table
+@click.option(
+    "--to", "moment", metavar="WHEN", required=True, help="A version, a tag, or a time such as 2026-01-31T12:00Z."
+)
+@options.dry_run
+@options.yes
+def restore(cli: Invocation, *, table: str, moment: str, dry_run: bool, yes: bool) -> None:
+    """Give a table the rows of an older version back; asks for its name first.
+
+    One commit, which moves no data. What was written since is gone as well; it stays readable at its own version, so a
+    restore is undone by another. Schema, settings and tags stay.
+    """
+    if not yes and not dry_run:
+        options.check_answerable(f"whether to restore {table}")
+    found = cli.table(table)
+    target = found.at(**moment_in(moment)).state
+    change = restored(found.state(), ProposeRestore(target))
+    before, after = (count_text(rows, "row", exact=change.exact) for rows in (change.rows_before, change.rows_after))
+    version = None
+    if not dry_run:
+        if not yes:
+            warning = f"This restores table {found.name} to version {target.version}: {after} in place of {before}"
+            options.ask_for(found.name, warning, cli.out)
+        with committed_on_interrupt(found.log):
+            version = found.restore(version=target.version)
+    document = {
+        "table": found.name,
+        "restored": target.version,
+        **asdict(change),
+        "dry_run": dry_run,
+        "version": version,
+    }
+    text = f"would restore table {found.name} to version {target.version}"
+    if version is not None:
+        text = f"table {found.name} at version {version}: restored to version {target.version}"
+    parts = count_text(change.partitions, "partition")
+    files = f"{count_text(change.files_gained, 'file')} gained, {change.files_lost:,} lost"
+    cli.out.document(document, [f"{text}: {after} in place of {before}; {parts} replaced, {files}"])

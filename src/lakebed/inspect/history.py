@@ -143,6 +143,7 @@ _NOUNS = {
     "split_partitions": "split",
     "join_partitions": "join",
     "remove_range": "removal",
+    "restore_version": "restore",
     "purge_files": "deletion of garbage",
     "submit_requests": "submission",
     "reject_request": "rejected request",

@@ -1,4 +1,5 @@
-"""A table's files and partitions, and the effect of a removal, as plain rows and as Arrow tables; rows as HTML. Pure.
+"""A table's files and partitions, and the effect of a removal or a restore, as plain rows and as Arrow tables; rows as
+HTML. Pure.
 
 Short commands use the plain rows: to make an array of Python values, Arrow imports pandas if it is installed, which
 takes longer than the rest of the command.
@@ -7,14 +8,15 @@ takes longer than the rest of the command.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lakebed.model.files import data_name
 from lakebed.read.plan import live_files, plan
-from lakebed.state.sums import PartitionSums, partition_sums
-from lakebed.state.transactions import RemoveRange, apply
+from lakebed.state.sums import PartitionSums, partition_sums, table_rows
+from lakebed.state.transactions import RemoveRange, RestoreVersion, apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import ProposeRemoval
+    from lakebed.state.transactions import ProposeRemoval, ProposeRestore
 
 HTML_CHARACTERS_MAX = 80
 """Characters of a value in HTML."""
@@ -45,6 +47,42 @@ def removed(state: TableState, proposal: ProposeRemoval) -> Removed:
     state = apply(state, removal.split, state.version)
     going = [r for partition in removal.partitions for r in state.references_of(partition)]
     return Removed(sum(r.rows for r in going), all(r.exact for r in going), len({r.file for r in going}))
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore changes: rows before and after it (estimates unless ``exact``), partitions that are replaced,
+    files that the table gains and loses, and open jobs that it closes.
+    """
+
+    rows_before: int
+    rows_after: int
+    exact: bool
+    partitions: int
+    files_gained: int
+    files_lost: int
+    jobs_closed: int
+
+
+def restored(state: TableState, proposal: ProposeRestore) -> Restored:
+    """What the restore would change if it were committed to this state."""
+    resolved = proposal.resolve(state)
+    replaced: tuple[int, ...] = ()
+    after = state
+    if isinstance(resolved, RestoreVersion):
+        after = apply(state, resolved, state.version + 1)
+        replaced = tuple(chain.from_iterable(partitions for partitions, _ in resolved.regions))
+    (rows_before, error_before), (rows_after, error_after) = table_rows(state), table_rows(after)
+    lost, gained = state.referenced().keys(), after.referenced().keys()
+    return Restored(
+        rows_before,
+        rows_after,
+        exact=not error_before and not error_after,
+        partitions=len(replaced),
+        files_gained=len(gained - lost),
+        files_lost=len(lost - gained),
+        jobs_closed=len(state.jobs) - len(after.jobs),
+    )
 
 
 def key_type(schema: Schema) -> pa.DataType:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Self
 
 from rpds import HashTrieMap
@@ -17,7 +19,11 @@ from lakebed.errors import Code
 from lakebed.model.keys import EncodedRange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+
+Region = tuple[tuple[int, ...], tuple[bytes, ...]]
+"""Neighbouring partitions by id, and the ascending keys, strictly inside them, between those that replace them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,36 +92,11 @@ class Partitions:
 
         Raises DamagedError if there is no such partition, or a key is not inside it.
         """
-        if not cuts:
-            return self
-        parents, lower, next_id = self.parents, self._lower, self.next_id
-        found: list[tuple[int, range, tuple[bytes, ...]]] = []
         for partition, keys in cuts.items():
             refused = self.refuses(partition, keys)
             if refused is not None:
                 raise Code.TRANSACTION_IMPOSSIBLE(refused, partition=partition)
-            low = lower[partition]
-            parts = range(next_id, next_id + len(keys) + 1)
-            next_id = parts.stop
-            parents = parents.update(dict.fromkeys(parts, (partition,)))
-            lower = lower.remove(partition).update(dict(zip(parts, (low, *keys), strict=True)))
-            found.append((self.position(low), parts, keys))
-        boundaries: list[bytes] = []
-        ids: list[int] = []
-        done = 0
-        for position, parts, keys in sorted(found):
-            boundaries += (*self.boundaries[done:position], *keys)
-            ids += (*self.ids[done:position], *parts)
-            boundaries += self.boundaries[position : position + 1]
-            done = position + 1
-        return replace(
-            self,
-            boundaries=(*boundaries, *self.boundaries[done:]),
-            ids=(*ids, *self.ids[done:]),
-            next_id=next_id,
-            parents=parents,
-            _lower=lower,
-        )
+        return self.replaced([((partition,), keys) for partition, keys in cuts.items()])
 
     def refuses(self, partition: int, keys: tuple[bytes, ...]) -> str | None:
         """Why a partition cannot be cut at these keys; None: it can."""
@@ -133,19 +114,53 @@ class Partitions:
 
         Raises DamagedError if they are no neighbours, given in key order.
         """
-        first = self.position_of(partitions[0]) if partitions else None
-        if first is None or len(partitions) < 2 or self.ids[first : first + len(partitions)] != partitions:
-            raise Code.STATE_INCONSISTENT(
-                f"cannot join partitions {', '.join(map(str, partitions))}: they are not neighbours in key order"
-            )
-        lower = self._lower
-        for partition in partitions:
-            lower = lower.remove(partition)
+        if len(partitions) < 2:
+            raise Code.STATE_INCONSISTENT(f"cannot join {len(partitions)} partitions: two at least make one")
+        return self.replaced([(partitions, ())])
+
+    def replaced(self, regions: Sequence[Region]) -> Partitions:
+        """The partitions with those of each region replaced by others, which take the next ids, region by region.
+
+        Raises DamagedError if the partitions of a region are no neighbours, given in key order, if two regions share
+        one, or if the keys of a region do not ascend strictly inside it.
+        """
+        if not regions:
+            return self
+        parents, lower, next_id = self.parents, self._lower, self.next_id
+        found: list[tuple[int, int, range, tuple[bytes, ...]]] = []
+        for partitions, keys in regions:
+            first = self.position_of(partitions[0]) if partitions else None
+            if first is None or self.ids[first : first + len(partitions)] != partitions:
+                raise Code.STATE_INCONSISTENT(
+                    f"cannot replace partitions {', '.join(map(str, partitions))}: they are not neighbours in key order"
+                )
+            low, high = self.range_at(first).min, self.range_at(first + len(partitions) - 1).max
+            if not all(a < b for a, b in pairwise((low, *keys, *([] if high is None else [high])))):
+                raise Code.STATE_INCONSISTENT(
+                    f"cannot replace partitions {', '.join(map(str, partitions))}: the keys do not ascend inside them"
+                )
+            parts = range(next_id, next_id + len(keys) + 1)
+            next_id = parts.stop
+            parents = parents.update(dict.fromkeys(parts, partitions))
+            for partition in partitions:
+                lower = lower.discard(partition)
+            lower = lower.update(dict(zip(parts, (low, *keys), strict=True)))
+            found.append((first, len(partitions), parts, keys))
+        boundaries: list[bytes] = []
+        ids: list[int] = []
+        done = 0
+        for first, count, parts, keys in sorted(found, key=itemgetter(0)):
+            if first < done:
+                raise Code.STATE_INCONSISTENT(f"partition {self.ids[first]} is replaced twice")
+            end = first + count
+            boundaries += (*self.boundaries[done:first], *keys, *self.boundaries[end - 1 : end])
+            ids += (*self.ids[done:first], *parts)
+            done = end
         return replace(
             self,
-            boundaries=(*self.boundaries[:first], *self.boundaries[first + len(partitions) - 1 :]),
-            ids=(*self.ids[:first], self.next_id, *self.ids[first + len(partitions) :]),
-            next_id=self.next_id + 1,
-            parents=self.parents.insert(self.next_id, partitions),
-            _lower=lower.insert(self.next_id, self._lower[partitions[0]]),
+            boundaries=(*boundaries, *self.boundaries[done:]),
+            ids=(*ids, *self.ids[done:]),
+            next_id=next_id,
+            parents=parents,
+            _lower=lower,
         )

@@ -18,11 +18,12 @@ from lakebed.model.files import table_prefix
 from lakebed.snapshot.table_reads import TableReads
 from lakebed.state.machine import TABLE
 from lakebed.state.time_travel import check_tag
-from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetTag
+from lakebed.state.transactions import AlterSettings, ProposeRestore, ProposeSchema, RemoveTag, SetTag
 from lakebed.state.transactions.schema_changes import check_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
@@ -120,8 +121,8 @@ class Table(TableReads):
         or the prefixes to remove, as a list or as an Arrow table. If it chooses none, or the list is empty, nothing is
         committed, and the latest version is returned.
 
-        Older versions and tags still show the rows, and their bytes stay in files that hold others too until those are
-        compacted. Log order decides: rows that are committed later are there,
+        Older versions and tags still show the rows, and :meth:`restore` brings them back; their bytes stay in files
+        that hold others too until those are compacted. Log order decides: rows that are committed later are there,
         those that were committed before this, even while ``choose`` ran, are not. With a ``fence``, writes and
         compactions that began before are refused if the key bounds of a file of theirs overlap a range, even without a
         row inside.
@@ -147,6 +148,25 @@ class Table(TableReads):
         if not going and (prefix is not None or choose is not None):
             return snapshot.version
         return self.commit(removal(snapshot.state, snapshot.reader, self.storage, going, fence=fence))
+
+    def restore(self, *, version: int | None = None, time: datetime | str | None = None, tag: str | None = None) -> int:
+        """Give the table the rows that it had after a version, at a time or at a tag; returns the new version.
+
+        One commit, which moves no data. What was written since then is gone as well, up to this very commit, and all
+        of it stays readable at its own version: a restore is undone by another. If the rows are in the same files and
+        partitions now, nothing is committed. Give one of the three, as to :meth:`at`.
+
+        Schema, settings and tags stay as they are: fields that were dropped since are not shown, fields that were added
+        are null. Commit ids and submitted files stay on record: a repeat of a write that was undone adds nothing, and
+        returns the version of the first. Compactions that run over partitions that change are closed.
+
+        Raises:
+            NotFoundError: no such tag; a version or time that is not there yet, or before the table was.
+            NotRetainedError: files of that version are deleted, or will be. A tag keeps those of a version.
+            ContentionError: nothing was restored.
+            UnknownOutcomeError: it may have been done; repeat it.
+        """
+        return self.commit(ProposeRestore(self.at(version=version, time=time, tag=tag).state))
 
     def submit(self, files: str | Path | Sequence[str | Path], *, again: bool = False) -> SubmitReport:
         """Record Parquet files, folders, globs or URLs as requests, which the pipeline ingests later.

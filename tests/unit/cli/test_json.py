@@ -51,6 +51,7 @@ WORDS: dict[str, list[str]] = {
     "gc": ["gc"],
     "table repair": ["table", "repair", "readings"],
     "table repair --dry-run": ["table", "repair", "readings", "--dry-run"],
+    "table restore": ["table", "restore", "readings", "--to", "1", "--yes"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],
     "tag create": ["tag", "create", "readings", "now"],

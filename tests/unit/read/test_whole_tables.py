@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import KeyRange, Schema, clock
+from lakebed import KeyRange, NotRetainedError, Schema, clock
 from lakebed.ingest.run import write_files
 from lakebed.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.retention.run import collect_garbage
@@ -39,6 +39,7 @@ STEPS = st.lists(
         st.tuples(st.just("remove"), ranges()),
         st.tuples(st.just("compact"), st.integers(0, 7)),
         st.tuples(st.just("collect")),
+        st.tuples(st.just("restore"), st.integers(0, 5)),
     ),
     min_size=1,
     max_size=7,
@@ -52,8 +53,10 @@ class Twin:
         self.table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA, settings=SMALL)
         self.rows = []
         self.written = 0
+        self.past = []
 
     def do(self, what, *how):
+        self.past.append((self.table.version, list(self.rows)))
         getattr(self, what)(*how)
         self.rows.sort(key=lambda row: (SCHEMA.codec.encode(key_of(row)), row["s"]))
 
@@ -101,6 +104,17 @@ class Twin:
 
     def collect(self):
         collect_garbage(self.table)
+
+    def restore(self, back):
+        """To a version before one of the last steps, unless its files are deleted."""
+        version, rows = self.past[max(0, len(self.past) - 1 - back)]
+        state = self.table.state()
+        if version and state.retains(version):
+            self.table.restore(version=version)
+            self.rows = list(rows)
+        elif version:
+            with pytest.raises(NotRetainedError):
+                self.table.restore(version=version)
 
 
 def key_of(row):

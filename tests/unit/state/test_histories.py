@@ -18,12 +18,15 @@ from lakebed.state.transactions import (
     ProposeJoin,
     ProposeOutput,
     ProposeRemoval,
+    ProposeRestore,
     ProposeSchema,
     ProposeSplit,
+    PurgeFiles,
     RaiseWatermark,
     Rejected,
     Repeated,
     Request,
+    RetireFiles,
     Source,
     SubmitRequests,
     TooOld,
@@ -69,8 +72,21 @@ STEPS = st.lists(
         st.tuples(st.just("open"), st.integers(0, 20)),
         st.tuples(st.just("commit"), st.integers(0, 5), st.integers(0, 2)),
         st.tuples(st.just("close"), st.integers(0, 5)),
+        st.tuples(st.just("collect")),
+        st.tuples(st.just("restore"), st.integers(0, 12)),
     ),
     max_size=25,
+)
+
+FEW_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.text("abc", min_size=1, max_size=3), *map(st.just, (set("b"), 0, 9, 0))),
+        st.tuples(st.just("split"), st.integers(0, 2), st.just({"b"})),
+        st.tuples(st.just("join"), st.just(0), st.just(2)),
+        st.tuples(st.just("remove"), st.just([("a", "b")]), st.just(value=False), st.booleans()),
+    ),
+    min_size=1,
+    max_size=4,
 )
 
 
@@ -85,6 +101,7 @@ class History:
         self.summaries = {}
         self.fences = []
         self.count = 0
+        self.past = []
 
     @property
     def last_modified_us(self):
@@ -203,6 +220,26 @@ class History:
         if self.state.jobs:
             self.proposal(CloseJob(sorted(self.state.jobs)[index % len(self.state.jobs)], "given up"))
 
+    def collect(self):
+        """Every file that no partition refers to is deleted."""
+        loose = tuple(name for name, committed in self.state.files.items() if not committed.references)
+        if self.proposal(RetireFiles(loose)):
+            self.proposal(PurgeFiles(loose))
+
+    def restore(self, back):
+        """To some version before, unless files of it are deleted. Closes the jobs over what changes, and no others."""
+        state, written = self.past[max(0, len(self.past) - 1 - back)]
+        before = self.state
+        if self.proposal(ProposeRestore(state)):
+            assert before.retains(state.version)
+            partitions, after = before.partitions, self.state.partitions
+            gone = [partitions.range_at(n) for n, id_ in enumerate(partitions.ids) if after.position_of(id_) is None]
+            left = {name for name, job in before.jobs.items() if all(job.keys.intersect(keys).empty for keys in gone)}
+            assert set(self.state.jobs) == left
+            self.written = Counter(written)
+        else:
+            assert written == self.written or not before.retains(state.version)
+
     def runs_are_sorted(self):
         """Whatever was concatenated, split and joined: the files of one run at most touch."""
         for held in self.state.references.values():
@@ -229,8 +266,21 @@ class History:
 @settings(max_examples=300, deadline=None)
 def test_every_row_is_read_once_after_any_history(steps):
     """And exact counts are exact, partitions tile the key space, states survive being written down."""
+    check(steps)
+
+
+@given(FEW_STEPS, FEW_STEPS, FEW_STEPS)
+@settings(max_examples=200, deadline=None)
+def test_a_restore_gives_the_rows_of_its_version_and_no_job_brings_others_back(before, between, later):
+    """The job is open over files of the version and of after it."""
+    back = len(between) + 1 + len(later)
+    check([*before, *between, ("open", 0), *later, ("restore", back), ("commit", 0, 0)])
+
+
+def check(steps):
     history = History()
     for name, *arguments in steps:
+        history.past.append((history.state, Counter(history.written)))
         getattr(history, name)(*arguments)
         check_invariants(history.state)
         assert history.runs_are_sorted()

@@ -47,6 +47,7 @@ from lakebed.state.transactions.partition_changes import (
 )
 from lakebed.state.transactions.removals import ProposeRemoval, RemoveRange, RemoveRangeDocument
 from lakebed.state.transactions.resolution import Description, Refusal, Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.state.transactions.restores import ProposeRestore, RestoreDocument, RestoreVersion
 from lakebed.state.transactions.retention import (
     PurgeFiles,
     RaiseWatermark,
@@ -72,27 +73,27 @@ if TYPE_CHECKING:
 __all__ = [
     "AddFiles", "AlterSchema", "AlterSettings", "CloseJob", "ConcatenateRuns", "CreateTable", "Cuts", "Description",
     "DropTable", "FailRequest", "Job", "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeFiles",
-    "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark",
-    "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request",
-    "RequestDocument", "RetireFiles", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
-    "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+    "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore", "ProposeSchema", "ProposeSplit", "PurgeFiles",
+    "RaiseWatermark", "Refusal", "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace",
+    "Request", "RequestDocument", "RestoreVersion", "RetireFiles", "SetTag", "Source", "SplitPartitions",
+    "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
     CreateTable | ProposeFiles | OpenJob | ProposeOutput | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin
-    | ProposeRemoval | AlterSettings | ProposeSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
-    | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema | RetireFiles | PurgeFiles | RaiseWatermark
+    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions | JoinPartitions
-    | RemoveRange | AlterSettings | AlterSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag
-    | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | RetireFiles | PurgeFiles | RaiseWatermark | SetTag
+    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
 )  # fmt: skip
 StoredTransaction = (
     CreateTableDocument | AddFilesDocument | OpenJobDocument | ReplaceDocument | CloseJob | ConcatenateRuns
-    | SplitDocument | JoinDocument | RemoveRangeDocument | AlterSettings | AlterSchemaDocument | RetireFiles
-    | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest | RejectRequest
-    | DropTable
+    | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings | AlterSchemaDocument
+    | RetireFiles | PurgeFiles | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequestsDocument | FailRequest
+    | RejectRequest | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` says which."""
 
@@ -125,7 +126,7 @@ def _references_added(resolved: Transaction | tuple[Transaction, ...] | Refusal)
     match resolved:
         case tuple():
             return sum(map(_references_added, resolved))
-        case AddFiles() | Replace() | SplitPartitions() | JoinPartitions():
+        case AddFiles() | Replace() | SplitPartitions() | JoinPartitions() | RestoreVersion():
             return len(resolved.references)
         case RemoveRange():
             return len(resolved.split.references)
