@@ -194,11 +194,10 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     shuffle = Shuffle(place, table.id, lakebed.clock.new_id(), table.layout(), limit, (), ())
     groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
     (file,) = find_files(folder / f"{name}.parquet")
-    document = [[file.url, file.size_bytes, file.version, groups]]
-    chunks = native_chunks(document, shuffle, conformer=Conformer(shuffle.layout.schema))
+    chunks = native_chunks(((file, tuple(groups)),), shuffle, conformer=Conformer(shuffle.layout.schema))
     # Spark takes the pieces from one and gives them to the other.
     _, made = merge_pieces(send_pieces(0, chunks, shuffle), shuffle, folder)
-    return {"rows": sum(document["rows"] for document, *_ in made["files"])}
+    return {"rows": sum(new.file.rows for new in made.files)}
 
 
 def _ingest(name: str, limit: int, folder: Path) -> dict:

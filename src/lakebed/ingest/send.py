@@ -53,6 +53,10 @@ Rewrite = Callable[[tuple[NewFile, ...]], tuple[NewFile, ...]]
 """Writes the rows of files that were sent as files of the newest schema."""
 
 
+TaskResult = tuple[NewFile, ...] | Error
+"""The files that a task sent, or why it could not."""
+
+
 class WriteTarget(Protocol):
     """What files are committed to: a :class:`~lakebed.table.table.Table`."""
 

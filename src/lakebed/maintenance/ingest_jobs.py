@@ -36,7 +36,7 @@ from lakebed.errors import Code, ContentionError, Error, StorageError, UsageErro
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
 from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
-from lakebed.ingest.send import commit_files, send_run
+from lakebed.ingest.send import TaskResult, commit_files, send_run
 from lakebed.ingest.sources import CHECK_THREADS, amiss, columns_of, read_file
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
@@ -95,9 +95,6 @@ class IngestTask:
     parts: tuple[JobPart, ...]
     target: IngestTarget
 
-
-TaskResult = tuple[NewFile, ...] | Error
-"""The files that a task made, or why it could not."""
 
 Execute = runner.Execute[IngestTask, tuple[NewFile, ...]]
 """Runs ingest tasks; those of one call have one target."""

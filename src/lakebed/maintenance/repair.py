@@ -30,11 +30,11 @@ import pyarrow.compute as pc
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.ingest.run import write_files
+from lakebed.ingest.send import TaskResult
 from lakebed.maintenance.compaction.merge_jobs import (
     FailedMerge,
     MergeProgress,
     MergeTask,
-    TaskResult,
     run_merges,
 )
 from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped

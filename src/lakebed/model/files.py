@@ -10,14 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lakebed.errors import Code
+from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
-
-if TYPE_CHECKING:
-    from lakebed.model.key_summaries import Summary
-    from lakebed.model.schema import Field
+from lakebed.model.schema import Field
 
 SUMMARY_BYTES_MIN = 128 * 1024
 """A smaller data file has no summary beside it: whoever needs one reads the file, which takes one request as well."""

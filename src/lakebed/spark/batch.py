@@ -1,11 +1,13 @@
-"""Runs tasks on Spark: a list of documents goes out, one task works on each, and metadata comes back to the driver.
+"""Runs tasks on Spark: sends values to tasks, one to each, and returns the metadata that the tasks give back.
 
 Core types: :class:`Place` (where an instance is), :class:`Tasks` (what runs tasks), :class:`SparkTasks`.
 
 Rules:
 
-* Each document is a row of a small frame, placed by ``repartitionById`` in a Spark partition of its own, so that one
-  task is one document whatever Spark thinks of their sizes.
+* A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and the
+  driver checks its type when it decodes it: a cluster cannot run code on the driver. Both ends have one version.
+* Each value is a row of a small frame, placed by ``repartitionById`` in a Spark partition of its own, so that one task
+  gets one value, whatever Spark estimates of their sizes.
 * Results come back by exactly one action: a second one would run the tasks again.
 * A task that fails returns its error as a value, so that one bad file does not cost the others their work and is not
   tried four times. Spark repeats a task whose worker dies.
@@ -18,17 +20,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pyarrow as pa
+from msgspec import msgpack
 
 from lakebed.errors import Code, Error, decode_error, encode_error
-from lakebed.spark import wire
+from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.session import cores_of
@@ -73,8 +77,11 @@ class Place:
         return connect(self.url, self.options)
 
 
-Work = Callable[[Any], Any]
-"""From a document to a document; raises its errors. Can be pickled: a function of a module, or a partial of one."""
+T = TypeVar("T")
+
+Work = Callable[[Any], T]
+"""What a task does: from its value to its result; raises its errors. It is pickled, so it is a function of a module, or
+a partial of one."""
 
 
 class Tasks(Protocol):
@@ -85,18 +92,19 @@ class Tasks(Protocol):
 
     def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
         self,
-        documents: Sequence[Any],
-        work: Work,
+        values: Sequence[Any],
+        work: Work[T],
+        made: type[T],
         stop: Stop,
         *,
         memory_limit_bytes: int,
         progress: Callback | None = None,
         rows: int = 0,
-    ) -> list[Any | Error]:
-        """Run ``work`` on every document, a task each; return its result or its error, in the order of the documents.
+    ) -> list[T | Error]:
+        """Run ``work`` on every value, a task each; return its result or its error, in the order of the values.
 
-        A task may use ``memory_limit_bytes``. ``progress`` is called with how many of the ``rows`` are done. Raises
-        KeyboardInterrupt if the call was asked to stop.
+        ``made`` is the type of a result. A task may use ``memory_limit_bytes``. ``progress`` is called with how many of
+        the ``rows`` are done. Raises KeyboardInterrupt if the call was asked to stop.
         """
 
 
@@ -117,45 +125,40 @@ class SparkTasks:
 
     def run(  # noqa: PLR0913 - as Tasks.run
         self,
-        documents: Sequence[Any],
-        work: Work,
+        values: Sequence[Any],
+        work: Work[T],
+        made: type[T],
         stop: Stop,
         *,
         memory_limit_bytes: int,  # noqa: ARG002 - as above
         progress: Callback | None = None,
         rows: int = 0,
-    ) -> list[Any | Error]:
-        """As :meth:`Tasks.run`, as one Spark job. Raises Error if Spark gave up on a task."""
+    ) -> list[T | Error]:
+        """As :meth:`Tasks.run`, as one Spark job.
+
+        Raises Error if Spark gave up on a task because its worker died several times.
+        """
         stop.check()
-        with watched(self.session(), progress, JobSpan(0, rows, rows, len(documents))):
-            return run_batch(self.session(), documents, work, stop)
+        session = self.session()
+        with watched(session, progress, JobSpan(0, rows, rows, len(values))), stop.job(session), spark_errors():
+            found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
+        results: dict[int, T | Error] = {
+            item: decode_result(ok, payload, made)
+            for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True)
+        }
+        if found.num_rows != len(values) or len(results) != len(values):
+            raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(values)} tasks")
+        return [results[item] for item in range(len(values))]
 
 
-def run_batch(session: SparkSession, documents: Sequence[Any], work: Work, stop: Stop) -> list[Any | Error]:
-    """Run ``work`` on every document, a task each; its result or its error, in the order of the documents.
-
-    Raises Error if Spark gave up on a task, whose worker then died several times; KeyboardInterrupt if the call was
-    asked to stop.
-    """
-    with stop.job(session), spark_errors():
-        found = scattered(session, documents).mapInArrow(_task_function(work), _RESULTS).toArrow()
-    results: dict[int, Any | Error] = {}
-    for item, ok, payload in zip(*(column.to_pylist() for column in found.columns), strict=True):
-        document = wire.load(payload)
-        results[item] = document if ok else decode_error(document)
-    if found.num_rows != len(documents) or len(results) != len(documents):
-        raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(documents)} tasks")
-    return [results[item] for item in range(len(documents))]
-
-
-def scattered(session: SparkSession, documents: Sequence[Any]) -> Any:
-    """A frame of ``item`` and ``payload``, each row in a partition of its own, numbered in the documents' order."""
-    rows = [(item, wire.dump(document)) for item, document in enumerate(documents)]
+def scattered(session: SparkSession, values: Sequence[Any]) -> Any:
+    """A frame of ``item``, a value's position, and ``payload``, the pickled value; each row has a Spark partition."""
+    rows = [(item, pickle.dumps(value)) for item, value in enumerate(values)]
     # Spark needs a partition even without rows.
     return session.createDataFrame(rows, _VALUES).repartitionById(max(1, len(rows)), "item")
 
 
-def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task_function(work: Work[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
         for batch in batches:
@@ -166,12 +169,27 @@ def _task_function(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[
     return run
 
 
-def attempt(work: Work, payload: bytes) -> tuple[bool, bytes]:
-    """Run one task: whether it succeeded, and its result or its error as bytes."""
+def attempt(work: Work[Any], payload: bytes) -> tuple[bool, bytes]:
+    """Run one task on a pickled value: whether it succeeded, and its result or its error, encoded."""
     try:
-        return True, wire.dump(work(wire.load(payload)))
+        return True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
     except Exception as error:  # noqa: BLE001 - any error is the result of this task
-        return False, wire.dump(encode_error(error))
+        return False, encode(encode_error(error))
+
+
+def decode_result(ok: bool, payload: bytes, made: type[T]) -> T | Error:  # noqa: FBT001 - as attempt returns it
+    """What :func:`attempt` returned. Raises msgspec's ValidationError for a result of another type."""
+    return decode(payload, made) if ok else decode_error(decode(payload, dict))
+
+
+def encode(value: Any) -> bytes:
+    """Plain values and dataclasses of them as MessagePack; Arrow types in the form of stored schemas."""
+    return msgpack.encode(value, enc_hook=types.to_json)
+
+
+def decode(data: bytes, made: type[T]) -> T:
+    """The inverse of :func:`encode`. Raises msgspec's ValidationError for a value of another type."""
+    return msgpack.decode(data, type=made, dec_hook=lambda _, document: types.from_json(document))
 
 
 def on_one_core() -> None:
@@ -202,7 +220,7 @@ class TaskError(Exception):
     """Carries an error out of a task in the text of Spark's exception, the only part of it that arrives."""
 
     def __init__(self, error: BaseException) -> None:
-        super().__init__(f"{_MARK}{wire.dump(encode_error(error)).hex()}:")
+        super().__init__(f"{_MARK}{encode(encode_error(error)).hex()}:")
 
 
 @contextlib.contextmanager
@@ -217,7 +235,7 @@ def spark_errors() -> Iterator[None]:
         start = text.find(_MARK)
         if start >= 0:
             begin = start + len(_MARK)
-            document = wire.load(bytes.fromhex(text[begin : text.index(":", begin)]))
+            document = decode(bytes.fromhex(text[begin : text.index(":", begin)]), dict)
             raise decode_error(document) from None
         if missing := _MISSING.search(text):
             raise Code.PACKAGE_MISSING(

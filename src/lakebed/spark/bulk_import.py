@@ -33,14 +33,14 @@ from lakebed.ingest.sources import find_files
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import are_names, are_texts, is_text, shown
-from lakebed.spark import source_frames, wire
-from lakebed.spark.batch import Place, scattered, spark_errors
+from lakebed.spark import source_frames
+from lakebed.spark.batch import Place, decode, scattered, spark_errors
 from lakebed.spark.boundaries import InputPart, WeightedKeys, cut, divide, full_partitions, weigh
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows
 from lakebed.spark.session import cores_of
-from lakebed.spark.shuffle import MADE, PIECES, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage, unstage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.model.files import NewFile
+    from lakebed.model.files import DataFile, NewFile
     from lakebed.model.schema import Schema
     from lakebed.parquet.layout import Layout
     from lakebed.settings import Settings
@@ -148,7 +148,7 @@ class Importer:
             if quarantine is None:
                 return self._shuffled(found, shuffle, request)
             rows: Rows = partial(source_rows, shuffle=shuffle)
-            frame, text = scattered(self.start(), found.documents), str(given)
+            frame, text = scattered(self.start(), found.tasks), str(given)
         else:
             text = "the DataFrame" if is_frame else str(given)
             with self.stop.job(session := self.start()):
@@ -253,8 +253,8 @@ class Importer:
             files=0 if repeated else len(files),
             size_bytes=0 if repeated else sum(new.file.size_bytes for new in files),
             source_files=found.files,
-            map_tasks=len(found.documents),
-            reduce_tasks=len(shuffle.boundaries) + 1 if found.documents else 0,
+            map_tasks=len(found.tasks),
+            reduce_tasks=len(shuffle.boundaries) + 1 if found.tasks else 0,
             version=version,
             repeated=repeated,
             partitions_split=partitions_split,
@@ -274,17 +274,18 @@ class Importer:
 
     def _exchange(self, found: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
         """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
-        if not found.documents:
+        if not found.tasks:
             return ()
         total = sum(found.rows)
-        span = JobSpan(0, total, total, tasks=len(found.documents) + len(shuffle.boundaries) + 1)
+        span = JobSpan(0, total, total, tasks=len(found.tasks) + len(shuffle.boundaries) + 1)
         session = self.start()
         with watched(session, self.progress, span), self.stop.job(session), spark_errors():
-            pieces = scattered(session, found.documents).mapInArrow(map_function(shuffle, found.chunks), PIECES)
+            pieces = scattered(session, found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
             placed = pieces.repartitionById(len(shuffle.boundaries) + 1, "reducer")
             made = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
         rows = zip(*(column.to_pylist() for column in made.columns), strict=True)
-        return settle(dict(enumerate(found.rows)), [(reducer, wire.load(payload)) for reducer, payload in rows])
+        reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
+        return settle(dict(enumerate(found.rows)), reduced)
 
     def _commit(self, files: tuple[NewFile, ...], request: _Request) -> tuple[int | None, bool]:
         if not files and request.key is None:
@@ -320,7 +321,7 @@ def split_before(table: Table, state: TableState, sample: WeightedKeys, row_byte
 def _restaged(staged: Sequence[Staged]) -> MapInput:
     files = [new for part in staged for new in part.files]
     return MapInput(
-        documents=tuple(wire.encode_file(new.file) for new in files),
+        tasks=tuple(new.file for new in files),
         rows=tuple(new.file.rows for new in files),
         parts=tuple(InputPart(new.file.rows, new.summary.spread()) for new in files),
         size_bytes=sum(new.file.size_bytes for new in files),
@@ -329,13 +330,13 @@ def _restaged(staged: Sequence[Staged]) -> MapInput:
     )
 
 
-def staged_chunks(document: Any, shuffle: Shuffle) -> Iterator[pa.Table]:
+def staged_chunks(file: DataFile, shuffle: Shuffle) -> Iterator[pa.Table]:
     """A map task: read a staged file, which is sorted, in chunks. Raises DamagedError if it is not what was written."""
     from lakebed.parquet.file_writer import as_schema
     from lakebed.parquet.sizes import gather
 
     limit = shuffle.memory_limit_bytes
-    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, wire.decode_file(document), limit)
+    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)
     # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
     batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
     yield from gather(batches, 2**31 - 1, limit // MAP_SHARE)

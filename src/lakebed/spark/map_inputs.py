@@ -2,15 +2,16 @@
 
 :func:`native_input` reads the footer of every file on the driver before anything runs: a file that is not Parquet, or
 does not fit the schema, is refused by name while nothing has been written. It samples keys of the row groups, and
-shares the groups out among map tasks, each a JSON document. :func:`native_chunks` is such a task.
+shares the groups out among map tasks, which read them by :func:`native_chunks`.
 
-Core types: :class:`MapInput`, :class:`SourceGroup`.
+Core types: :class:`MapInput`, :class:`SourceGroup`, :data:`FileGroups`.
 
 Errors: DamagedError, SchemaMismatchError, StorageError; each names the file.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_parquet, open
 from lakebed.model.keys import KeyCodec
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import pages_bytes_max
-from lakebed.spark import wire
 from lakebed.spark.boundaries import InputPart
 from lakebed.spark.interrupt import Stop
 from lakebed.spark.shuffle import Chunks, Shuffle, whole_key
@@ -42,12 +42,18 @@ gets one piece of it and merges few of them."""
 
 SAMPLE_THREADS = 4
 
+FileGroups = tuple[tuple[Source, tuple[int, ...]], ...]
+"""What one map task reads: files, and of each the row groups."""
+
 
 @dataclass(frozen=True, slots=True)
 class MapInput:
-    """What the map tasks read: a document for each task, its number of rows, and a sample of keys."""
+    """What the map tasks read: a value for each task, its number of rows, and a sample of keys.
 
-    documents: tuple[Any, ...]
+    ``chunks`` reads what a value says.
+    """
+
+    tasks: tuple[Any, ...]
     rows: tuple[int, ...]
     parts: tuple[InputPart, ...]
     size_bytes: int
@@ -61,7 +67,7 @@ def native_input(files: Sequence[Source], shuffle: Shuffle, conformer: Conformer
     groups = tuple(group for group in read_footers(files, conformer, home, stop) if group.rows)
     tasks = _tasks(groups, shuffle.memory_limit_bytes // MAP_SHARE)
     return MapInput(
-        documents=tuple(_document(task, files) for task in tasks),
+        tasks=tuple(_file_groups(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
         parts=_sampled(files, groups, conformer, (home, stop)),
         size_bytes=sum(file.size_bytes for file in files),
@@ -83,11 +89,9 @@ def _tasks(groups: Sequence[SourceGroup], bytes_max: int) -> list[list[SourceGro
     return tasks
 
 
-def _document(task: Sequence[SourceGroup], files: Sequence[Source]) -> Any:
+def _file_groups(task: Sequence[SourceGroup], files: Sequence[Source]) -> FileGroups:
     numbers = sorted({group.file for group in task})
-    return [
-        [files[n].url, files[n].size_bytes, files[n].version, [g.index for g in task if g.file == n]] for n in numbers
-    ]
+    return tuple((files[n], tuple(group.index for group in task if group.file == n)) for n in numbers)
 
 
 def _sampled(
@@ -120,23 +124,19 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
         return None
 
 
-def native_chunks(document: Any, shuffle: Shuffle, conformer: Conformer) -> Iterator[pa.Table]:
+def native_chunks(task: FileGroups, shuffle: Shuffle, conformer: Conformer) -> Iterator[pa.Table]:
     """A map task: read row groups, sort them in chunks."""
     from lakebed.sorting.sort import sort_chunks
 
-    rows = (conformer.conform(batch, uri) for batch, uri in _rows(document, shuffle))
+    rows = (conformer.conform(batch, url) for batch, url in read_task(task, shuffle))
     yield from sort_chunks(rows, conformer.schema, memory_limit_bytes=shuffle.memory_limit_bytes)
 
 
 def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
-    """The rows of a staging task, whose Spark partition is one document."""
+    """The rows of a staging task, whose Spark partition is the value of one map task."""
     for batch in batches:
         for payload in batch.column(1).to_pylist():
-            yield from _rows(wire.load(payload), shuffle)
-
-
-def _rows(document: Any, shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
-    return read_task(document, pages_bytes_max(shuffle.memory_limit_bytes), shuffle.place.connect())
+            yield from read_task(pickle.loads(payload), shuffle)  # noqa: S301 - the driver pickled it
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +252,9 @@ def sample_keys(file: Source, group: SourceGroup, forms: tuple[Conformer, Schema
 # -- reading -----------------------------------------------------------------------------------------------------
 
 
-def read_task(document: Any, pages_bytes: int, home: Storage) -> Iterator[tuple[pa.RecordBatch, str]]:
+def read_task(task: FileGroups, shuffle: Shuffle) -> Iterator[tuple[pa.RecordBatch, str]]:
     """The rows of a map task's files and row groups, each batch with the file's URL."""
-    for *found, groups in document:
-        file = Source(*found)
+    home, pages_bytes = shuffle.place.connect(), pages_bytes_max(shuffle.memory_limit_bytes)
+    for file, groups in task:
         for batch in read_rows(file, groups, pages_bytes=pages_bytes, home=home):
             yield batch, file.url

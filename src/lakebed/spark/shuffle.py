@@ -24,9 +24,10 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,7 @@ from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
-from lakebed.spark import wire
-from lakebed.spark.batch import Place, TaskError, on_one_core, task_scratch
+from lakebed.spark.batch import Place, TaskError, decode, encode, on_one_core, task_scratch
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary"
 _PIECE_SCHEMA = pa.schema(
@@ -72,7 +72,28 @@ class Shuffle:
 
 
 Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
-"""From a map task's document to its sorted chunks."""
+"""From the value of a map task, which says what to read, to its sorted chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a map task did, for one of its reducers, which must have ``sent`` rows in ``pieces``.
+
+    ``read`` and ``digest`` are of all its rows. A piece is its chunk, its part of the chunk, and its digest.
+    """
+
+    read: int
+    digest: str
+    sent: int
+    pieces: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What a reduce task made: its files, and the account of each map task whose pieces it has merged."""
+
+    files: tuple[NewFile, ...]
+    accounts: dict[int, Account]
 
 
 # -- the map side -----------------------------------------------------------------------------------------------
@@ -86,7 +107,8 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.Reco
         try:
             for batch in batches:
                 for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield from send_pieces(number, chunks(wire.load(payload), shuffle), shuffle)
+                    value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+                    yield from send_pieces(number, chunks(value, shuffle), shuffle)
         except Exception as error:
             raise TaskError(error) from error
 
@@ -109,9 +131,9 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> It
                 total.update(f"{reducer} {chunk_number} {part} {digest};".encode())
                 pieces[reducer].append((chunk_number, part, digest))
                 yield _row(reducer, number, (chunk_number, part), piece)
-    facts = {"read": rows.total(), "digest": total.hexdigest()}
     for reducer, sent in pieces.items():
-        yield _row(reducer, number, (ACCOUNT, 0), wire.dump(facts | {"sent": rows[reducer], "pieces": sent}))
+        account = Account(rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
+        yield _row(reducer, number, (ACCOUNT, 0), encode(account))
 
 
 def _row(reducer: int, number: int, place: tuple[int, int], payload: bytes) -> pa.RecordBatch:
@@ -126,7 +148,7 @@ class _FromMap:
     """What one reducer received from one map task."""
 
     pieces: dict[tuple[int, int], str] = field(default_factory=dict)
-    accounts: list[Mapping[str, Any]] = field(default_factory=list)
+    accounts: list[Account] = field(default_factory=list)
 
 
 def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -138,14 +160,14 @@ def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], It
             with task_scratch() as scratch:
                 reducer, made = merge_pieces(batches, shuffle, scratch)
             if made is not None:
-                yield pa.record_batch([[reducer], [wire.dump(made)]], schema=_MADE_SCHEMA)
+                yield pa.record_batch([[reducer], [encode(made)]], schema=_MADE_SCHEMA)
         except Exception as error:
             raise TaskError(error) from error
 
     return run
 
 
-def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Any]:
+def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Reduced | None]:
     """Write, check and merge all pieces of one reducer, and send the files; None without pieces."""
     from lakebed.sorting.merge import merge_runs
 
@@ -156,7 +178,7 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
             reducer, number, chunk, part = (column[index].as_py() for column in batch.columns[:4])
             payload = batch.column(4)[index].as_buffer()
             if chunk == ACCOUNT:
-                got[number].accounts.append(wire.load(bytes(payload)))
+                got[number].accounts.append(decode(payload, Account))
                 continue
             if (chunk, part) in got[number].pieces:
                 raise _doubled(number)
@@ -164,7 +186,7 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
             _piece_path(scratch, number, chunk, part).write_bytes(payload)
     if not got:
         return reducer, None
-    maps = {number: _checked(number, found) for number, found in got.items()}
+    accounts = {number: _checked(number, found) for number, found in got.items()}
     inputs = [path for number, found in got.items() for path in _join(scratch, number, found, shuffle.layout.schema)]
     run = merge_runs(
         inputs,
@@ -174,11 +196,12 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
         memory_limit_bytes=shuffle.memory_limit_bytes,
         cuts=_inside(shuffle, reducer),
     )
-    arrived, written = sum(sent for _, _, sent in maps.values()), sum(file.rows for file in run)
+    arrived, written = sum(account.sent for account in accounts.values()), sum(file.rows for file in run)
     if arrived != written:
         raise Code.ROWS_LOST(f"reducer {reducer} got {arrived} rows and merged them to {written}; nothing was imported")
     files = send_run(shuffle.place.connect(), shuffle.table_id, run, job=shuffle.job)
-    return reducer, {"files": wire.encode_new_files(files), "maps": list(maps.items())}
+    # Pieces were compared here; the driver compares the rest.
+    return reducer, Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
 
 
 def _piece_path(scratch: Path, number: int, chunk: int, part: int) -> Path:
@@ -191,14 +214,14 @@ def _doubled(number: int) -> Error:
     )
 
 
-def _checked(number: int, found: _FromMap) -> tuple[str, int, int]:
-    """The map task's digest and rows, and its rows for this reducer. Raises Error unless exactly its pieces came."""
+def _checked(number: int, found: _FromMap) -> Account:
+    """The map task's account. Raises Error unless exactly its pieces came."""
     if len(found.accounts) != 1:
         raise _doubled(number)
     account = found.accounts[0]
-    if {(chunk, part): digest for chunk, part, digest in account["pieces"]} != found.pieces:
+    if {(chunk, part): digest for chunk, part, digest in account.pieces} != found.pieces:
         raise _doubled(number)
-    return account["digest"], account["read"], account["sent"]
+    return account
 
 
 def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[Path]:
@@ -236,7 +259,7 @@ def _inside(shuffle: Shuffle, reducer: int) -> tuple[bytes, ...]:
 # -- the driver's side ------------------------------------------------------------------------------------------
 
 
-def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tuple[NewFile, ...]:
+def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Reduced]]) -> tuple[NewFile, ...]:
     """The files of all reducers in key order, if the accounts agree; ``expected`` has the rows of each map task.
 
     Raises:
@@ -249,10 +272,10 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tupl
     arrived: Counter[int] = Counter()
     read: dict[int, int] = {}
     for _, result in made:
-        for number, (digest, rows, sent) in result["maps"]:
-            digests[number].add(digest)
-            read[number] = rows
-            arrived[number] += sent
+        for number, account in result.accounts.items():
+            digests[number].add(account.digest)
+            read[number] = account.read
+            arrived[number] += account.sent
     for number, rows in expected.items():
         if len(digests[number]) > 1:
             raise Code.ROWS_LOST(
@@ -268,9 +291,7 @@ def settle(expected: Mapping[int, int], made: Sequence[tuple[int, Any]]) -> tupl
             raise Code.ROWS_LOST(
                 f"only {arrived[number]} of {rows} rows of map task {number} arrived; nothing was imported"
             )
-    files = tuple(
-        file for _, result in sorted(made, key=lambda m: m[0]) for file in wire.decode_new_files(result["files"])
-    )
+    files = tuple(file for _, result in sorted(made, key=lambda m: m[0]) for file in result.files)
     written = sum(new.file.rows for new in files)
     if written != sum(expected.values()):
         raise Code.ROWS_LOST(f"{sum(expected.values())} rows were read, but {written} written; nothing was imported")

@@ -29,8 +29,7 @@ from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
 from lakebed.model.files import NewFile, object_names
-from lakebed.spark import wire
-from lakebed.spark.batch import Place, TaskError, on_one_core, spark_errors, task_scratch
+from lakebed.spark.batch import Place, TaskError, decode, encode, on_one_core, spark_errors, task_scratch
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
@@ -153,7 +152,6 @@ class Staging:
 class Staged:
     """The run of one Spark partition, and its rejected rows."""
 
-    rows: int
     files: tuple[NewFile, ...]
     rejected: RejectedRows
 
@@ -165,7 +163,7 @@ def stage(frame: DataFrame, staging: Staging, rows: Rows, stop: Stop) -> tuple[S
     """
     with stop.job(frame.sparkSession), spark_errors():
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
-    return tuple(_decode(wire.load(payload)) for payload in found.column(0).to_pylist())
+    return tuple(decode(payload, Staged) for payload in found.column(0).to_pylist())
 
 
 def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
@@ -178,15 +176,15 @@ def _stage_function(staging: Staging, rows: Rows) -> Callable[[Iterator[pa.Recor
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
         try:
-            yield pa.record_batch([[wire.dump(_staged(rows(batches), staging))]], schema=_STAGED_SCHEMA)
+            yield pa.record_batch([[encode(_staged(rows(batches), staging))]], schema=_STAGED_SCHEMA)
         except Exception as error:
             raise TaskError(error) from error
 
     return run
 
 
-def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Any:
-    """Sort and send the rows of one Spark partition, and the rejected ones apart; returns a document."""
+def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Staged:
+    """Sort and send the rows of one Spark partition, and the rejected ones apart."""
     from lakebed.sorting.sort import sort_runs
 
     shuffle, conformer = staging.shuffle, staging.conformer
@@ -214,9 +212,4 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> An
         raise Code.ROWS_LOST(
             f"{read} rows were read, but {rows} kept and {rejected.rows} rejected; nothing was imported"
         )
-    return {"rows": rows, "files": wire.encode_new_files(files), "rejected": [rejected.rows, list(rejected.names)]}
-
-
-def _decode(document: Any) -> Staged:
-    count, names = document["rejected"]
-    return Staged(document["rows"], wire.decode_new_files(document["files"]), RejectedRows(count, tuple(names)))
+    return Staged(files, rejected)

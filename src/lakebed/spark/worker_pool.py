@@ -37,14 +37,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from lakebed.errors import Code, Error, decode_error
+from lakebed.errors import Code, Error
 from lakebed.model.checks import is_whole, shown
-from lakebed.spark import wire
-from lakebed.spark.batch import attempt, on_one_core
+from lakebed.spark.batch import attempt, decode_result, on_one_core
 from lakebed.spark.job_progress import Callback, Progress
 
 if TYPE_CHECKING:
-    from lakebed.spark.batch import Work
+    from lakebed.spark.batch import T, Work
     from lakebed.spark.interrupt import Stop
 
 BESIDE_BYTES = 300 * 1024 * 1024
@@ -101,35 +100,37 @@ class WorkerPool:
 
     def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
         self,
-        documents: Sequence[Any],
-        work: Work,
+        values: Sequence[Any],
+        work: Work[T],
+        made: type[T],
         stop: Stop,
         *,
         memory_limit_bytes: int,
         progress: Callback | None = None,
         rows: int = 0,
-    ) -> list[Any | Error]:
+    ) -> list[T | Error]:
         """As :meth:`lakebed.spark.batch.Tasks.run`; ``progress`` is called whenever a task finishes.
 
         Raises UsageError if the pool is closed.
         """
         if not self._end.alive:
             raise Code.ALREADY_CLOSED("the pipeline is closed, and its workers have ended; make another")
-        batch = _TaskBatch(len(documents), progress, rows)
+        batch = _TaskBatch(len(values), progress, rows)
 
-        def run_one(document: Any) -> Any | Error:
+        def run_one(value: Any) -> T | Error:
             with self._memory.reserved(memory_limit_bytes + BESIDE_BYTES):
-                result = self._run_one(pickle.dumps((work, wire.dump(document))), batch, stop)
+                answer = self._run_one(pickle.dumps((work, pickle.dumps(value))), batch, stop)
             batch.finish_one()
-            return result
+            return answer if isinstance(answer, Error) else decode_result(answer[:1] == b"+", answer[1:], made)
 
         with (
             stop.cancelling(batch.kill_workers),
-            ThreadPoolExecutor(min(self._workers, max(1, len(documents))), "lakebed-task") as threads,
+            ThreadPoolExecutor(min(self._workers, max(1, len(values))), "lakebed-task") as threads,
         ):
-            return list(threads.map(run_one, documents))
+            return list(threads.map(run_one, values))
 
-    def _run_one(self, message: bytes, batch: _TaskBatch, stop: Stop) -> Any | Error:
+    def _run_one(self, message: bytes, batch: _TaskBatch, stop: Stop) -> bytes | Error:
+        """The answer of a worker, or why there is none."""
         worker = self._idle.get()
         try:
             stop.check()
@@ -145,8 +146,7 @@ class WorkerPool:
             answer = worker.ask(message)
             batch.busy.discard(worker)
             if answer is not None:
-                document = wire.load(answer[1:])
-                return document if answer[:1] == b"+" else decode_error(document)
+                return answer
             died, worker = worker, None
             self._started.discard(died)
             error = died.death()

@@ -10,7 +10,6 @@ import lakebed
 from lakebed import DamagedError, Error, Schema
 from lakebed.ingest.send import send_run
 from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
-from lakebed.spark import wire
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
@@ -85,7 +84,7 @@ def test_the_hot_key_is_shared_between_reducers(shuffle, tmp_path):
     """Where all rows are kept, a boundary may fall between the sort keys of one row key."""
     hot = pa.table({"k": ["m"] * 100, "n": range(100), "v": ["x"] * 100}, schema=SCHEMA.arrow)
     made = reduced(sent_by(0, hot, shuffle), shuffle, tmp_path)
-    assert [(reducer, result["maps"][0][1][2]) for reducer, result in made] == [(1, 40), (2, 20), (3, 40)]
+    assert [(reducer, result.accounts[0].sent) for reducer, result in made] == [(1, 40), (2, 20), (3, 40)]
 
 
 def test_a_map_task_computed_again_from_the_same_rows_is_the_same(shuffle, tmp_path):
@@ -174,6 +173,6 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
     (staged,) = send_run(table.storage, table.id, run, job="job-00001")
     middle = (schema.codec.encode_key((rows["at"][50].as_py(),)),)
     shuffle = Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
-    (chunk,) = staged_chunks(wire.encode_file(staged.file), shuffle)
+    (chunk,) = staged_chunks(staged.file, shuffle)
     assert chunk.schema == schema.arrow
     assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]

@@ -39,7 +39,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def run(pool: WorkerPool, *expressions: str) -> list[Any]:
-    return pool.run(expressions, eval, Stop(), memory_limit_bytes=MIB)
+    return pool.run(expressions, eval, Any, Stop(), memory_limit_bytes=MIB)
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
 
 def test_progress_is_told_as_tasks_finish(pool: WorkerPool) -> None:
     told: list[Progress] = []
-    pool.run(["1", "2", "3", "4"], eval, Stop(), memory_limit_bytes=MIB, progress=told.append, rows=100)
+    pool.run(["1", "2", "3", "4"], eval, Any, Stop(), memory_limit_bytes=MIB, progress=told.append, rows=100)
     assert [one.rows_done for one in told] == [0, 25, 50, 75, 100]
     assert {one.rows_total for one in told} == {100}
 
@@ -141,7 +141,7 @@ def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt) as caught:
-        call(lambda: pool.run([asleep] * 5, eval, current_stop(), memory_limit_bytes=MIB), None)
+        call(lambda: pool.run([asleep] * 5, eval, Any, current_stop(), memory_limit_bytes=MIB), None)
     assert caught.value.__cause__ is None, "a worker that was killed is no error of its own"
     assert all(is_gone(int(pid)) for pid in mark.read_text().split())
     assert run(pool, "1", "2", "3") == [1, 2, 3]
@@ -152,7 +152,7 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     asleep = f"[open({str(mark)!r}, 'w').write(str({PID})), {SLEEP}]"
     program = (
         "from lakebed.spark.worker_pool import WorkerPool\nfrom lakebed.spark.interrupt import Stop\n"
-        f"WorkerPool(1).run([{asleep!r}], eval, Stop(), memory_limit_bytes=1)"
+        f"WorkerPool(1).run([{asleep!r}], eval, object, Stop(), memory_limit_bytes=1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT)
     until(lambda: mark.exists() and bool(mark.read_text()))
@@ -183,7 +183,7 @@ def test_only_as_many_tasks_run_at_once_as_memory_allows(tmp_path: Path, tasks_i
     )
 
     def call_of(numbers: range) -> list[Any]:
-        return pool.run([running % (n, n) for n in numbers], eval, Stop(), memory_limit_bytes=limit)
+        return pool.run([running % (n, n) for n in numbers], eval, Any, Stop(), memory_limit_bytes=limit)
 
     with ThreadPoolExecutor(2) as threads:
         seen = [count for counts in threads.map(call_of, [range(3), range(3, 6)]) for count in counts]
@@ -204,7 +204,7 @@ def test_an_interrupt_ends_the_wait_for_memory(tmp_path: Path) -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        call(lambda: pool.run([asleep] * 3, eval, current_stop(), memory_limit_bytes=MIB), None)
+        call(lambda: pool.run([asleep] * 3, eval, Any, current_stop(), memory_limit_bytes=MIB), None)
     assert mark.read_text() == "x"
     assert run(pool, "1") == [1]
     pool.close()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock, runner
 from lakebed.errors import Code, Error
-from lakebed.ingest.send import commit_files, discard
+from lakebed.ingest.send import TaskResult, commit_files, discard
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.maintenance.compaction.plan import (
@@ -83,9 +83,6 @@ class MergeTask:
         """The keys of all slices."""
         return EncodedRange(self.slices[0].min, self.slices[-1].max)
 
-
-TaskResult = tuple[NewFile, ...] | Error
-"""The files that a task made, or why it could not."""
 
 Execute = runner.Execute[MergeTask, tuple[NewFile, ...]]
 """Runs merge tasks. Called from several threads."""

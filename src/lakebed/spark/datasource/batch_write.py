@@ -20,7 +20,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
-from lakebed.spark import wire
 from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
@@ -42,9 +41,9 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
-    """What a task has sent, as :mod:`lakebed.spark.wire` writes it; ``query`` is the id of its streaming query."""
+    """What a task has sent; ``query`` is the id of its streaming query."""
 
-    files: bytes
+    files: tuple[NewFile, ...]
     query: str | None = None
 
 
@@ -82,7 +81,7 @@ class Sender:
             growth is not None,
         )
 
-    def send(self, batches: Iterator[pa.RecordBatch]) -> bytes:
+    def send(self, batches: Iterator[pa.RecordBatch]) -> tuple[NewFile, ...]:
         """Sort the rows into one run and send it. Raises SchemaMismatchError, BadKeyError, StorageError."""
         from lakebed import clock
         from lakebed.ingest.send import send_run
@@ -93,8 +92,7 @@ class Sender:
         rows = (spark_columns.from_spark(batch, conformer, SOURCE) for batch in batches if batch.num_rows)
         with task_scratch() as scratch:
             run = sort_runs(rows, self.layout, scratch, memory_limit_bytes=self.memory_limit_bytes, cuts=self.cuts)
-            files = send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
-        return wire.dump(wire.encode_new_files(files))
+            return send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
 
     def commit(self, table: Table, messages: Sequence[Any], request_key: str | None) -> None:
         """Add what the messages name, in one entry; nothing if there is nothing. Raises as Table.commit does."""
@@ -104,9 +102,7 @@ class Sender:
 
         if any(not isinstance(message, Sent) for message in messages):
             raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")
-        files: tuple[NewFile, ...] = tuple(
-            new for message in messages for new in wire.decode_new_files(wire.load(message.files))
-        )
+        files: tuple[NewFile, ...] = tuple(new for message in messages for new in message.files)
         if files or request_key is not None:
             version_of(commit_files(table, ProposeFiles(files, request_key, self.base_version)), f"table {table.name}")
 
@@ -132,7 +128,7 @@ class TableWriter(DataSourceArrowWriter):
             # Already committed, but Spark requires that the rows are consumed.
             for _ in iterator:
                 pass
-            return Sent(wire.dump([]))
+            return Sent(())
         return Sent(self._sender.send(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.documents import load
-from lakebed.model.keys import KeyRange
-from lakebed.spark import wire
+from lakebed.model.keys import EncodedRange, KeyRange
 from lakebed.spark.batch import Place
 from lakebed.state.time_travel import moment_in
 
 if TYPE_CHECKING:
-    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Field, Schema
     from lakebed.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -148,7 +146,7 @@ def _encoded(given: Any, schema: Schema) -> EncodedRange:
     match given:
         case {"encoded": [low, high], **rest} if not rest:
             # As :func:`read_options` writes it.
-            return wire.decode_range([low, high])
+            return EncodedRange(bytes.fromhex(low), None if high is None else bytes.fromhex(high))
         case _:
             return schema.codec.encode_range(_range(given, schema.row_key))
 
@@ -197,5 +195,6 @@ def read_options(place: Place, table: str, schema: Schema, ranges: Sequence[KeyR
         given[_LOG] = place.log_url
     if ranges:
         encoded = [schema.codec.encode_range(one) for one in ranges]
-        given["ranges"] = json.dumps([{"encoded": wire.encode_range(keys)} for keys in encoded])
+        bounds = [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded]
+        given["ranges"] = json.dumps([{"encoded": pair} for pair in bounds])
     return given
