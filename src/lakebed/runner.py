@@ -3,13 +3,15 @@
 :func:`run` is the loop of compaction and of ingest. The caller gives what is planned and three functions:
 ``open_batch`` makes jobs of some plans, ``execute`` runs tasks (on Spark, in worker processes or in this process), and
 ``on_done`` commits a job; it may return plans to try again. An export or an attach is one job, and calls its executor
-itself.
+directly.
 
 Core types: :data:`Execute`, :class:`BatchLimits`.
 
 Rules. A task that fails returns its error as a value, so that the other jobs of its batch can be committed. After an
-exception no further batch starts; those under way are waited for before it is raised. With several batches at once,
-the functions are called from several threads.
+exception no further batch starts, and the exception is raised when the batches under way have ended. With several
+batches at once, the functions are called from several threads.
+
+Source: docs/decisions/0047.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def run(
     on_done: Callable[[J, Sequence[Result | Error]], Iterable[P]],
     limits: BatchLimits,
 ) -> None:
-    """Run everything that is planned, in its order as far as batches go, and what ``on_done`` returns, after it.
+    """Run all jobs that are planned, batch by batch in their order, and then those that ``on_done`` returns.
 
     Raises what the functions raise.
     """
@@ -121,9 +123,9 @@ def run(
 
 
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item], threads: int = THREADS) -> list[Result]:
-    """The work done on every item, on many at once, so that their commits share entries; in the order of the items.
+    """The results of ``work`` for every item, in their order. Several are done at once, so that commits share entries.
 
-    Raises what the first of them raised, when all have ended.
+    If some fail, raises the error of the first of them when all have ended.
     """
     if len(items) < 2 or threads == 1:
         return [work(item) for item in items]

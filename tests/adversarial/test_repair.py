@@ -83,7 +83,7 @@ def test_rows_beside_an_invalid_one_are_read_as_before(poisoned):
 def test_rows_with_an_invalid_key_are_taken_out_into_a_file_that_can_be_written_again(poisoned, tmp_path):
     table = poisoned(SCHEMA, rows(k=b"\xfe\xff", s=b"\xff", v=b"\xff"), rows(), split_points=["b", "c"])
     version = table.version
-    with pytest.raises(UsageError, match=r"1 rows have a key.*name a folder"):
+    with pytest.raises(UsageError, match=r"1 rows have an invalid value in a key.*name a folder"):
         repair.repair(table)
     assert table.version == version
     report = repair.repair(table, tmp_path / "out")

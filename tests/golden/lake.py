@@ -234,12 +234,12 @@ def _exports(lake, pipeline, root):
 def _quarantine(root):
     """As a bulk import partitions it; the import itself needs Spark."""
     from lakebed.spark.batch import Place
-    from lakebed.spark.staging import Aside, Quarantine
+    from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 
     quarantine = Quarantine(Place(str(root / "quarantine")), "monday", "attempt-one")
     scratch = root / "scratch"
     scratch.mkdir()
-    aside = Aside(quarantine, scratch)
+    aside = RejectedRowsWriter(quarantine, scratch)
     aside.add(pa.RecordBatch.from_pydict({"id": [None], "at": ["x"], "lakebed_reason": ["id is null"]}))
     quarantine.finish([aside.send()], {"table": "events", "version": 7})
     scratch.rmdir()

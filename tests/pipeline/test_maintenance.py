@@ -95,7 +95,7 @@ def test_a_partition_with_an_open_job_is_left_alone(pipeline, table):
     inputs = tuple(table.state().files)
     table.commit(OpenJob(Job("job-00001", ALL_KEYS, inputs, "someone else", 3600, 0)))
     report = pipeline.compact(table, strategy="full")
-    assert (report.partitions, [s.reason for s in report.skipped]) == (0, ["job job-00001 is open there"])
+    assert (report.partitions, [s.reason for s in report.skipped]) == (0, ["job job-00001 is open in the partition"])
     assert pipeline.split(table).split == ()
     assert_holds(table, *parts)
 

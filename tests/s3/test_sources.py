@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import amiss, find_files, read_file
+from lakebed.ingest.sources import find_files, read_file, why_changed
 from lakebed.storage import connect
 from tests.unit.ingest.cases import ingested, standings
 from tests.unit.retention.cases import SCHEMA, letters, made, rows
@@ -40,8 +40,8 @@ def test_a_file_that_was_written_over_in_the_same_second_is_another(inbox, put):
     put("a", "cd")
     (after,) = find_files(f"{inbox}/*.parquet")
     assert (before.size_bytes, before.url) == (after.size_bytes, after.url)
-    assert "was changed since it was found" in amiss(before)
-    assert amiss(after) is None
+    assert "was changed since it was found" in why_changed(before)
+    assert why_changed(after) is None
 
 
 def test_any_name_in_a_bucket_is_found_and_read(inbox, put):

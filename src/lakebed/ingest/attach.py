@@ -160,7 +160,7 @@ def _copied(file: Source, scratch: Path, home: Storage) -> Path:
     return path
 
 
-def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two limits
+def check_sorted(  # noqa: PLR0913 - the file, what it must fit, and two limits
     path: Path,
     schemas: Sequence[Schema],
     cuts: Sequence[bytes],
@@ -169,10 +169,10 @@ def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two 
     value_bytes_max: int = Settings().value_bytes_max,
     memory_limit_bytes: int = Settings().memory_limit_bytes,
 ) -> SortedFile | None:
-    """The local file as one of a run, read through once; None if it has no rows. ``name`` is what users call it.
+    """The local file as one of a run, read through once; None if it has no rows. ``name`` is its name in errors.
 
-    ``schemas`` are those that the table has had, the newest last. The file is of the last one that has its columns, so
-    an export from before an alter is taken as a file from before it is.
+    ``schemas`` are those that the table has had, the newest last. The file gets the newest
+    schema that has its columns, so an export that was made before an alter can be attached after it.
     Its summary has the exact ranks of those ``cuts`` (ascending encoded keys) that fall inside it, and the digests of
     the file's blocks.
 
@@ -194,18 +194,18 @@ def check_sorted(  # noqa: PLR0913 - the file, what it is held against, and two 
             notes = RankNotes(schema.codec, cuts, rows_estimate=rows)
             codec = KeyCodec((*schema.row_key, *schema.sort_key))
             last: bytes | None = None
-            # All columns, so that damage in any of them is found before the file is anybody's.
+            # All columns are read, so that damage in any of them is found before the file is added.
             for stored in read_row_groups(source, name, pages_bytes=pages_bytes_max(memory_limit_bytes)):
                 if stored.num_rows:
                     _check_sizes(stored, value_bytes_max, name)
-                    stored = decoded_rows(stored)  # noqa: PLW2901 - nothing else may look at the values behind it
+                    stored = decoded_rows(stored)  # noqa: PLW2901 - nothing else may read the undecoded rows
                     _check_values(stored, notes.rows, name)
                     batch = _in_seconds(stored, schema, name)
                     _check_nulls(batch, [f.name for f in schema.fields if not nullable.get(f.id, True)], name)
                     last = _check_order(batch, codec, last, (notes.rows, name))
                     _check_lengths(batch, schema, name)
                     notes.add(pa.Table.from_batches([batch.select(list(schema.row_key_names))]))
-        # The file may hold none, or those of a file that it was made of.
+        # The file may have no digests, or those of a file that it was made from.
         summary = replace(notes.summary(), blocks=digests_of(path))
     except (pa.ArrowException, OSError) as error:
         raise Code.SOURCE_DAMAGED(
@@ -229,7 +229,7 @@ def _schema_of(found: pa.Schema, schemas: Sequence[Schema], name: str) -> Schema
 
 
 def _in_seconds(stored: pa.RecordBatch, schema: Schema, name: str) -> pa.RecordBatch:
-    """The rows as the table has them: what Parquet keeps in milliseconds, for it has no seconds, in seconds."""
+    """The rows in the schema's types. Parquet has no seconds, and stores such times in milliseconds."""
     columns = []
     for column, field in zip(stored.columns, schema.fields, strict=True):
         try:

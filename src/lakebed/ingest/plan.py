@@ -101,7 +101,7 @@ def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJ
     return IngestJob(batch, method or (Method.SORT if size_bytes <= SORT_BYTES_MAX else Method.SHUFFLE))
 
 
-def parted(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
+def divided(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
     """Divide a job that failed: the requests without and with the file at fault, or halves if no file is named.
 
     Requires at least two requests.

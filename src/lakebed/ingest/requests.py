@@ -4,7 +4,7 @@ A request is for one file: the batcher combines them, and a file that cannot be 
 request is made of the file's URL, size and version, so that a folder that is submitted repeatedly, from anywhere, has
 each of its files recorded once; a file that was overwritten is another file. ``again=True`` submits a file once more.
 
-Ids are kept for ``requests_s`` after the requests were carried out. It is unknown whether a file from before the
+Ids are kept for ``log_s`` after the requests were carried out. It is unknown whether a file from before the
 request watermark was ingested, so a file that existed then is left out unless ``again`` is given. The submission has
 the watermark that this was decided by, and is refused if the watermark has risen meanwhile.
 
@@ -56,7 +56,7 @@ WITHDRAW_THREADS = 64
 """Withdrawals that are committed at once, in few entries."""
 
 CLOCKS_APART = timedelta(hours=1)
-"""The clock that last-modified times a source may be so far from the one that last-modified times the log."""
+"""How far the clock of a source's store may be from the clock of the log's store."""
 
 
 class Standing(StrEnum):
@@ -110,8 +110,8 @@ def submit(
     found = find_files(files, home)
     # After the files were found: a file that was ingested before is in this state or a later one.
     state = log.follow()
-    meant = clock.random_token() if again else ""
-    requests = [Request(request_id(file, meant), (file,), state.version) for file in found]
+    token = clock.random_token() if again else ""
+    requests = [Request(request_id(file, token), (file,), state.version) for file in found]
     known = {request.id: _known(request, state) for request in requests}
     oldest_ns = 0 if again else _remembered_ns(log, state)
     for request in requests:
@@ -142,29 +142,29 @@ class WithdrawReport:
     late: tuple[str, ...]
 
 
-def withdraw(log: TableLog, name: str, asked: Sequence[str]) -> WithdrawReport:
+def withdraw(log: TableLog, name: str, requests: Sequence[str]) -> WithdrawReport:
     """Withdraw open requests; see :meth:`lakebed.table.table.Table.withdraw`."""
     state = log.follow()
-    ids = _asked(state, asked, name)
+    ids = _open_ids(state, requests, name)
     # Proposals that wait at the same time go into one entry.
     with ThreadPoolExecutor(WITHDRAW_THREADS) as pool:
         outcomes = list(pool.map(lambda id_: log.commit(RejectRequest(id_, WITHDRAWN)), ids))
     late = {id_ for id_, outcome in zip(ids, outcomes, strict=True) if isinstance(outcome, NotCommitted)}
-    numbers = [version_of(outcome, f"table {name}") for outcome in outcomes if not isinstance(outcome, NotCommitted)]
+    versions = [version_of(outcome, f"table {name}") for outcome in outcomes if not isinstance(outcome, NotCommitted)]
     withdrawn = tuple(id_ for id_ in ids if id_ not in late)
-    return WithdrawReport(name, max(numbers, default=None), withdrawn, tuple(sorted(late)))
+    return WithdrawReport(name, max(versions, default=None), withdrawn, tuple(sorted(late)))
 
 
-def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
-    """The ids of the open requests given by id or URL."""
-    if not asked:
-        raise Code.ARGUMENT_MISSING("which requests? Give their ids or URLs, as `lakebed requests` shows them")
+def _open_ids(state: TableState, requests: Sequence[str], name: str) -> list[str]:
+    """The ids of open requests that are given by id or URL."""
+    if not requests:
+        raise Code.ARGUMENT_MISSING("no request was given: name ids or URLs, as `lakebed requests` shows them")
     ids: dict[str, None] = {}
     by_url: dict[str, list[str]] = {}
     for request in state.open_requests.values():
         for file in request.files:
             by_url.setdefault(file.url, []).append(request.id)
-    for text in asked:
+    for text in requests:
         if not isinstance(text, str):
             raise Code.ARGUMENT_INVALID(f"not the id or URL of a request: {shown(text)}")
         found = [text] if text in state.open_requests else by_url.get(text)
@@ -176,9 +176,9 @@ def _asked(state: TableState, asked: Sequence[str], name: str) -> list[str]:
     return list(ids)
 
 
-def request_id(file: Source, meant: str = "") -> str:
-    """The request key of a file; ``meant`` sets apart what is to be done once more."""
-    text = f"{file.url}\n{file.size_bytes}\n{identity(file.version)}\n{meant}"
+def request_id(file: Source, token: str = "") -> str:
+    """The request key of a file; a ``token`` makes another one, for a file that is submitted again."""
+    text = f"{file.url}\n{file.size_bytes}\n{identity(file.version)}\n{token}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

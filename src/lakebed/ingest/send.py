@@ -102,7 +102,7 @@ def send_run(storage: Storage, table_id: str, run: Iterable[SortedFile], *, job:
             names += [data_object(table_id, job, file_id), summary_object(table_id, job, file_id)]
             sent.append(_send(storage, table_id, sorted_file, (job, file_id)))
     except BaseException as error:
-        if not _is_silent(error):
+        if not _is_unavailable(error):
             _delete(storage, names)
         raise
     return tuple(sent)
@@ -139,7 +139,7 @@ def _commit_files(table: WriteTarget, proposal: ProposeFiles | ProposeOutput, *,
     try:
         outcome = table.try_commit(proposal)
     except StorageError as error:
-        if not _is_silent(error):
+        if not _is_unavailable(error):
             _discard_unknown(table, proposal.files)
         raise
     if isinstance(outcome, NotCommitted | Contended | Crowded | TooManyRuns) and not (
@@ -161,7 +161,7 @@ def discard(storage: Storage, table_id: str, files: Iterable[NewFile]) -> None:
     _delete(storage, [name for new in files for name in object_names(table_id, new.file)])
 
 
-def _is_silent(error: BaseException) -> bool:
+def _is_unavailable(error: BaseException) -> bool:
     """Whether the store does not answer; a deletion would only make the caller wait again."""
     return isinstance(error, StorageError) and bool(error.facts.get("transient"))
 

@@ -107,7 +107,7 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
     One small request a file, many at once. Raises StorageError for a file that cannot be read.
     """
     with ThreadPoolExecutor(CHECK_THREADS) as pool:
-        wrong = [reason for reason in pool.map(lambda file: _end_amiss(file, home), files) if reason is not None]
+        wrong = [reason for reason in pool.map(lambda file: _why_not_parquet(file, home), files) if reason is not None]
     if wrong:
         more = f"; and {len(wrong) - 3:,} more" if len(wrong) > 3 else ""
         raise Code.SOURCE_UNSUPPORTED(
@@ -115,7 +115,7 @@ def check_parquet(files: Sequence[Source], home: Storage | None = None) -> None:
         )
 
 
-def _end_amiss(file: Source, home: Storage | None) -> str | None:
+def _why_not_parquet(file: Source, home: Storage | None) -> str | None:
     """Why it cannot be a Parquet file, which ends with the length of its footer and a magic number; None if it can."""
     if file.size_bytes < PARQUET_BYTES_MIN:
         return f"{file.url} is no Parquet file: it has {file.size_bytes} bytes"
@@ -189,7 +189,7 @@ def _below(place: ExternalFiles, folder: str) -> Iterator[ExternalFile]:
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def amiss(file: Source, home: Storage | None = None) -> str | None:
+def why_changed(file: Source, home: Storage | None = None) -> str | None:
     """Why the file is not the one that was found: it is gone, or has changed. None if it is the same.
 
     Raises StorageError if the store does not answer.
@@ -210,15 +210,8 @@ def amiss(file: Source, home: Storage | None = None) -> str | None:
 
 def check_unchanged(file: Source, home: Storage | None = None) -> None:
     """Raise StorageError if the file is gone or has changed."""
-    if (reason := amiss(file, home)) is not None:
+    if (reason := why_changed(file, home)) is not None:
         raise Code.SOURCE_CHANGED(f"{reason}. Nothing of it was ingested", name=file.url)
-
-
-@contextlib.contextmanager
-def open_parquet(file: Source, home: Storage | None = None) -> Iterator[Any]:
-    """A Parquet file opened for reading; raises as :func:`open_source`."""
-    with open_source(file, home) as (_, parquet):
-        yield parquet
 
 
 @contextlib.contextmanager
@@ -296,7 +289,7 @@ def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def columns_of(file: Source, home: Storage | None = None) -> tuple[str, pa.Schema]:
     """The URL of a file, and its columns as its footer has them."""
-    with open_parquet(file, home) as parquet:
+    with open_source(file, home) as (_, parquet):
         return file.url, parquet.schema_arrow
 
 

@@ -1,20 +1,20 @@
 """Ingest jobs: has the files of open requests sorted into data files, and commits them.
 
 A job is not recorded while it runs. The entry that adds its files also closes its requests, and an add is refused if
-one of its requests is not open any more. A job may therefore be run by any process, repeatedly, and killed at any
-point: before that entry nothing has happened, and after it the requests are closed. If two processes ingest at once,
-both may do the same work; the second commit is refused, and what is left of its job is done again.
+one of its requests is no longer open. So any process may run a job, repeatedly, and may be killed at any point: before
+that entry nothing has happened, and after it the requests are closed. If two processes ingest at once, both may do the
+same work; the second commit is refused, and the requests of its job that are still open are tried again.
 
-What can go wrong with a request, independently of others:
+A request fails without effect on others:
 
 * Its file is gone or has changed. The request is rejected before anything is read.
 * Its job fails because of what is in a file. The job is divided until the file at fault is alone. The request counts
   one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
-* A store does not answer, a disk is full, or the executor lacks what it needs. No file is at fault; nothing is counted,
-  and the request stays open.
+* A store does not answer, a disk is full, or a package is missing where tasks run. No file is at fault; no failure is
+  counted, and the request stays open.
 
-Rows of a request do not pass a fence that was set after it was submitted, however late it is carried out: the task
-leaves them out, and a fence that is set while the task runs refuses the add.
+Rows of a request that lie behind a fence set after its submission are not added: the task leaves them out. A fence that
+is set while the task runs refuses the add.
 
 Core types: :class:`IngestTask`, :class:`IngestReport`.
 
@@ -31,16 +31,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
 from lakebed import clock, runner
 from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.growth import Growth
-from lakebed.ingest.plan import IngestJob, IngestPlan, Method, job_of, parted, plan
+from lakebed.ingest.plan import IngestJob, IngestPlan, Method, divided, job_of, plan
 from lakebed.ingest.send import TaskResult, commit_files, send_run
-from lakebed.ingest.sources import CHECK_THREADS, amiss, columns_of, read_file
+from lakebed.ingest.sources import CHECK_THREADS, columns_of, read_file, why_changed
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.key_columns import inside
 from lakebed.model.keys import EncodedRange
 from lakebed.parquet.layout import Layout
 from lakebed.parquet.sizes import pages_bytes_max
@@ -271,17 +274,8 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> tuple[
 
 def _outside(batch: pa.RecordBatch, ranges: Sequence[EncodedRange], schema: Schema) -> pa.RecordBatch:
     """The rows whose keys are in none of the ranges."""
-    if not ranges:
-        return batch
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    keys = schema.codec.encode_columns(batch)
     for one in ranges:
-        outside = pc.less(keys, pa.scalar(one.min, keys.type))
-        if one.max is not None:
-            outside = pc.or_(outside, pc.greater_equal(keys, pa.scalar(one.max, keys.type)))
-        batch, keys = batch.filter(outside), keys.filter(outside)
+        batch = batch.filter(pc.invert(inside(schema.codec.encode_columns(batch), one)))
     return batch
 
 
@@ -325,7 +319,7 @@ def _reject_missing(
 def _look(file: Source, home: Storage) -> str | Error | None:
     """Why the file is not the one that was found; an error, which leaves the request open, if the store fails."""
     try:
-        return amiss(file, home)
+        return why_changed(file, home)
     except Error as error:
         return error
 
@@ -366,7 +360,7 @@ def _failed(table: Table, one: _Try, error: Error, progress: _IngestProgress) ->
     url = error.facts.get("name") or error.facts.get("source")
     named = any(file.url == url for request in one.job.requests for file in request.files)
     if len(one.job.requests) > 1 and (named or not _is_no_files_fault(error)):
-        return [_Try(job, one.refusals) for job in parted(one.job, url if named else None)]
+        return [_Try(job, one.refusals) for job in divided(one.job, url if named else None)]
     if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
         # If the file has changed meanwhile, the check before the next try finds out.
         if named and any(isinstance(_look(file, table.storage), str) for file in one.job.requests[0].files):

@@ -1,19 +1,23 @@
-"""Repair: values that their types do not allow, in tables that took them before they were refused.
+"""Repairs values that their types do not allow, in tables that accepted such values before they were refused.
 
 :func:`find` reads every data file of a table and counts its invalid rows (:mod:`lakebed.model.validity`).
-:func:`repair` rewrites the files that have some, partition by partition, as compaction jobs do it: a job claims the
-references, its task writes new files, one entry of the log swaps them. A job that fails changes nothing.
+:func:`repair` rewrites the files that have some by compaction jobs, partition by partition: a job claims the
+references, its task writes new files, and one log entry replaces the old ones. A job that fails changes nothing. Tasks
+run in the calling process, within the table's setting ``memory_limit_bytes``.
+
+Core types: :class:`InvalidRows`, :class:`RepairReport`.
 
 Rules:
 
-* Text gets U+FFFD for each byte that is not UTF-8. A decimal or time that its type does not allow becomes null.
-* A row whose row key is invalid would become another key's row, maybe in another partition. It is taken out of the
-  table and written to a Parquet file with its key mended, from where ``Table.write`` adds it again. So is a row in
-  which a null would stand where none may. The file is on disk before the entry that takes the rows out.
-* Every row is accounted for: rows read are rows written and rows taken out, or the job fails.
-* Older versions and tags keep the rows as they were.
+* In text, each byte that is not UTF-8 is replaced by U+FFFD. A decimal or time that its type does not allow becomes
+  null.
+* A row with an invalid row key is removed from the table, because its mended key may belong to another partition. So is
+  a row that would get a null in a field that is not nullable. Removed rows are written to a Parquet file, with mended
+  values, and ``Table.write`` can add them again. The file is complete before the entry that removes the rows.
+* The rows read are the rows written and the rows removed, or the job fails.
+* Earlier versions and tags keep the rows as they were.
 
-No Spark: one process, within the table's setting ``memory_limit_bytes``.
+Errors: UsageError if there is no folder for removed rows, DamagedError for a damaged file; those of the log.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ from lakebed.maintenance.compaction.merge_jobs import (
 from lakebed.maintenance.compaction.plan import PartitionMerge, Skipped
 from lakebed.model import validity
 from lakebed.model.files import data_name
+from lakebed.model.key_columns import inside
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows
 from lakebed.sorting.merge_inputs import stored_id
@@ -54,7 +59,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InvalidRows:
-    """A data file with invalid rows. ``in_keys`` of them would be taken out by a repair."""
+    """A data file with invalid rows. A repair would remove ``in_keys`` of them from the table."""
 
     file: str
     rows: int
@@ -64,7 +69,7 @@ class InvalidRows:
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair did. ``mended`` rows stayed in place, ``removed`` ones are in ``removed_files``.
+    """What a repair did: ``mended`` rows are in the table, ``removed`` rows in ``removed_files``.
 
     ``version`` is that of its last commit, None if there was nothing to do.
     """
@@ -82,7 +87,7 @@ class RepairReport:
 
 @dataclass(slots=True)
 class _Removed:
-    """The rows that one task takes out, in a file of their own if there are any."""
+    """The rows that one task removes, and the file that gets them if there are any."""
 
     keys: EncodedRange
     path: Path | None
@@ -98,22 +103,22 @@ class _Removed:
             return
         if self.path is None:
             raise Code.TABLE_CHANGED("new rows with an invalid key were added during the repair; repair again")
-        # A null may stand where the table has none: that is why the row is here.
-        free = pa.schema([column.with_nullable(True) for column in rows.schema])  # noqa: FBT003 - PyArrow's own
+        # A removed row may have a null in a field that is not nullable.
+        nullable = pa.schema([column.with_nullable(True) for column in rows.schema])  # noqa: FBT003 - PyArrow's own
         if self.writer is None:
-            self.writer = pq.ParquetWriter(self.path, free)
-        self.writer.write_batch(pa.RecordBatch.from_arrays(rows.columns, schema=free))
+            self.writer = pq.ParquetWriter(self.path, nullable)
+        self.writer.write_batch(pa.RecordBatch.from_arrays(rows.columns, schema=nullable))
         self.rows += rows.num_rows
 
     def close(self) -> None:
-        """End the file."""
+        """Complete the file."""
         if self.writer is not None:
             self.writer.close()
 
 
 @dataclass(slots=True)
 class _Split:
-    """The rows of one batch: those that stay as they are, those that are mended, those that are taken out."""
+    """The rows of one batch: valid rows, rows that are mended in place, and rows that are removed."""
 
     good: pa.RecordBatch
     mended: pa.RecordBatch
@@ -143,19 +148,20 @@ def find(table: Table) -> tuple[InvalidRows, ...]:
 
 
 def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
-    """Rewrite what :func:`find` finds. ``removed`` is a local folder for rows that have to be taken out.
+    """Rewrite the files that :func:`find` finds. ``removed`` is a local folder for the rows that have to be removed.
 
     Raises:
-        UsageError: rows have to be taken out, and there is no folder for them. Nothing was changed.
+        UsageError: rows have to be removed, and there is no folder for them. Nothing was changed.
         DamagedError: a file's bytes are not those that were written. Nothing was changed.
-        ContentionError, UnknownOutcomeError, StorageError: the log; what was committed is, and a repair goes on there.
+        ContentionError, UnknownOutcomeError, StorageError: the log. Partitions that were committed stay repaired, and
+            the next repair does the rest.
     """
     found = find(table)
     count = sum(one.in_keys for one in found)
     if count and removed is None:
         raise Code.ARGUMENT_MISSING(
-            f"table {table.name}: {count} rows have a key, or a value that may not be null, that is invalid; they are "
-            "taken out of the table, so name a folder to keep them in (removed=, --removed)",
+            f"table {table.name}: {count} rows have an invalid value in a key or in a field that is not nullable; a "
+            "repair removes them from the table, so name a folder to write them to (removed=, --removed)",
             rows=count,
         )
     folder = None if removed is None else Path(removed).expanduser()
@@ -168,7 +174,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
     counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
     for note in notes:
         if note not in counted and note.path is not None:
-            # Its rows are in the table still.
+            # Its rows are still in the table.
             note.path.unlink(missing_ok=True)
     return RepairReport(
         table=table.name,
@@ -187,7 +193,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
 
 
 def _merges(table: Table, invalid: set[str]) -> list[PartitionMerge]:
-    """For each partition the files to rewrite. Rows may be taken out, so their number cannot be checked."""
+    """A merge of the invalid files of each partition, not exact: the job may write fewer rows than it reads."""
     state = table.state()
     merges = []
     for position, partition in enumerate(state.partitions.ids):
@@ -222,9 +228,9 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
         nonlocal read
         for file in task.inputs:
             for rows in _rows(storage, task.table_id, file, schema):
-                inside = _inside(rows, task.keys, schema)
-                read += inside.num_rows
-                split = _split(inside, schema)
+                held = rows.filter(inside(schema.codec.encode_columns(rows), task.keys))
+                read += held.num_rows
+                split = _split(held, schema)
                 note.mended += split.mended.num_rows
                 note.add(split.removed)
                 yield split.good
@@ -246,7 +252,7 @@ def _run(task: MergeTask, storage: Storage, note: _Removed) -> tuple[NewFile, ..
 
 
 def _rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """All rows of a data file as the schema has them; nothing in them is decoded as text."""
+    """All rows of a data file with the schema's columns. Text is not decoded, so that invalid text can be read."""
     import pyarrow.parquet as pq
 
     with ExitStack() as opened:
@@ -259,14 +265,6 @@ def _rows(storage: Storage, table_id: str, file: DataFile, schema: Schema) -> It
                 for f in schema.fields
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
-
-
-def _inside(rows: pa.RecordBatch, keys: EncodedRange, schema: Schema) -> pa.RecordBatch:
-    encoded = schema.codec.encode_columns(rows)
-    inside = pc.greater_equal(encoded, pa.scalar(keys.min, encoded.type))
-    if keys.max is not None:
-        inside = pc.and_(inside, pc.less(encoded, pa.scalar(keys.max, encoded.type)))
-    return rows.filter(inside)
 
 
 def _split(rows: pa.RecordBatch, schema: Schema) -> _Split:

@@ -17,6 +17,7 @@ from lakebed.model.keys import ESCAPED_ZERO, TERMINATOR
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Field
 
 
@@ -35,6 +36,16 @@ def encode_columns(fields: Sequence[Field], rows: pa.RecordBatch | pa.Table) -> 
     if len(parts) == 1:
         return parts[0]
     return pc.binary_join_element_wise(*parts, *of_binary([b""]))
+
+
+def inside(keys: pa.Array, key_range: EncodedRange) -> pa.Array:
+    """Whether each encoded key lies in the range."""
+    import pyarrow.compute as pc
+
+    mask = pc.greater_equal(keys, pa.scalar(key_range.min, keys.type))
+    if key_range.max is None:
+        return mask
+    return pc.and_(mask, pc.less(keys, pa.scalar(key_range.max, keys.type)))
 
 
 def decode_columns(fields: Sequence[Field], keys: Sequence[bytes]) -> pa.RecordBatch:

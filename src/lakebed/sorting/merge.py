@@ -173,7 +173,7 @@ def _merged(  # noqa: PLR0913 - as above
                 continue
             rows = _merged(group, schema, ranges, memory_limit_bytes, scratch, where=where)
             with contextlib.closing(rows) as batches:
-                path = write_spill(batches, schema, folder / f"{len(spills):06d}.arrow")
+                path = write_spill(batches, schema.arrow, folder / f"{len(spills):06d}.arrow")
             widest = max(item.row_bytes for item in group)
             spill = open_input(path, schema)
             spills.append(replace(spill, row_bytes=max(widest, spill.row_bytes)))
@@ -302,10 +302,10 @@ def check_plan(plan: str) -> None:
     Inputs without a row that can pass the predicate are not in the plan; a single one that is left needs no merge.
     """
     operators = [line.strip().split(":")[0].split(" ")[0] for line in plan.splitlines() if line.strip()]
-    strangers = sorted(set(operators) - _STREAMING)
+    unexpected = sorted(set(operators) - _STREAMING)
     merges = sum(operator in _MERGES for operator in operators)
-    if strangers or (operators.count("DataSourceExec") > 1 and merges != 1):
-        reason = f"it contains {', '.join(strangers)}" if strangers else "it does not merge"
+    if unexpected or (operators.count("DataSourceExec") > 1 and merges != 1):
+        reason = f"it contains {', '.join(unexpected)}" if unexpected else "it does not merge"
         raise Code.INTERNAL_ERROR(
             f"the merge would not stream: {reason}. This is a bug; the plan was:\n{plan}", plan=plan
         )

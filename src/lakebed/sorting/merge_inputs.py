@@ -36,7 +36,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import decoded_rows
-from lakebed.sorting.sort import write_arrow
+from lakebed.sorting.sort import write_spill
 
 _FIRST_ROWS = 256
 _FIRST_BYTES = 4 * 1024 * 1024
@@ -135,7 +135,7 @@ def put_into_arrow(item: MergeInput, schema: Schema, key_range: EncodedRange | N
             # A page may be as large as a row that the table once allowed.
             rows = map(decoded_rows, read_row_groups(source, str(item.path), groups, pages_bytes=sys.maxsize))
             # Arrow's reader drops the field ids of dictionary columns.
-            write_arrow((pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in rows), stored, path)
+            write_spill((pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in rows), stored, path)
     except (pa.ArrowException, OSError) as error:
         raise damaged(item.path, error) from error
     return replace(open_input(path, schema), row_bytes=item.row_bytes)

@@ -95,7 +95,7 @@ def sort_runs(
     with scratch_folder(scratch, "sort") as folder:
         spills: list[Path] = []
         while chunk is not None:
-            spills.append(write_spill(chunk.to_batches(), layout.schema, folder / f"{len(spills):06d}.arrow"))
+            spills.append(write_spill(chunk.to_batches(), layout.schema.arrow, folder / f"{len(spills):06d}.arrow"))
             # Release the chunk before the next one is gathered.
             chunk = None
             chunk = next(chunks, None)
@@ -184,13 +184,8 @@ def batch_rows_for(rows: pa.Table | pa.RecordBatch) -> int:
     return int(max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX // row_bytes)))
 
 
-def write_spill(batches: Iterable[pa.RecordBatch], schema: Schema, path: Path) -> Path:
-    """Write sorted batches of the schema's columns to one Arrow IPC file. Raises StorageError if there is no room."""
-    return write_arrow(batches, schema.arrow, path)
-
-
-def write_arrow(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
-    """The same, with these columns."""
+def write_spill(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
+    """Write batches to one Arrow IPC file. Raises StorageError if there is no room."""
     rows = gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
     with writing_to(path.parent):
         writer = pa.ipc.new_file(path, schema, options=arrow_options())

@@ -229,7 +229,7 @@ def spark_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         text = str(error)
         start = text.find(_MARK)
@@ -243,10 +243,10 @@ def spark_errors() -> Iterator[None]:
                 "or send it along (docs/clusters.md)",
                 module=missing[1],
             ) from error
-        raise Code.SPARK_FAILED(f"Spark failed: {said_by_spark(error)}") from error
+        raise Code.SPARK_FAILED(f"Spark failed: {spark_message(error)}") from error
 
 
-def is_sparks(error: BaseException) -> bool:
+def is_spark_error(error: BaseException) -> bool:
     """Whether Spark raised it: PySpark has errors of its own, and passes on some of its bridge to Java."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
@@ -254,7 +254,7 @@ def is_sparks(error: BaseException) -> bool:
 _MISSING = re.compile(r"^ModuleNotFoundError: No module named '([^']+)'", re.MULTILINE)
 
 
-def said_by_spark(error: BaseException) -> str:
+def spark_message(error: BaseException) -> str:
     """The named conditions in a text with several stack traces, the cause last."""
     text = str(error).strip()
     conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))

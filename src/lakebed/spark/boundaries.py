@@ -115,7 +115,7 @@ def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> 
             position = min(int(np.searchsorted(below, below[first] + rows * part / parts)), last - 1)
             if position > first:
                 _append(cuts, sample.keys[position])
-        # As much as a share: whatever follows begins anew.
+        # A full share: the next partition begins another reducer.
         held = share
     return tuple(cuts)
 
@@ -126,8 +126,8 @@ def _append(cuts: list[bytes], key: bytes) -> None:
 
 
 SHARE_MIN = 0.1
-"""Of its limit an import must bring a partition so much to have it cut, or each import would add up every partition's
-files."""
+"""A partition is cut only if the import brings it this share of its limit. Otherwise each import would sum up the files
+of every partition."""
 
 PART_KEYS_MIN = 8
 """Sampled keys for each part at least: its size is then known to about a third."""
@@ -184,7 +184,7 @@ def cut(
     return (
         SplitAt(partition.partition, found)
         if found
-        else Unsplittable(partition.partition, "a single key comes, as far as sampled")
+        else Unsplittable(partition.partition, "the sample has a single key for it")
     )
 
 

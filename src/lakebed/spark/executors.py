@@ -29,7 +29,7 @@ from lakebed.model.files import NewFile
 from lakebed.spark.batch import Place, Tasks, task_scratch
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.interrupt import current_stop
-from lakebed.spark.job_progress import Callback, Together
+from lakebed.spark.job_progress import Callback, CombinedProgress
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 
@@ -42,12 +42,12 @@ _FILES = tuple[NewFile, ...]
 
 def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
     """Runs merge tasks; those of one call are of one table."""
-    together = None if progress is None else Together(progress, rows_total)
+    combined = None if progress is None else CombinedProgress(progress, rows_total)
     # Read in the thread of the call; batches of jobs run in other threads.
     stop = current_stop()
 
     def execute(merges: Sequence[MergeTask]) -> Sequence[TaskResult]:
-        report = None if together is None else together.part()
+        report = None if combined is None else combined.part()
         rows, limit = sum(merge.rows for merge in merges), merges[0].memory_limit_bytes
         work = partial(_merge, place)
         return tasks.run(merges, work, _FILES, stop, memory_limit_bytes=limit, progress=report, rows=rows)

@@ -1,6 +1,6 @@
 """Reports how far a Spark job is, from Spark's own tracker, while the job runs.
 
-Core types: :class:`Progress`, :class:`JobSpan`, :class:`Together`.
+Core types: :class:`Progress`, :class:`JobSpan`, :class:`CombinedProgress`.
 
 Rules. The unit is tasks: the share of rows that is reported as done is the share of tasks that have finished. A session
 of Spark Connect has no tracker in this process; only the beginning and the end are reported. Nothing depends on
@@ -44,7 +44,7 @@ class JobSpan:
     tasks: int
 
 
-class Together:
+class CombinedProgress:
     """Adds up the progress of several Spark jobs that run at once."""
 
     def __init__(self, progress: Callback, rows_total: int) -> None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from lakebed.errors import BadKeyError
 from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_parquet, open_source, plain, read_rows
+from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_source, plain, read_rows
 from lakebed.model.keys import KeyCodec
 from lakebed.parquet.row_groups import read_row_groups
 from lakebed.parquet.sizes import pages_bytes_max
@@ -141,7 +141,10 @@ def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class SourceGroup:
-    """One row group. ``raw_bytes`` are uncompressed; ``bounds`` are the first key field's minimum and maximum."""
+    """One row group of the file at position ``file``.
+
+    ``raw_bytes`` are uncompressed; ``bounds`` are the first key field's minimum and maximum.
+    """
 
     file: int
     index: int
@@ -181,8 +184,8 @@ def footer_columns(files: Sequence[Source], shuffle: Shuffle, stop: Stop) -> lis
         return list(pool.map(read, files))
 
 
-def _read_footer(version: int, file: Source, conformer: Conformer, home: Storage) -> list[SourceGroup]:
-    with open_parquet(file, home) as parquet:
+def _read_footer(position: int, file: Source, conformer: Conformer, home: Storage) -> list[SourceGroup]:
+    with open_source(file, home) as (_, parquet):
         conformer.check(parquet.schema_arrow, file.url)
         metadata = parquet.metadata
         first = conformer.schema.row_key[0]
@@ -193,7 +196,7 @@ def _read_footer(version: int, file: Source, conformer: Conformer, home: Storage
             keys = [columns[name] for name in conformer.keys.read if name in columns]
             groups.append(
                 SourceGroup(
-                    file=version,
+                    file=position,
                     index=index,
                     rows=group.num_rows,
                     raw_bytes=group.total_byte_size,

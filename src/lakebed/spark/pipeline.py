@@ -82,7 +82,8 @@ class Pipeline:
         self._started: SparkSession | None = None
         self._active: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options, instance.log_url)
-        self._pool = _pool_of(self.launcher)
+        in_process = self.launcher if isinstance(self.launcher, InProcess) else None
+        self._pool = None if in_process is None else WorkerPool(in_process.workers, in_process.memory_bytes)
         self._tasks: Tasks = self._pool or SparkTasks(lambda: self.session)
 
     def __enter__(self) -> Self:
@@ -333,7 +334,3 @@ class Pipeline:
     def _maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
         start = None if self._pool is not None else lambda: self.session
         return Maintenance(self._table(table), self._tasks, self._place, start, progress)
-
-
-def _pool_of(launcher: Launcher) -> WorkerPool | None:
-    return WorkerPool(launcher.workers, launcher.memory_bytes) if isinstance(launcher, InProcess) else None

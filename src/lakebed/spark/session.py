@@ -171,7 +171,7 @@ def _started(master: str) -> SparkSession:
         + ", ".join(f"{k}={v}" for k, v in settings.items()),
         file=sys.stderr,
     )
-    with _environment(**variables), _interrupts_kept() as kept, _refusals(master):
+    with _environment(**variables), _delayed_interrupts() as kept, _start_errors(master):
         session = _session(settings, master)
     if kept:
         session.stop()
@@ -213,7 +213,7 @@ def _connected(url: str) -> SparkSession:
     import grpc
 
     # What follows the address may be a token.
-    with _refusals(url.partition(";")[0]):
+    with _start_errors(url.partition(";")[0]):
         # Spark's client tries for ten minutes before it fails.
         with DefaultChannelBuilder(url).toChannel() as channel:
             try:
@@ -224,7 +224,7 @@ def _connected(url: str) -> SparkSession:
 
 
 @contextlib.contextmanager
-def _refusals(place: str) -> Iterator[None]:
+def _start_errors(place: str) -> Iterator[None]:
     """Raise UsageError that names the place if Spark does not start there."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -290,7 +290,7 @@ def _home_of(java: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _interrupts_kept() -> Iterator[list[int]]:
+def _delayed_interrupts() -> Iterator[list[int]]:
     """Delay a Ctrl-C until the end of the block, and note it in the list: PySpark, if interrupted between the start of
     its JVM and the handshake, leaves a JVM behind that never ends.
     """

@@ -235,7 +235,7 @@ def _join(scratch: Path, number: int, found: _FromMap, schema: Schema) -> list[P
         if count == 1:
             paths += pieces
             continue
-        paths.append(write_spill(_batches(pieces), schema, scratch / f"{number}-{chunk}.arrow"))
+        paths.append(write_spill(_batches(pieces), schema.arrow, scratch / f"{number}-{chunk}.arrow"))
         for piece in pieces:
             piece.unlink()
     return paths

@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error
 from lakebed.ingest.conformer import Conformer
 from lakebed.model import types
-from lakebed.spark.batch import is_sparks, said_by_spark
+from lakebed.spark.batch import is_spark_error, spark_message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -139,8 +139,8 @@ def absolute(item: str) -> str:
 def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame:
     match format:
         case "csv":
-            # Every file's header is checked: columns are matched by name, and files by their place otherwise.
-            # Quotes within quotes are doubled, as everywhere but in Spark.
+            # Every file's header is checked: columns are matched by name, and otherwise by position.
+            # Quotes within quotes are doubled; Spark's default is a backslash.
             options = {"header": "true", "enforceSchema": "false", "escape": '"', "emptyValue": "", "nullValue": _NULL}
             return _as_utf8(reader.options(**options, encoding=_BYTES).csv(paths))
         case "json":
@@ -172,7 +172,7 @@ def _quoted(name: str) -> str:
 def _queried(session: SparkSession, query: str, source: DataFrame | None = None) -> DataFrame:
     """The rows of a query, which may name ``source``; analysed now, computed later. Raises UsageError if invalid."""
     # In parentheses only a query is valid.
-    text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, for his own session
+    text = f"SELECT * FROM (\n{query.strip().rstrip(';')}\n)"  # noqa: S608 - the caller's own query, in the caller's session
     try:
         if source is None:
             frame = session.sql(text)
@@ -182,9 +182,9 @@ def _queried(session: SparkSession, query: str, source: DataFrame | None = None)
             frame = session.sql(named, given=source)
         _ = frame.schema
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
-        raise Code.SQL_INVALID(f"Spark cannot run the query {query!r}: {said_by_spark(error)}", query=query) from error
+        raise Code.SQL_INVALID(f"Spark cannot run the query {query!r}: {spark_message(error)}", query=query) from error
     return frame
 
 
@@ -194,7 +194,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_sparks(error):
+        if not is_spark_error(error):
             raise
         text = str(error)
         if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
@@ -213,7 +213,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
                 "Start Spark with --packages or spark.jars.packages, and pass the session",
                 format=format,
             ) from error
-        raise Code.SOURCE_UNPARSABLE(f"{names}: {said_by_spark(error)}", source=names) from error
+        raise Code.SOURCE_UNPARSABLE(f"{names}: {spark_message(error)}", source=names) from error
 
 
 def refused_text(error: Error, source: str) -> Error:

@@ -11,7 +11,7 @@ user gave. Tasks put Parquet files there under new names, so nothing is ever ove
 commit, names the files that count: a file that it does not name, and a folder without it, belong to an attempt that did
 not commit, or that died just after its commit. An import that fails deletes its files.
 
-Core types: :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`Aside`.
+Core types: :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`RejectedRowsWriter`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Quarantine:
         return f"{self.place.url.rstrip('/')}/{self.job}"
 
     @property
-    def _mark(self) -> str:
+    def _success_name(self) -> str:
         return f"{self.job}/_SUCCESS"
 
     def check(self) -> None:
@@ -74,7 +74,7 @@ class Quarantine:
             raise Code.INSTANCE_IN_MEMORY(
                 f"Spark's tasks cannot write to a quarantine in memory ({self.place.url}); use a folder"
             )
-        if storage.get(self._mark) is not None:
+        if storage.get(self._success_name) is not None:
             raise Code.QUARANTINE_IN_USE(
                 f"{self.url} holds rejected rows of another import with the job id {self.job}; name another location",
                 name=self.url,
@@ -91,7 +91,7 @@ class Quarantine:
         storage = self.place.connect()
         data = json.dumps(document, indent=1).encode()
         put_until_clear(
-            lambda: storage.create(self._mark, data),
+            lambda: storage.create(self._success_name, data),
             f"{self.url}/_SUCCESS (the rows are imported, and the rejected ones are there)",
         )
 
@@ -102,8 +102,8 @@ class Quarantine:
         storage.delete([name for name in own if name not in keep])
 
 
-class Aside:
-    """Collects the rejected rows of one task for its quarantine, in a local file for each schema that they have."""
+class RejectedRowsWriter:
+    """Writes the rejected rows of one task to local files, one for each schema, and sends them to the quarantine."""
 
     def __init__(self, quarantine: Quarantine, scratch: Path) -> None:
         self._quarantine = quarantine
@@ -112,7 +112,7 @@ class Aside:
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Put rows aside."""
+        """Write rows to the file of their schema."""
         import pyarrow.parquet as pq
 
         if rows.schema not in self._writers:
@@ -190,23 +190,23 @@ def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> St
     shuffle, conformer = staging.shuffle, staging.conformer
     read = 0
     with task_scratch() as scratch:
-        aside = None if staging.quarantine is None else Aside(staging.quarantine, scratch)
+        rejects = None if staging.quarantine is None else RejectedRowsWriter(staging.quarantine, scratch)
 
         def fitting() -> Iterator[pa.RecordBatch]:
             nonlocal read
             for batch, source in given:
                 read += batch.num_rows
-                if aside is None:
+                if rejects is None:
                     yield conformer.conform(batch, source)
                     continue
                 kept, rejected = conformer.separate(batch, source)
                 for part in rejected:
-                    aside.add(part)
+                    rejects.add(part)
                 yield kept
 
         run_files = sort_runs(fitting(), shuffle.layout, scratch, memory_limit_bytes=shuffle.memory_limit_bytes)
         files = send_run(shuffle.place.connect(), shuffle.table_id, run_files, job=shuffle.job)
-        rejected = RejectedRows() if aside is None else aside.send()
+        rejected = RejectedRows() if rejects is None else rejects.send()
     rows = sum(new.file.rows for new in files)
     if rows + rejected.rows != read:
         raise Code.ROWS_LOST(

@@ -238,7 +238,7 @@ class _TaskWorker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=inherited | {"TMPDIR": scratch},
-                # Ctrl-C is a matter of this process, which ends the workers.
+                # Ctrl-C reaches only this process, which then ends the workers.
                 process_group=0,
             )
         except OSError as error:

@@ -61,7 +61,7 @@ def test_partitions_with_most_runs_come_first():
 def test_a_partition_with_an_open_job_waits_and_its_neighbour_does_not():
     state = step(table("m"), ProposeFiles((new_file("f1", "ax"), new_file("f2", "bz"))))
     state = step(state, OpenJob(job("job-1", "f1", keys=EncodedRange(b"", key("m")))))
-    assert planned(state) == ["2: f1 f2 (2 runs, 2 rows)", "1 waits: job job-1 is open there"]
+    assert planned(state) == ["2: f1 f2 (2 runs, 2 rows)", "1 waits: job job-1 is open in the partition"]
 
 
 def several(*names, boundaries=()):
@@ -83,7 +83,7 @@ def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_partition_is_
     basic = {"strategy": Strategy.BASIC, "compaction_batch_runs": 3}
     assert planned(state, **basic) == ["1: f2 f3 f5 (3 runs, 3 rows)"]
     monkeypatch.setattr(compaction_plan, "PARTITION_JOBS_MAX", 1)
-    assert planned(state, **basic) == ["1 waits: 1 jobs are open there; with others before it at most 1"]
+    assert planned(state, **basic) == ["1 waits: 1 jobs are open in the partition (limit 1)"]
 
 
 def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first(monkeypatch):
@@ -92,10 +92,10 @@ def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first(mo
     state = step(state, ProposeFiles(tuple(new_file(f"z{n}", "z") for n in range(3))))
     assert planned(state) == [
         "2: z0 z1 z2 (3 runs, 3 rows)",
-        "1 waits: 0 jobs of the table are open; with others before it at most 1",
+        "1 waits: the table has 0 open jobs, and jobs planned before (limit 1)",
     ]
     state = step(state, OpenJob(job("job-1", "z0", keys=EncodedRange(key("m"), None))))
-    waiting = "1 waits: 1 jobs of the table are open; with others before it at most 1"
+    waiting = "1 waits: the table has 1 open jobs, and jobs planned before (limit 1)"
     assert waiting in planned(state)
 
 

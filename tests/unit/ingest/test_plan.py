@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.ingest import plan as ingest_plan
-from lakebed.ingest.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, due, job_of, parted, plan
+from lakebed.ingest.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, divided, due, job_of, plan
 from lakebed.settings import GIB, MIB, Settings
 from lakebed.state.transactions import Request, Source
 
@@ -80,7 +80,7 @@ def test_a_large_job_is_shuffled_unless_someone_knows_better():
 
 
 def parts(text, url=None):
-    return " ".join("".join(job.ids) for job in parted(job_of(requests(text)), url))
+    return " ".join("".join(job.ids) for job in divided(job_of(requests(text)), url))
 
 
 def test_a_job_that_failed_is_parted_at_the_file_at_fault_or_in_the_middle():

@@ -8,7 +8,7 @@ import pytest
 
 from lakebed import ExistsError, UsageError
 from lakebed.spark.batch import Place
-from lakebed.spark.staging import Aside, Quarantine, RejectedRows
+from lakebed.spark.staging import Quarantine, RejectedRows, RejectedRowsWriter
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})
 ODD = pa.RecordBatch.from_pydict({"n": [None], "more": [1]})
@@ -21,7 +21,7 @@ def quarantine(tmp_path, attempt="first"):
 def put(tmp_path, *batches, attempt="first"):
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
-    aside = Aside(quarantine(tmp_path, attempt), scratch)
+    aside = RejectedRowsWriter(quarantine(tmp_path, attempt), scratch)
     for batch in batches:
         aside.add(batch)
     return aside.send()

@@ -120,7 +120,7 @@ def test_a_partition_with_an_open_job_waits_unless_it_is_far_above_its_limit():
     """Of four times the limit, and five times; the job commits under the parts."""
     state = step(table(), ProposeFiles((new_file("f", LETTERS[:20]),)))
     state = step(state, OpenJob(job("job-1", "f")))
-    assert lines(state, Settings(split_rows=5, split_bytes=10_000)) == ["1 waits: job job-1 is open there"]
+    assert lines(state, Settings(split_rows=5, split_bytes=10_000)) == ["1 waits: job job-1 is open in the partition"]
     assert lines(state) == ["1: 7 parts"]
 
 

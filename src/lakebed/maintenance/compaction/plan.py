@@ -149,7 +149,7 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     found.sort(key=lambda one: -one.runs)
     merges = list(chain.from_iterable(one.merges for one in found))
     room -= len(together)
-    reason = f"{len(state.jobs)} jobs of the table are open; with others before it at most {JOBS_MAX}"
+    reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
     left = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
     return CompactionPlan(
         tuple(merges[:room]),
@@ -215,7 +215,7 @@ def _plan_partition(
     strategy, settings = rules
     runs = runs_of(state.held_by(partition))
     if jobs and strategy is Strategy.FULL:
-        return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open there"),))
+        return _PartitionPlan(len(runs), skipped=(Skipped(partition, f"job {jobs[0].id} is open in the partition"),))
     busy = {name for job in jobs for name in job.inputs}.union(claimed)
     free = [run for run in runs if busy.isdisjoint(one.file.id for one in run.held)]
     whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
@@ -228,12 +228,10 @@ def _plan_partition(
         tuple(
             _concatenate(partition, run) for run in whole if run.concatenated > 1 and run.held[0].file.id not in merged
         ),
-        (Skipped(partition, _crowded(len(jobs))),) if len(found) > room else (),
+        (Skipped(partition, f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"),)
+        if len(found) > room
+        else (),
     )
-
-
-def _crowded(jobs: int) -> str:
-    return f"{jobs} jobs are open there; with others before it at most {PARTITION_JOBS_MAX}"
 
 
 def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:

@@ -1,4 +1,4 @@
-"""Compacts a table: plans, opens jobs, has their tasks run, and commits what they made, partition by partition.
+"""Compacts a table: plans, opens jobs, has their tasks run, and commits their output, partition by partition.
 
 The life of a job; each step is an entry of the table's log:
 
@@ -126,9 +126,8 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
     run_merges(table, execute, planned.merges, progress, cores=cores)
     files_out = [new.file for _, files, _ in progress.done for new in files]
-    numbers = [version for _, _, version in progress.done] + [
-        version for version, _ in concatenated if version is not None
-    ]
+    versions = [version for _, _, version in progress.done]
+    versions += [version for version, _ in concatenated if version is not None]
     return CompactionReport(
         table=table.name,
         partitions=len(
@@ -141,7 +140,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
         rows=sum(f.rows for f in files_out),
         bytes_in=sum(merge.size_bytes for merge, _, _ in progress.done),
         bytes_out=sum(f.size_bytes for f in files_out),
-        version=max(numbers, default=None),
+        version=max(versions, default=None),
         skipped=tuple(progress.skipped),
         failed=tuple(progress.failed),
         released=prepared.released,

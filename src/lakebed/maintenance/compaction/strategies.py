@@ -99,19 +99,19 @@ def concatenated(runs: Iterable[Run], size_bytes_min: int) -> list[Run]:
     """
     apart: list[Run] = []
     found: list[list[Run]] = []
-    # In the order of their beginnings, each run is appended to the chain that ends first: this makes the fewest chains.
+    # In the order of their least keys, each run is appended to the group that ends first: this makes the fewest groups.
     ends: list[tuple[bytes, int]] = []
     for run in sorted(runs, key=lambda run: (run.min_key, run.max_key)):
         if run.size_bytes < size_bytes_min * len(run.held):
             apart.append(run)
             continue
         if ends and ends[0][0] < run.min_key:
-            _, place = heapq.heappop(ends)
-            found[place].append(run)
+            _, index = heapq.heappop(ends)
+            found[index].append(run)
         else:
-            place = len(found)
+            index = len(found)
             found.append([run])
-        heapq.heappush(ends, (run.max_key, place))
+        heapq.heappush(ends, (run.max_key, index))
     return apart + [Run.of((one for run in links for one in run.held), len(links)) for links in found]
 
 

@@ -141,7 +141,7 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
             files = state.files_of(partition)
             large.append(LargePartition(partition, keys, held.rows, held.size_bytes, held.runs, parts, files))
         else:
-            waiting.append(NotSplit(partition, f"job {job.id} is open there"))
+            waiting.append(NotSplit(partition, f"job {job.id} is open in the partition"))
     return SplitPlan(tuple(large), tuple(waiting))
 
 

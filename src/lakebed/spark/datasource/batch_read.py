@@ -98,7 +98,7 @@ class TableReader(DataSourceReader):
         self._snapshot: Snapshot | None = options.locate(self._table, version)
         self._pushed: Pushed | None = None
         schema = self._snapshot.schema
-        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_asked(spark, schema))
+        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_requested(spark, schema))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to the tasks: no open table, and no state. Spark pickles it before it plans partitions."""

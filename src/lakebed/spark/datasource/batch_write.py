@@ -69,7 +69,7 @@ class Sender:
         growth = Growth.of(state, limits)
         if growth is not None:
             layout = growth.layout(layout, [(SOURCE, spark_columns.arrow_of(spark))])
-        spark_columns.check_given(spark, Conformer(layout.schema, grows=growth is not None), SOURCE)
+        spark_columns.check_columns(spark, Conformer(layout.schema, grows=growth is not None), SOURCE)
         return cls(
             options.place,
             table.id,

@@ -27,7 +27,7 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(…)`` and ``USING …``."""
+        """The name of the format, in ``format(…)`` and ``USING …``."""
         return "lakebed"
 
     version: int | None = None

@@ -1,6 +1,6 @@
 """The options of the data source: names in any case, checked before anything is opened.
 
-An unknown option is an error: a misspelt one would be a filter that does not filter.
+An unknown option is an error: a misspelt filter would be ignored otherwise.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Options:
 
     def check(self, *known: str) -> None:
         """Raise UsageError for an option that is not ``known``, of a place or of the store."""
-        strangers = sorted(
+        unknown = sorted(
             name for name in self.given if name not in (*known, *_PLACE, _LOG) and not name.startswith(STORAGE)
         )
-        if strangers:
+        if unknown:
             names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, _LOG)))
             raise Code.OPTION_UNKNOWN(
-                f"unknown option {', '.join(map(repr, strangers))}; options: {names}, and {STORAGE}* for the store",
-                options=strangers,
+                f"unknown option {', '.join(map(repr, unknown))}; options: {names}, and {STORAGE}* for the store",
+                options=unknown,
             )
 
     @property
@@ -70,7 +70,7 @@ class Options:
         url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
         if not url:
             raise Code.ARGUMENT_MISSING(
-                f"which instance? Give the option instance, its URL, or set {INSTANCE_VARIABLE}"
+                f"no instance was given: set the option instance to its URL, or the variable {INSTANCE_VARIABLE}"
             )
         options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
         return Place(url, options, self.given.get(_LOG))
@@ -79,7 +79,7 @@ class Options:
         """The table that is meant. Raises UsageError, NotFoundError."""
         name = self.given.get("table")
         if not name:
-            raise Code.ARGUMENT_MISSING("which table? Give the option table, its name")
+            raise Code.ARGUMENT_MISSING("no table was given: set the option table to its name")
         return self.place.open().table(name)
 
     def columns(self, schema: Schema) -> tuple[str, ...]:

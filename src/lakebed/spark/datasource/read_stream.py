@@ -60,7 +60,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._table: Table | None = options.open_table()
         schema = self._table.state().created
-        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_asked(spark, schema))
+        self._scan = Scan(options.place, self._table.id, schema, spark_columns.check_requested(spark, schema))
         self._share_bytes = options.count("partition_bytes") or PARTITION_BYTES
         self._target: int | None = None
 

@@ -1,9 +1,9 @@
 """Converts the columns of a table to Spark's types, and Spark's rows to the table's.
 
 Spark has fewer types than Arrow. Numbers without a sign become the next wider one with a sign, half floats floats,
-times nanoseconds, bytes of a fixed size bytes, and timestamps of any unit microseconds. What would lose something is
-an error when it is met, never a rounded value. What was handed to Spark is taken back as it was: the same casts the
-other way round, each value checked.
+times nanoseconds, bytes of a fixed size bytes, and timestamps of any unit microseconds. A value that a conversion would
+change is an error; nothing is rounded. Rows from Spark are converted back by the same casts in reverse, and each value
+is checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECIMAL_DIGITS_MAX = 38
 
 
 def spark_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The Arrow type in which Spark takes and gives values of a type. Raises UsageError if it has none."""
+    """The Arrow type in which Spark exchanges values of a type. Raises UsageError if it has none."""
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", spark_type(kind.value_type, column)))
     if pa.types.is_map(kind):
@@ -66,15 +66,17 @@ def spark_schema(schema: Schema, names: Sequence[str]) -> StructType:
 
 
 def arrow_of(spark: StructType) -> pa.Schema:
-    """The Arrow schema that Spark gives rows of these columns, and wants them in."""
+    """The Arrow schema in which Spark exchanges rows of these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(spark, timezone="UTC")
 
 
-def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
-    """The Arrow schema of the columns that Spark asks for. Raises UsageError for one that the table does not have, or
-    has with another type: it was altered since the frame was made, or a schema was given by hand.
+def check_requested(spark: StructType, schema: Schema) -> pa.Schema:
+    """The Arrow schema of the columns that Spark requests.
+
+    Raises UsageError for a column that the table does not have, or has with another type, because the table was altered
+    after the frame was made, or a schema was given by hand.
     """
     names = schema.project(spark.fieldNames())
     wanted, found = arrow_of(spark), arrow_of(spark_schema(schema, names))
@@ -89,28 +91,28 @@ def check_asked(spark: StructType, schema: Schema) -> pa.Schema:
 
 
 def to_spark(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """The rows as Spark wants them. Raises SchemaMismatchError for a value that its type does not hold."""
+    """The rows in Spark's schema ``wanted``. Raises SchemaMismatchError for a value that its type cannot represent."""
     columns = [_cast(rows.column(field.name), field.type, field.name, "Spark") for field in wanted]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def check_given(spark: StructType, conformer: Conformer, source: str) -> None:
+def check_columns(spark: StructType, conformer: Conformer, source: str) -> None:
     """Raise SchemaMismatchError unless rows of Spark's columns can become the table's, before any is computed."""
-    conformer.check(pa.schema([_meant(field, conformer.schema) for field in arrow_of(spark)]), source)
+    conformer.check(pa.schema([_restored(field, conformer.schema) for field in arrow_of(spark)]), source)
 
 
 def from_spark(rows: pa.RecordBatch, conformer: Conformer, source: str) -> pa.RecordBatch:
-    """Rows that :func:`check_given` let pass, as the table has them.
+    """Rows whose columns :func:`check_columns` accepted, in the types of the table.
 
     Raises SchemaMismatchError, BadKeyError for a value that the table does not take.
     """
-    meant = [_meant(field, conformer.schema) for field in rows.schema]
+    meant = [_restored(field, conformer.schema) for field in rows.schema]
     columns = [_cast(rows.column(field.name), field.type, field.name, "the table") for field in meant]
     return conformer.conform(pa.RecordBatch.from_arrays(columns, schema=pa.schema(meant)), source)
 
 
-def _meant(given: pa.Field, schema: Schema) -> pa.Field:
-    """The column with the table's own type, if Spark's is what that looks like there."""
+def _restored(given: pa.Field, schema: Schema) -> pa.Field:
+    """The column with the table's type if its own type is the one that Spark has for that; otherwise as it is."""
     field: Field | None = schema.by_name.get(given.name)
     if field is not None and not types.widens(given.type, field.type):
         try:
@@ -123,7 +125,7 @@ def _meant(given: pa.Field, schema: Schema) -> pa.Field:
 
 
 def _shape(kind: pa.DataType) -> str:
-    """A type without what Spark adds of itself: names inside lists and maps, and what may be null there."""
+    """A type without what Spark changes: the names, and the nullability, inside lists and maps."""
     return str(types.to_json(types.canonical(kind))).replace("False", "True")
 
 
