@@ -158,7 +158,7 @@ def scattered(session: SparkSession, values: Sequence[Any]) -> Any:
     return session.createDataFrame(rows, _VALUES).repartitionById(max(1, len(rows)), "item")
 
 
-def _task_function(work: Work[Any]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task_function(work: Work[Any]) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         on_one_core()
         for batch in batches:
@@ -216,11 +216,28 @@ def task_scratch() -> Iterator[Path]:
 _MARK = "lakebed-error:"
 
 
-class TaskError(Exception):
+class _TaskError(Exception):
     """Carries an error out of a task in the text of Spark's exception, the only part of it that arrives."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(f"{_MARK}{encode(encode_error(error)).hex()}:")
+
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What ``mapInArrow`` runs on the batches of one Spark partition."""
+
+
+def raising(function: ArrowFunction) -> ArrowFunction:
+    """The function on one core; an error that it raises fails the Spark job, and :func:`spark_errors` restores it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        on_one_core()
+        try:
+            yield from function(batches)
+        except Exception as error:
+            raise _TaskError(error) from error
+
+    return run
 
 
 @contextlib.contextmanager

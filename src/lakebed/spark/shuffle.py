@@ -40,7 +40,7 @@ from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
 from lakebed.parquet.layout import Layout
-from lakebed.spark.batch import Place, TaskError, decode, encode, on_one_core, task_scratch
+from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, task_scratch
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary"
 _PIECE_SCHEMA = pa.schema(
@@ -99,20 +99,16 @@ class Reduced:
 # -- the map side -----------------------------------------------------------------------------------------------
 
 
-def map_function(shuffle: Shuffle, chunks: Chunks) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
     """The function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        on_one_core()
-        try:
-            for batch in batches:
-                for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
-                    yield from send_pieces(number, chunks(value, shuffle), shuffle)
-        except Exception as error:
-            raise TaskError(error) from error
+        for batch in batches:
+            for number, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                value = pickle.loads(payload)  # noqa: S301 - the driver pickled it
+                yield from send_pieces(number, chunks(value, shuffle), shuffle)
 
-    return run
+    return raising(run)
 
 
 def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[pa.RecordBatch]:
@@ -151,20 +147,16 @@ class _FromMap:
     accounts: list[Account] = field(default_factory=list)
 
 
-def reduce_function(shuffle: Shuffle) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def reduce_function(shuffle: Shuffle) -> ArrowFunction:
     """The function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        on_one_core()
-        try:
-            with task_scratch() as scratch:
-                reducer, made = merge_pieces(batches, shuffle, scratch)
-            if made is not None:
-                yield pa.record_batch([[reducer], [encode(made)]], schema=_MADE_SCHEMA)
-        except Exception as error:
-            raise TaskError(error) from error
+        with task_scratch() as scratch:
+            reducer, made = merge_pieces(batches, shuffle, scratch)
+        if made is not None:
+            yield pa.record_batch([[reducer], [encode(made)]], schema=_MADE_SCHEMA)
 
-    return run
+    return raising(run)
 
 
 def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Reduced | None]:

@@ -29,7 +29,7 @@ from lakebed.errors import Code
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.send import send_run
 from lakebed.model.files import NewFile, object_names
-from lakebed.spark.batch import Place, TaskError, decode, encode, on_one_core, spark_errors, task_scratch
+from lakebed.spark.batch import ArrowFunction, Place, decode, encode, raising, spark_errors, task_scratch
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import put_until_clear
@@ -172,15 +172,11 @@ def unstage(staged: Sequence[Staged], storage: Storage, table_id: str) -> None:
     storage.delete([name for f in files for name in object_names(table_id, f)])
 
 
-def _stage_function(staging: Staging, rows: Rows) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        on_one_core()
-        try:
-            yield pa.record_batch([[encode(_staged(rows(batches), staging))]], schema=_STAGED_SCHEMA)
-        except Exception as error:
-            raise TaskError(error) from error
+        yield pa.record_batch([[encode(_staged(rows(batches), staging))]], schema=_STAGED_SCHEMA)
 
-    return run
+    return raising(run)
 
 
 def _staged(given: Iterator[tuple[pa.RecordBatch, str]], staging: Staging) -> Staged:
