@@ -23,7 +23,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lakebed.errors import Code
 from lakebed.model.schema import Schema
 from lakebed.parquet.file_writer import as_schema, write_run
 from lakebed.parquet.layout import Layout, SortedFile
@@ -130,16 +129,6 @@ def encode_piece(table: pa.Table) -> list[bytes]:
         else:
             pieces.append(encoded)
     return pieces
-
-
-def decode_piece(piece: bytes) -> pa.Table:
-    """The rows of an encoded piece. Raises DamagedError for other bytes."""
-    try:
-        return pa.ipc.open_file(pa.BufferReader(piece)).read_all()
-    except pa.ArrowException as error:
-        raise Code.OBJECT_DAMAGED(
-            f"a piece of {len(piece)} bytes is not an Arrow IPC file: {error}", name="piece"
-        ) from error
 
 
 def _encode(table: pa.Table) -> bytes:

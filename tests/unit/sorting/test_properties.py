@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lakebed.model.keys import EncodedRange, shortest_separator
 from lakebed.sorting.merge import merge_runs, merge_stream
-from lakebed.sorting.sort import cut_pieces, decode_piece, encode_piece, sort_chunks, sort_runs
-from tests.unit.sorting.tables import Case, batch_of, cases, keys_of, multiset, sort_keys
+from lakebed.sorting.sort import cut_pieces, encode_piece, sort_chunks, sort_runs
+from tests.unit.sorting.tables import Case, batch_of, cases, keys_of, multiset, piece_rows, sort_keys
 
 TINY = 1_500
 """So small a limit makes chunks of a few rows, several spills, and a slice for every few of them."""
@@ -111,4 +111,4 @@ def test_pieces_are_the_partition_by_boundaries(case, data):
         }
         assert pa.concat_tables(pieces.values()).to_pylist() == chunk.to_pylist()
         for piece in pieces.values():
-            assert pa.concat_tables(map(decode_piece, encode_piece(piece))).to_pylist() == piece.to_pylist()
+            assert pa.concat_tables(map(piece_rows, encode_piece(piece))).to_pylist() == piece.to_pylist()
