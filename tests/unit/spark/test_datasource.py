@@ -363,9 +363,9 @@ def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance)
         ({"partition_bytes": "0"}, "partition_bytes = '0': must be a whole number, 1 or more"),
         ({"push_filters": "yes"}, "push_filters = 'yes': must be true or false"),
         ({"commit_id": "x"}, "unknown option 'commit_id'"),
-        ({"table": ""}, "which table"),
+        ({"table": ""}, "no table was given"),
         ({"table": "none"}, "none"),
-        ({"instance": ""}, "which instance"),
+        ({"instance": ""}, "no instance was given"),
     ],
 )
 def test_bad_options_are_refused_and_named(table, options, message, monkeypatch):

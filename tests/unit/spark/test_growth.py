@@ -23,7 +23,7 @@ def importer(table, tmp_path, monkeypatch):
     """An importer of two reducers."""
 
     def exchange(_, found, shuffle):
-        tasks = enumerate(found.documents)
+        tasks = enumerate(found.tasks)
         sent = [row for number, task in tasks for row in send_pieces(number, found.chunks(task, shuffle), shuffle)]
         made = []
         for reducer in range(len(shuffle.boundaries) + 1):

@@ -1,0 +1,117 @@
+"""What Spark does with tasks, without a JVM: functions travel by cloudpickle, rows as Arrow, each in a partition."""
+
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+
+import lakebed
+from lakebed import DamagedError, Schema
+from lakebed.errors import Code
+from lakebed.export.run import ExportedFile
+from lakebed.ingest.conformer import Conformer
+from lakebed.ingest.sources import find_files
+from lakebed.spark.batch import Place, SparkTasks, decode, scattered, spark_errors
+from lakebed.spark.bulk_import import staged_chunks
+from lakebed.spark.interrupt import Stop
+from lakebed.spark.map_inputs import native_chunks, native_input, source_rows
+from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.staging import Staging, stage
+
+SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
+ROWS = pa.table({"k": range(100), "v": [str(n) for n in range(100)]}, schema=SCHEMA.arrow)
+
+
+class Frame:
+    """A frame of one row a partition, and what Spark does with it."""
+
+    def __init__(self, session, parts):
+        self.sparkSession = session
+        self.parts = parts
+
+    def repartitionById(self, count, column):  # noqa: N802 - Spark's name
+        assert column == "item"
+        assert count == max(1, len(self.parts))
+        return self
+
+    def mapInArrow(self, function, _schema):  # noqa: N802 - Spark's name
+        arrived = cloudpickle.loads(cloudpickle.dumps(function))
+        try:
+            return Frame(self.sparkSession, [list(arrived(iter(part))) for part in self.parts])
+        except Exception as error:  # noqa: BLE001 - as Spark does
+            # The text of an exception is all that arrives.
+            raise PySparkException(f"[UDF] {error}") from None
+
+    def toArrow(self):  # noqa: N802 - Spark's name
+        return pa.Table.from_batches([batch for part in self.parts for batch in part])
+
+
+class Session:
+    """As much of a session as tasks need."""
+
+    def createDataFrame(self, rows, schema):  # noqa: N802 - Spark's name
+        assert schema == "item int, payload binary"
+        types = pa.schema([("item", pa.int32()), ("payload", pa.binary())])
+        return Frame(self, [[pa.record_batch([[item], [payload]], schema=types)] for item, payload in rows])
+
+    def addTag(self, _):  # noqa: N802 - Spark's name
+        """Nothing can be cancelled."""
+
+    removeTag = interruptTag = addTag  # noqa: N815 - Spark's names
+
+
+def work(limit, value):
+    if value >= limit:
+        raise Code.OBJECT_DAMAGED("too large", name=str(value))
+    return (ExportedFile(str(value), value, 1, ""),)
+
+
+@pytest.fixture
+def table(tmp_path):
+    return lakebed.create(tmp_path / "lake").create_table("t", SCHEMA)
+
+
+@pytest.fixture
+def shuffle(table):
+    return Shuffle(Place(table.storage.url), table.id, "job-00001", table.layout(), 2**26, (), ())
+
+
+def test_each_value_has_a_task_and_its_result_or_error_in_order():
+    made = tuple[ExportedFile, ...]
+    found = SparkTasks(Session).run([2, 9, 1], partial(work, 5), made, Stop(), memory_limit_bytes=1)
+    assert found[0] == (ExportedFile("2", 2, 1, ""),)
+    assert found[2] == (ExportedFile("1", 1, 1, ""),)
+    assert isinstance(found[1], DamagedError)
+    assert found[1].facts == {"name": "9"}
+
+
+def test_files_go_through_map_and_reduce(shuffle, tmp_path):
+    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
+    pieces = scattered(Session(), found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
+    made = Frame(Session(), [[batch for part in pieces.parts for batch in part]])
+    (row,) = made.mapInArrow(reduce_function(shuffle), "").toArrow().to_pylist()
+    files = settle(dict(enumerate(found.rows)), [(row["reducer"], decode(row["payload"], Reduced))])
+    assert sum(new.file.rows for new in files) == 100
+
+
+def test_staged_files_are_read_by_map_tasks(shuffle, tmp_path):
+    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop())
+    frame = scattered(Session(), found.tasks)
+    (staged,) = stage(frame, Staging(shuffle, Conformer(SCHEMA), None), partial(source_rows, shuffle=shuffle), Stop())
+    files = [new.file for new in staged.files]
+    assert sum(file.rows for file in files) == 100
+    pieces = scattered(Session(), files).mapInArrow(map_function(shuffle, staged_chunks), PIECES).toArrow()
+    assert pieces.column("map").to_pylist() == [0, 0]
+
+
+def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, tmp_path):
+    pa.parquet.write_table(ROWS, tmp_path / "a.parquet")
+    (file,) = find_files(tmp_path / "a.parquet")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
+    chunks = partial(native_chunks, conformer=Conformer(SCHEMA))
+    with pytest.raises(lakebed.StorageError, match="was changed since"), spark_errors():
+        scattered(Session(), [((file, (0,)),)]).mapInArrow(map_function(shuffle, chunks), PIECES)
